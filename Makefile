@@ -1,0 +1,42 @@
+# On a machine with only Python and make: `make demo`, then `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint format bench soak clean core dev servers
+
+help: ## What can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+demo: core ## Run the main job on the embedded engine, with a crash in the middle
+	@$(BIN)/python -m tenure.demo
+
+test: dev servers ## Everything CI runs: format, lint, types, import contracts, all suites on real engines
+	@$(BIN)/python tools/run_tests.py
+
+quick: dev ## The checks and the tests that take seconds
+	@$(BIN)/python tools/run_tests.py --quick
+
+lint: dev ## Format check, lint, strict types, import contracts, ownership of time and randomness
+	@$(BIN)/python tools/run_tests.py --lint
+
+format: dev ## Format the code in place
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: dev servers ## Measure against baselines and bare clients; a ratio under its bar fails
+	@$(BIN)/python -m bench
+
+soak: dev servers ## The long versions of the simulations and fault tests
+	@$(BIN)/python tools/run_tests.py --soak
+
+core:
+	@$(PYTHON) tools/bootstrap.py core
+
+dev:
+	@$(PYTHON) tools/bootstrap.py dev
+
+servers:
+	@$(PYTHON) tools/bootstrap.py servers || echo "The test servers could not be installed; the tests say what they skip."
+
+clean: ## Remove the environments and everything built or cached
+	rm -rf .venv .servers .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,106 @@
+"""What every engine checks before it acts, so that bad input gets the same answer everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.engines import contracts as c
+from tenure.errors import LimitError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/\-]{0,127}")
+
+
+def check_name(name: str, what: str = "name") -> str:
+    if not _NAME.fullmatch(name):
+        raise LimitError(
+            what,
+            repr(name),
+            "1 to 128 letters, digits, '.', '_', '-' or '/', starting with a letter or digit",
+        )
+    return name
+
+
+def check_seconds(field: str, value: float, most: float = c.MAX_VISIBILITY_S) -> float:
+    if not 0 <= value <= most:  # also refuses NaN
+        raise LimitError(field, value, f"between 0 and {most:,} s")
+    return value
+
+
+def check_max_messages(value: int) -> int:
+    if not 1 <= value <= c.MAX_MESSAGES:
+        raise LimitError("max_messages", value, f"between 1 and {c.MAX_MESSAGES:,}")
+    return value
+
+
+def check_batch(messages: Sequence[Any]) -> None:
+    if len(messages) > c.MAX_MESSAGES:
+        raise LimitError(
+            "send_many",
+            f"{len(messages):,} messages",
+            f"at most {c.MAX_MESSAGES:,}",
+            remedy="Send them in parts",
+        )
+
+
+def check_size(field: str, value: bytes, most: int, *, remedy: str | None = None) -> bytes:
+    if len(value) > most:
+        raise LimitError(field, f"{len(value):,} bytes", f"at most {most:,} bytes", remedy=remedy)
+    return value
+
+
+def check_body(encoded: bytes, field: str = "body") -> bytes:
+    return check_size(field, encoded, c.MAX_BODY_BYTES, remedy="Put large data into the store and send its key")
+
+
+def check_checkpoint(checkpoint: bytes | None) -> None:
+    if checkpoint is not None:
+        check_size(
+            "checkpoint",
+            checkpoint,
+            c.MAX_BODY_BYTES,
+            remedy="Put large state into the store and keep its key",
+        )
+
+
+def check_key(key: str, field: str = "key") -> str:
+    if not 1 <= len(key) <= c.MAX_KEY_CHARS or "\0" in key:
+        raise LimitError(field, f"{len(key)} characters", f"1 to {c.MAX_KEY_CHARS} characters without NUL")
+    return key
+
+
+def check_generation(generation: int) -> int:
+    if not 0 <= generation < 2**53:
+        raise LimitError("generation", generation, "between 0 and 2**53")
+    return generation
+
+
+def check_append(events: Sequence[bytes], epoch: int, expect: int, append_id: str) -> None:
+    if not events:
+        raise LimitError("events", "an empty sequence", "at least one event")
+    total = sum(map(len, events))
+    if total > c.MAX_APPEND_BYTES:
+        raise LimitError(
+            "events",
+            f"{total:,} bytes",
+            f"at most {c.MAX_APPEND_BYTES:,} bytes together",
+            remedy="Split the append",
+        )
+    if epoch < 0 or expect < 0:
+        raise LimitError("epoch, expect", (epoch, expect), "0 or more")
+    check_key(append_id, "append_id")
+
+
+def check_snapshot(state: bytes) -> None:
+    check_size("snapshot", state, c.MAX_SNAPSHOT_BYTES, remedy="Archive finished jobs sooner")
+
+
+def check_store_value(value: bytes) -> None:
+    check_size("value", value, c.MAX_STORE_BYTES, remedy="Store it in parts, or elsewhere and keep its address")
+
+
+def check_ttl(ttl: float) -> float:
+    if not 0 < ttl <= 86_400:
+        raise LimitError("ttl", ttl, "above 0 and at most 86,400 s")
+    return ttl

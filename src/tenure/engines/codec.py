@@ -1,0 +1,42 @@
+"""Between Python values and the bytes that engines keep: JSON that a person can read, checked against the type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.engines.checks import check_body
+from tenure.errors import SerializationError
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Codec:
+    """Encodes and decodes the bodies, or the replies, of one mailbox."""
+
+    __slots__ = ("_decoder", "kind")
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        try:
+            self._decoder = msgspec.json.Decoder(kind)
+        except TypeError as error:
+            raise SerializationError(
+                f"{kind!r} cannot be a message type: {error}",
+                remedy="Use a dataclass, a msgspec.Struct, a TypedDict or plain JSON types",
+            ) from error
+
+    def encode(self, body: Any, field: str = "body") -> bytes:
+        try:
+            encoded = _encode(body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerializationError(
+                f"a {field} of type {type(body).__name__} cannot be written as JSON: {error}",
+                remedy="Send a dataclass, a msgspec.Struct or plain JSON types",
+            ) from error
+        return check_body(encoded, field)
+
+    def decode(self, encoded: bytes) -> Any:
+        """Raises `msgspec.DecodeError` (its message says where and why) for what does not fit the type."""
+        return self._decoder.decode(encoded)

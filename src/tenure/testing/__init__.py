@@ -1,0 +1,1 @@
+"""What users' tests need: a manual clock, fakes that fail on demand, fixtures."""

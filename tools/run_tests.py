@@ -1,0 +1,141 @@
+"""Run the checks and the test suites; print time and count of each, and, last of all, what was skipped and why.
+
+python tools/run_tests.py            everything (`make test`)
+python tools/run_tests.py --quick    checks, and the tests that take seconds
+python tools/run_tests.py --lint     checks only
+python tools/run_tests.py --soak     the long versions
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+SPECIAL = ("seeds", "contract", "sim", "process", "browser")
+CHECKS = {
+    "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
+    "lint": [str(BIN / "ruff"), "check", "--quiet", "."],
+    "types": [str(BIN / "mypy"), "--no-error-summary"],
+    "imports": [str(BIN / "lint-imports"), "--no-logo"],
+    "ownership": [sys.executable, "tools/ownership.py"],
+}
+
+
+@dataclass
+class Result:
+    name: str
+    seconds: float
+    ok: bool
+    passed: int = 0
+    failed: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+def check(name: str, command: list[str]) -> Result:
+    begun = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(f"--- {name} failed: {' '.join(command)}\n{done.stdout}{done.stderr}", flush=True)
+    return Result(name, time.monotonic() - begun, done.returncode == 0)
+
+
+def suites() -> dict[str, list[str]]:
+    """Each suite and what pytest is told to collect for it."""
+    found = {"unit": ["tests", *(f"--ignore=tests/{name}" for name in SPECIAL)]}
+    for name in SPECIAL:
+        if any((ROOT / "tests" / name).glob("**/test_*.py")):
+            found[name] = [f"tests/{name}"]
+    return found
+
+
+def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Result:
+    begun = time.monotonic()
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *collect,
+            f"--junitxml={report.name}",
+            "-o",
+            "junit_family=xunit2",
+        ]
+        # Processes, signals and browsers are timed: they get the machine to themselves.
+        command += ["-n", "0" if name in ("process", "browser") else "2", "--dist", "worksteal"]
+        if quick:
+            command += ["-m", "not slow"]
+        print(f"--- {name}", flush=True)
+        env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
+        code = subprocess.run(command, cwd=ROOT, check=False, env=env).returncode
+        result = Result(name, time.monotonic() - begun, code in (0, 5))
+        try:
+            tree = ET.parse(report.name)
+        except ET.ParseError:
+            result.ok = False
+            return result
+    for case in tree.iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            result.failed += 1
+        elif (skip := case.find("skipped")) is not None:
+            result.skipped.append(skip.get("message") or "no reason given")
+        else:
+            result.passed += 1
+    return result
+
+
+def show(results: list[Result]) -> None:
+    print(f"\n{'suite':<12}{'time':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
+    for result in results:
+        counted = result.name not in CHECKS
+        numbers = (
+            (result.passed, result.failed, len(result.skipped))
+            if counted
+            else ("ok" if result.ok else "FAILED", "", "")
+        )
+        print(f"{result.name:<12}{result.seconds:>8.1f}s{numbers[0]:>9}{numbers[1]:>9}{numbers[2]:>9}")
+    tests = [result for result in results if result.name not in CHECKS]
+    print(f"{'all':<12}{sum(result.seconds for result in results):>8.1f}s")
+    print(
+        f"{sum(r.passed for r in tests)} passed, {sum(r.failed for r in tests)} failed, "
+        f"{sum(len(r.skipped) for r in tests)} skipped"
+    )
+    skipped = Counter(reason for result in tests for reason in result.skipped)
+    if skipped:
+        print("\nSKIPPED on this machine:")
+        for reason, count in skipped.most_common():
+            print(f"  {count:>4} x {reason}")
+    elif tests:
+        print("Nothing was skipped.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--lint", action="store_true")
+    parser.add_argument("--soak", action="store_true")
+    options = parser.parse_args()
+    results = [check(name, command) for name, command in CHECKS.items()]
+    if not options.lint:
+        for name, collect in suites().items():
+            if options.quick and name in ("process", "browser"):
+                continue
+            results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
+    show(results)
+    failed = [result.name for result in results if not result.ok]
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
