@@ -23,6 +23,7 @@ from tenure.engines.contracts import (
     Snapshot,
     Store,
     Term,
+    Ticket,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "Snapshot",
     "Store",
     "Term",
+    "Ticket",
 ]

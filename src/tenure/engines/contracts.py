@@ -109,6 +109,19 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
 
 
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """What another process needs to act on a delivery: a slot claims, its supervisor extends and settles for it."""
+
+    id: str
+    receipt_handle: str
+    delivery_count: int
+    enqueued_at: float
+    lease_until: float
+    reply_to: str | None = None
+    key: str | None = None
+    generation: int = 0
+
+
 class Message(ABC, Generic[BodyT, ReplyT]):
     """One delivery of one message.
 
@@ -136,6 +149,20 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     @property
     def fence(self) -> Fence:
         return Fence(self.generation, self.delivery_count)
+
+    @property
+    def ticket(self) -> Ticket:
+        """This delivery as data; `Mailbox.adopt` turns it into a handle in another process."""
+        return Ticket(
+            id=self.id,
+            receipt_handle=self.receipt_handle,
+            delivery_count=self.delivery_count,
+            enqueued_at=self.enqueued_at,
+            lease_until=self.lease_until,
+            reply_to=self.reply_to,
+            key=self.key,
+            generation=self.generation,
+        )
 
     @abstractmethod
     def acknowledge(self) -> None:
@@ -235,6 +262,13 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
         Whatever is ready is returned at once; a ready message is never held back for a full batch. The wait ends early on
         `wake()` and `close()`, with an empty list. A body that cannot be decoded becomes a dead letter and is not returned.
         A `provisional` delivery counts only once it was extended: it is a claim, and the work has not started.
+        """
+
+    @abstractmethod
+    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
+        """A handle on a delivery that another process of ours claimed: its body and checkpoint are None.
+
+        Asks the engine nothing: a dead receipt is found out by the first call on the handle.
         """
 
     @abstractmethod
