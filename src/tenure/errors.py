@@ -26,6 +26,9 @@
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
     ├── TermLostError                 somebody else leads, or the term ran out
+    ├── HealthError
+    │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
+    │   └── PiggybackError            bytes that are not a health state
     └── StaleFenceError               a newer attempt has written that key
 
 Each carries what it knows as attributes, says in `remedy` what to do, and in `retryable` whether trying the same thing
@@ -215,3 +218,23 @@ class StaleFenceError(TenureError):
     def __init__(self, key: str, fence: tuple[int, int], current: tuple[int, int]) -> None:
         self.key, self.fence, self.current = key, fence, current
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
+
+
+class HealthError(TenureError):
+    """Something about the health of a node."""
+
+
+class UnknownWorkerError(HealthError):
+    """Nobody registered that worker here, or it was removed: it has no deadline that could move."""
+
+    remedy = "Register the worker first; one that was evicted rejoins under a new incarnation"
+
+    def __init__(self, worker_id: str) -> None:
+        self.worker_id = worker_id
+        super().__init__(f"worker {worker_id!r} is not known here")
+
+
+class PiggybackError(HealthError):
+    """Bytes that came as a node's health and are not."""
+
+    remedy = "Drop them and count it; check that both nodes run compatible versions"
