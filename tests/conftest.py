@@ -1,0 +1,102 @@
+"""Fixtures for the whole suite: one private server of each kind per test process, started when first asked for.
+
+`postgres_url` and the like work on a private server or on the one that `TENURE_TEST_POSTGRES_URL` names; `postgres_server` and
+the like give the handle with kill() and restart(), and skip when the server is not ours. What cannot start is a skip
+with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from tools.servers import CannotStart, Nats, NatsCluster, Postgres, Redis, Server, Valkey, chosen
+
+ServerT = TypeVar("ServerT", bound=Server | NatsCluster)
+
+
+def started(server: ServerT) -> Iterator[ServerT]:
+    if chosen.other(server.name):
+        pytest.skip(chosen.why_not_private(server.name))
+    try:
+        server.start()
+    except CannotStart as reason:
+        pytest.skip(f"no private {server.name} here: {reason}")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def url_of(kind: str, fixture: str, request: pytest.FixtureRequest) -> str:
+    server: Any = chosen.other(kind) or request.getfixturevalue(fixture)
+    return server if isinstance(server, str) else str(server.url)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A private PostgreSQL for the session. A test that kills it restarts it before it ends."""
+    yield from started(Postgres())
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[Valkey]:
+    yield from started(Valkey())
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """Redis 6.2, the oldest version that we support."""
+    yield from started(Redis())
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[Nats]:
+    yield from started(Nats())
+
+
+@pytest.fixture(scope="session")
+def nats_cluster() -> Iterator[NatsCluster]:
+    yield from started(NatsCluster())
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    """A PostgreSQL that the tests may make schemas in."""
+    return url_of("postgres", "postgres_server", request)
+
+
+@pytest.fixture(scope="session")
+def valkey_url(request: pytest.FixtureRequest) -> str:
+    return url_of("valkey", "valkey_server", request)
+
+
+@pytest.fixture(scope="session")
+def redis_url(request: pytest.FixtureRequest) -> str:
+    return url_of("redis", "redis_server", request)
+
+
+@pytest.fixture(scope="session")
+def nats_url(request: pytest.FixtureRequest) -> str:
+    return url_of("nats", "nats_server", request)
+
+
+@pytest.fixture(scope="session")
+def nats_cluster_url(request: pytest.FixtureRequest) -> str:
+    return url_of("nats-cluster", "nats_cluster", request)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Callable[[Any], Any]]:
+    """Start a server with settings of its own for one test: `server = own_server(Postgres({"fsync": "on"}))`."""
+    begun: list[Any] = []
+
+    def start(server: Any) -> Any:
+        begun.append(started(server))
+        return next(begun[-1])
+
+    yield start
+    for server in reversed(begun):
+        next(server, None)
