@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tenure.engines.contracts import (
     DeadLetter,
     DeadLetters,
@@ -26,6 +28,19 @@ from tenure.engines.contracts import (
     Ticket,
 )
 
+if TYPE_CHECKING:
+    from tenure.engines.memory import InMemoryMailbox, MemoryEngine
+
+
+def __getattr__(name: str) -> Any:
+    """An engine is imported when it is asked for: `import tenure` stays fast."""
+    if name in ("InMemoryMailbox", "MemoryEngine"):
+        from tenure.engines import memory
+
+        return getattr(memory, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "DeadLetter",
     "DeadLetters",
@@ -37,9 +52,11 @@ __all__ = [
     "FailureCause",
     "Fence",
     "Head",
+    "InMemoryMailbox",
     "Journal",
     "Leader",
     "Mailbox",
+    "MemoryEngine",
     "Message",
     "Outgoing",
     "Refusal",

@@ -76,6 +76,19 @@ def check_generation(generation: int) -> int:
     return generation
 
 
+def check_reply_to(reply_to: c.Mailbox[Any, Any] | str | None) -> str | None:
+    """The name of the mailbox that is to get the answers."""
+    if reply_to is None:
+        return None
+    return check_name(reply_to if isinstance(reply_to, str) else reply_to.name, "reply_to")
+
+
+def check_delivery_limit(max_delivery_count: int | None) -> int | None:
+    if max_delivery_count is not None and max_delivery_count < 1:
+        raise LimitError("max_delivery_count", max_delivery_count, "1 or more, or None for no limit")
+    return max_delivery_count
+
+
 def check_append(events: Sequence[bytes], epoch: int, expect: int, append_id: str) -> None:
     if not events:
         raise LimitError("events", "an empty sequence", "at least one event")

@@ -35,6 +35,15 @@ class Codec:
                 f"a {field} of type {type(body).__name__} cannot be written as JSON: {error}",
                 remedy="Send a dataclass, a msgspec.Struct or plain JSON types",
             ) from error
+        if self.kind is not Any:
+            # The sender should hear of a body that no consumer could read, not the dead letters.
+            try:
+                self._decoder.decode(encoded)
+            except msgspec.DecodeError as error:
+                raise SerializationError(
+                    f"a {field} of type {type(body).__name__} does not fit {self.kind!r}: {error}",
+                    remedy="Send what the mailbox was opened for",
+                ) from error
         return check_body(encoded, field)
 
     def decode(self, encoded: bytes) -> Any:

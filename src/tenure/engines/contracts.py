@@ -170,11 +170,17 @@ class Message(ABC, Generic[BodyT, ReplyT]):
 
     @abstractmethod
     def nack(self, visibility_timeout: float = 0) -> None:
-        """Not done: make it visible again after this many seconds. The delivery counts."""
+        """Not done: make it visible again after this many seconds. The delivery counts.
+
+        When it was the last one that `max_delivery_count` allows, the message becomes a dead letter at once instead.
+        """
 
     @abstractmethod
     def release(self) -> None:
-        """Give back work that was never started: visible at once, and this delivery does not count."""
+        """Give back work that was never started: visible at once, and this delivery does not count.
+
+        One that was extended had started, so it stays counted: a fence is never given out twice.
+        """
 
     @abstractmethod
     def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
@@ -202,7 +208,7 @@ class DeadLetters(ABC):
 
     @abstractmethod
     def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
-        """Oldest first; `after` is the id of the last one of the previous page."""
+        """Oldest first; `after` is the id of the last one of the previous page (the oldest again, if that is gone)."""
 
     @abstractmethod
     def count(self) -> int: ...
@@ -241,7 +247,7 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
         """Queue a message; its id once it is durable.
 
         A key has at most one live message. A higher generation replaces a lower one, queued or leased: the old receipt is
-        dead, the checkpoint is inherited. Raises `KeyRefusedError` for an equal or lower generation and a revoked key.
+        dead, the checkpoint is inherited, also from one that has ended while the key is remembered. Raises `KeyRefusedError` for an equal or lower generation and a revoked key.
         """
 
     @abstractmethod
@@ -361,7 +367,10 @@ class Journal(ABC):
 
     @abstractmethod
     def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        """Keep a fold of everything up to `seq`. Only forward: raises `StaleSnapshotError` or `StaleEpochError`."""
+        """Keep a fold of everything up to `seq`. Only forward: raises `StaleSnapshotError` or `StaleEpochError`.
+
+        One at the same sequence is a retry, and accepted.
+        """
 
     @abstractmethod
     def latest_snapshot(self) -> Snapshot | None: ...

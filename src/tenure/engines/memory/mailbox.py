@@ -1,0 +1,335 @@
+"""Mailboxes that live in this process: `InMemoryMailbox` alone, or many of one `MemoryEngine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Condition
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.checks import (
+    check_batch,
+    check_delivery_limit,
+    check_generation,
+    check_key,
+    check_max_messages,
+    check_reply_to,
+    check_seconds,
+)
+from tenure.engines.codec import Codec
+from tenure.engines.contracts import (
+    MAX_VISIBILITY_S,
+    MAX_WAIT_S,
+    BodyT,
+    DeadLetter,
+    DeadLetters,
+    Depth,
+    Failure,
+    FailureCause,
+    Mailbox,
+    Message,
+    Outgoing,
+    ReplyT,
+    Sent,
+    Ticket,
+)
+from tenure.engines.memory.box import Box, Waiter
+from tenure.engines.memory.message import MemoryMessage
+from tenure.engines.memory.records import Record, Stage
+from tenure.errors import KeyRefusedError, MailboxClosedError
+
+if TYPE_CHECKING:
+    from tenure.engines.memory.engine import MemoryEngine
+
+ResultT = TypeVar("ResultT")
+HELD, CLAIMED = Stage.HELD, Stage.CLAIMED
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A handle on a box of a memory engine."""
+
+    _message: type[MemoryMessage[Any, Any]] = MemoryMessage
+
+    def __init__(
+        self, engine: MemoryEngine, name: str, body: Any = Any, reply: Any = Any, max_delivery_count: int | None = None
+    ) -> None:
+        self.name = name
+        self.max_delivery_count = check_delivery_limit(max_delivery_count)
+        self._engine = engine
+        self._box: Box = engine.box(name)
+        self._lock = engine.lock
+        self._boottime = engine.clock.boottime
+        self._body_codec, self._reply_codec = Codec(body), Codec(reply)
+        self._encode, self._decode = self._body_codec.encode, self._body_codec.decode
+        self._next_id = engine.next_id
+        self._epoch = engine.epoch
+        self._cut = False
+        self._closed = False
+        self._woken = False
+        self._polls: dict[Waiter, None] = {}
+        engine.enlist(self)
+
+    def send(
+        self,
+        body: BodyT,
+        *,
+        key: str | None = None,
+        generation: int = 0,
+        reply_to: Mailbox[ReplyT, Any] | str | None = None,
+        delay: float = 0,
+    ) -> str:
+        encoded = self._encode(body)
+        if delay or key is not None or reply_to is not None or generation:
+            return self._send_with(encoded, key, generation, reply_to, delay)
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            now = self._boottime()
+            record = Record(self._next_id(), encoded, self._epoch + now)
+            self._box.add(record, now)
+        return record.id
+
+    def _send_with(self, encoded: bytes, key: str | None, generation: int, reply_to: Any, delay: float) -> str:
+        check_seconds("delay", delay)
+        check_generation(generation)
+        if key is not None:
+            check_key(key)
+        reply_name = check_reply_to(reply_to)
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            now = self._boottime()
+            record = Record(self._next_id(), encoded, self._epoch + now, reply_name)
+            if isinstance(reply_to, MemoryMailbox) and reply_to._engine is not self._engine:
+                record.route = (reply_to._engine, reply_to.name)
+            if key is None:
+                record.generation = generation
+                self._box.add(record, now, delay)
+            else:
+                self._box.add_keyed(record, key, generation, now, delay)
+        return record.id
+
+    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
+        check_batch(messages)
+        # All of it is checked before any of it is queued.
+        encoded = [self._encode(message.body) for message in messages]
+        for message in messages:
+            check_seconds("delay", message.delay)
+            check_generation(message.generation)
+            check_reply_to(message.reply_to)
+            if message.key is not None:
+                check_key(message.key)
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            now = self._boottime()
+            return [self._queue(message, body, now) for message, body in zip(messages, encoded, strict=True)]
+
+    def _queue(self, message: Outgoing[BodyT], encoded: bytes, now: float) -> Sent:
+        record = Record(self._next_id(), encoded, self._epoch + now, message.reply_to)
+        if message.key is None:
+            record.generation = message.generation
+            self._box.add(record, now, message.delay)
+            return Sent(record.id)
+        try:
+            self._box.add_keyed(record, message.key, message.generation, now, message.delay)
+        except KeyRefusedError as refused:
+            return Sent(record.id, str(refused))
+        return Sent(record.id)
+
+    def receive(
+        self,
+        max_messages: int = 1,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 0,
+        *,
+        provisional: bool = False,
+    ) -> list[Message[BodyT, ReplyT]]:
+        if max_messages != 1:
+            check_max_messages(max_messages)
+        if not 0 <= visibility_timeout <= MAX_VISIBILITY_S:
+            check_seconds("visibility_timeout", visibility_timeout)
+        stage = CLAIMED if provisional else HELD
+        if wait_time_seconds:
+            check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            found = self._take(max_messages, visibility_timeout, stage)
+            if not found and wait_time_seconds:
+                found = self._poll(max_messages, visibility_timeout, stage, wait_time_seconds)
+            elif self._box.waiters:
+                self._box.alert()
+        if self._engine.outbox:
+            self._engine.forward()
+        return found
+
+    def _take(self, most: int, lease: float, stage: Stage) -> list[Message[BodyT, ReplyT]]:
+        """Claim what is ready. The caller holds the lock."""
+        box, limit = self._box, self.max_delivery_count
+        now = self._boottime()
+        timers = box.timers
+        if timers and timers[0][0] <= now:
+            box.promote(now)
+        found: list[Message[BodyT, ReplyT]] = []
+        while len(found) < most:
+            record = box.claim(now, lease, limit, stage)
+            if record is None:
+                break
+            try:
+                if record.is_failure:
+                    found.append(self._message(self, record, None, _decode_failure(record.body)))
+                else:
+                    found.append(self._message(self, record, self._decode(record.body), None))
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                del box.leased[record.id]
+                box.bury(record, FailureCause.UNDECODABLE, f"the body cannot be decoded: {error}", now)
+        return found
+
+    def _poll(self, most: int, lease: float, stage: Stage, wait: float) -> list[Message[BodyT, ReplyT]]:
+        """Wait for the first message. The caller holds the lock, which the wait lets go of."""
+        if self._woken:
+            self._woken = False
+            return []
+        box, clock = self._box, self._engine.clock
+        condition = Condition(self._lock)
+        waiter = Waiter(condition.notify)
+        now = self._boottime()
+        deadline = now + wait
+        self._polls[waiter] = None
+        found: list[Message[BodyT, ReplyT]] = []
+        try:
+            while now < deadline and waiter in self._polls:
+                box.waiters.setdefault(waiter)
+                waiter.until = min(deadline, box.next_due()) if next(iter(box.waiters)) is waiter else deadline
+                clock.wait(condition, waiter.until - now)
+                if self._closed or (found := self._take(most, lease, stage)):
+                    break
+                now = self._boottime()
+        finally:
+            box.waiters.pop(waiter, None)
+            self._polls.pop(waiter, None)
+            box.alert()
+        return found
+
+    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            record = self._box.leased.get(ticket.id)
+        return self._message.adopted(self, record, ticket)
+
+    def wake(self) -> None:
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            self._end_polls(or_remember=True)
+
+    def _end_polls(self, *, or_remember: bool) -> None:
+        self._woken = or_remember and not self._polls
+        polls, self._polls = self._polls, {}
+        for waiter in polls:
+            waiter.ring()
+
+    def revoke(self, key: str) -> bool:
+        check_key(key)
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            return self._box.revoke(key, self._boottime())
+
+    def depth(self) -> Depth:
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            return self._box.depth(self._boottime())
+
+    def purge(self) -> int:
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            return self._box.purge(self._boottime())
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return MemoryDeadLetters(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._end_polls(or_remember=False)
+
+    def cut(self) -> None:
+        """The engine is closing: nothing goes through any more, not even for messages that are held."""
+        self._cut = True
+        self.close()
+
+    def _refuse(self) -> NoReturn:
+        self._engine.check_open()
+        raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
+
+
+class InMemoryMailbox(MemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A mailbox on its own, as the documents use it: `InMemoryMailbox(name="requests", body=Request)`."""
+
+    def __init__(
+        self,
+        name: str = "mailbox",
+        body: Any = Any,
+        reply: Any = Any,
+        clock: Clock | None = None,
+        max_delivery_count: int | None = None,
+    ) -> None:
+        from tenure.engines.memory.engine import MemoryEngine
+
+        super().__init__(MemoryEngine(clock), name, body, reply, max_delivery_count)
+
+
+class MemoryDeadLetters(DeadLetters):
+    """The dead letters of one mailbox."""
+
+    def __init__(self, mailbox: MemoryMailbox[Any, Any]) -> None:
+        self._mailbox = mailbox
+
+    def _under_lock(self, act: Callable[[Box, float], ResultT]) -> ResultT:
+        mailbox = self._mailbox
+        with mailbox._lock:
+            if mailbox._closed:
+                mailbox._refuse()
+            return act(mailbox._box, mailbox._boottime())
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
+        check_max_messages(limit)
+
+        def page(box: Box, _now: float) -> list[DeadLetter]:
+            letters = [letter for _, letter in box.dead.values()]
+            if after is not None and after in box.dead:
+                start = list(box.dead).index(after) + 1
+                letters = letters[start:]
+            return letters[:limit]
+
+        return self._under_lock(page)
+
+    def count(self) -> int:
+        return self._under_lock(lambda box, _now: len(box.dead))
+
+    def replay(self, message_id: str) -> bool:
+        return self._under_lock(lambda box, now: box.replay(message_id, now))
+
+    def delete(self, message_id: str) -> bool:
+        return self._under_lock(lambda box, _now: box.dead.pop(message_id, None) is not None)
+
+    def purge(self) -> int:
+        def clear(box: Box, _now: float) -> int:
+            gone = len(box.dead)
+            box.dead.clear()
+            return gone
+
+        return self._under_lock(clear)
