@@ -25,6 +25,9 @@
     │   ├── SequenceConflictError     somebody appended first
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
+    ├── GossipError
+    │   ├── WireError                 bytes that are not memberlist's protocol, or not meant for this pool
+    │   └── JoinError                 none of the seeds let us in                       (retry)
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
@@ -198,6 +201,21 @@ class Truncated(JournalError):
     def __init__(self, after: int, first: int) -> None:
         self.after, self.first = after, first
         super().__init__(f"entries after {after} are gone: the journal begins at {first}")
+
+
+class GossipError(TenureError):
+    """Something about the gossip plane. It costs knowledge of others, never work."""
+
+
+class WireError(GossipError):
+    """Bytes that are not memberlist's protocol, or not meant for this pool."""
+
+
+class JoinError(GossipError):
+    """None of the seeds let us in."""
+
+    retryable = True
+    remedy = "Check addresses, label and keys; the node goes on without a pool and tries its seeds again"
 
 
 class TermLostError(TenureError):

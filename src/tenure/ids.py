@@ -18,6 +18,11 @@ def new_id() -> str:
     return os.urandom(16).hex()
 
 
+def secret_bytes(count: int) -> bytes:
+    """Unguessable bytes, for keys and for nonces that must never repeat."""
+    return os.urandom(count)
+
+
 def seeded_ids(random: Random) -> IdSource:
     """Ids that a seed decides, for simulations and tests."""
     return lambda: f"{random.getrandbits(128):032x}"

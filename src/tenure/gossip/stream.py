@@ -1,0 +1,192 @@
+"""What travels on a stream, without the stream: bytes in, one message out, and a message to bytes.
+
+A stream carries one message each way. memberlist frames it only when it is encrypted, so a plain one has to be parsed as
+it arrives; a push/pull of thousands of nodes goes on from the node where it stopped.
+"""
+
+from __future__ import annotations
+
+from tenure.errors import WireError
+from tenure.gossip import lzw
+from tenure.gossip.messages import Kind, Message, NodeState, PushPull, User
+from tenure.gossip.msgpack import Incomplete, Value
+from tenure.gossip.packet import PacketCodec, decompress_body
+from tenure.gossip.wire import decode, decode_node_state, encode_compressed, take_bool, take_uint, unpack_fields
+
+MAX_STREAM_BYTES = 20 * 1024 * 1024
+MAX_NODES = 100_000
+
+StreamMessage = Message | PushPull
+
+
+def seal_stream(codec: PacketCodec, body: bytes) -> bytes:
+    """One message for a stream; the side that opens it sends `codec.stream_head` before."""
+    if codec.compression:
+        body = encode_compressed(lzw.compress(body))
+    if codec.keyring is None:
+        return body
+    # The length that stands before is authenticated too, with the label.
+    sealed_length = len(body) + 29
+    head = bytes((Kind.ENCRYPT,)) + sealed_length.to_bytes(4, "big")
+    return head + codec.keyring.encrypt(body, head + codec.label)
+
+
+class StreamInbox:
+    """Collects what arrives until it is one message.
+
+    `opened_by_peer`: the peer opened the stream, so its bytes begin with the label, if the pool has one.
+    """
+
+    def __init__(self, codec: PacketCodec, *, opened_by_peer: bool, most: int = MAX_STREAM_BYTES) -> None:
+        self._codec = codec
+        self._most = most
+        self._buffer = bytearray()
+        self._need = 1
+        self._label_due = opened_by_peer
+        self._body: _BodyParser | None = None
+        self.received = 0
+
+    def feed(self, data: bytes) -> StreamMessage | None:
+        """The message, once it is complete; a `WireError` when it never can be."""
+        self.received += len(data)
+        if self.received > self._most + 1024:
+            raise WireError(f"a stream sent more than {self._most} bytes")
+        self._buffer += data
+        while len(self._buffer) >= self._need:
+            try:
+                return self._parse()
+            except Incomplete as more:
+                if more.need > self._most + 1024:
+                    raise WireError(f"a stream announces more than {self._most} bytes") from more
+                self._need = max(more.need, len(self._buffer) + 1)
+        return None
+
+    def _parse(self) -> StreamMessage:
+        if self._label_due:
+            self._drop_label()
+        if self._body is None:
+            self._body = self._unwrapped()
+        return self._body.parse()
+
+    def _drop_label(self) -> None:
+        head = self._codec.stream_head
+        if head:
+            if len(self._buffer) < len(head) and head.startswith(bytes(self._buffer)):
+                raise Incomplete(len(head))
+            if not self._buffer.startswith(head):
+                raise WireError("a stream has not the label of this pool")
+            del self._buffer[: len(head)]
+        elif self._buffer[0] == Kind.LABEL:
+            raise WireError("a stream has a label, and this pool has none")
+        self._label_due = False
+
+    def _unwrapped(self) -> _BodyParser:
+        if not self._buffer:
+            raise Incomplete(1)
+        kind = self._buffer[0]
+        keyring = self._codec.keyring
+        if kind == Kind.ENCRYPT:
+            if keyring is None:
+                raise WireError("a stream is encrypted, and this pool has no keys")
+            return self._settled(keyring.decrypt(*self._sealed()))
+        if keyring is not None:
+            raise WireError("a stream is not encrypted, and this pool is")
+        if kind == Kind.COMPRESS:
+            data = bytes(self._buffer)
+            _, end = unpack_fields(data, 1)
+            return self._settled(data[:end])
+        return _BodyParser(self._buffer, self._most, is_live=True)
+
+    def _sealed(self) -> tuple[bytes, bytes]:
+        if len(self._buffer) < 5:
+            raise Incomplete(5)
+        length = int.from_bytes(self._buffer[1:5], "big")
+        if length > self._most:
+            raise WireError(f"a stream announces {length} encrypted bytes; at most {self._most} are allowed")
+        if len(self._buffer) < 5 + length:
+            raise Incomplete(5 + length)
+        data = bytes(self._buffer)
+        return data[5 : 5 + length], data[:5] + self._codec.label
+
+    def _settled(self, body: bytes) -> _BodyParser:
+        """A body of which all bytes are here: what it lacks now will never come."""
+        if body[:1] == bytes((Kind.COMPRESS,)):
+            body = decompress_body(body, most=self._most)
+        return _BodyParser(bytearray(body), self._most, is_live=False)
+
+
+class _BodyParser:
+    """Parses one plain body. `is_live`: the body is still arriving, into the very buffer that we were given.
+
+    What was parsed is removed from the buffer, so that a peer who sends byte by byte costs us one node's worth of
+    parsing for each byte, and not the whole of what it sent before.
+    """
+
+    def __init__(self, data: bytearray, most: int, *, is_live: bool) -> None:
+        self._data = data
+        self._is_live = is_live
+        self._most = most
+        self._head: tuple[int, int, bool] | None = None
+        self._nodes: list[NodeState] = []
+        self._read = 0
+
+    def parse(self) -> StreamMessage:
+        try:
+            return self._push_pull() if self._head else self._parse()
+        except Incomplete as more:
+            if self._is_live:
+                raise
+            raise WireError("a message on a stream is cut off") from more
+
+    def _parse(self) -> StreamMessage:
+        if not self._data:
+            raise Incomplete(1)
+        kind = self._data[0]
+        if kind == Kind.PUSH_PULL:
+            return self._push_pull()
+        data = bytes(self._data)
+        if kind == Kind.USER:
+            fields, at = unpack_fields(data, 1)
+            length = take_uint(fields, b"UserMsgLen", self._most)
+            if at + length > len(data):
+                raise Incomplete(at + length)
+            return User(data[at : at + length])
+        return decode(data)
+
+    def _push_pull(self) -> PushPull:
+        if self._head is None:
+            fields = self._consume(1)
+            self._head = (
+                take_uint(fields, b"Nodes", MAX_NODES),
+                take_uint(fields, b"UserStateLen", self._most),
+                take_bool(fields, b"Join"),
+            )
+        count, user_length, join = self._head
+        while self._read < count:
+            self._read_nodes(count)
+        if len(self._data) < user_length:
+            raise Incomplete(user_length)
+        user_state = bytes(self._data[:user_length])
+        return PushPull(tuple(self._nodes), join, user_state, count - len(self._nodes))
+
+    def _consume(self, at: int) -> dict[Value, Value]:
+        fields, end = unpack_fields(bytes(self._data), at)
+        del self._data[:end]
+        return fields
+
+    def _read_nodes(self, count: int) -> None:
+        """As many as are here, then remove them at once: one copy of the buffer for all."""
+        data, at = bytes(self._data), 0
+        try:
+            while self._read < count:
+                try:
+                    fields, at = unpack_fields(data, at)
+                except Incomplete as more:
+                    raise Incomplete(more.need - at) from more
+                self._read += 1
+                try:
+                    self._nodes.append(decode_node_state(fields))
+                except WireError:
+                    continue  # one node that we cannot read must not keep us from all the others
+        finally:
+            del self._data[:at]
