@@ -9,7 +9,9 @@ import click
 from tenure import __version__
 
 # name: (module, what `tenure --help` says of it). The module's `command` is the click command.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("tenure.cli.doctor", "Check an engine: version, rights and settings, with remedies"),
+}
 
 
 class LazyGroup(click.Group):

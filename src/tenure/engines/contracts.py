@@ -468,6 +468,22 @@ class Refusal(NamedTuple):
     reason: str
 
 
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"  # it works, and under some circumstance it will not
+    ERROR = "error"  # it does not work, or a promise does not hold
+
+
+class Finding(NamedTuple):
+    """One thing that an engine's own check looked at, and what to do about it."""
+
+    level: Level
+    what: str
+    remedy: str = ""
+
+
 class Engine(ABC):
     """Where work and decisions live. One URL selects it."""
 
@@ -505,6 +521,10 @@ class Engine(ABC):
     @abstractmethod
     def now(self) -> float:
         """The engine's time: Unix seconds, the same for all its clients, never going back."""
+
+    def check(self) -> list[Finding]:
+        """What an operator should know of this set-up: version, rights and settings, each with its remedy. Changes nothing."""
+        return []
 
     @abstractmethod
     def close(self) -> None:

@@ -1,0 +1,100 @@
+"""Reading an engine's URL: its options, with errors that name them, and what of it may be shown.
+
+A password may stand in the URL. Everything that ends up in a log line, an error or a label goes through `redact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from tenure.errors import ConfigurationError
+
+T = TypeVar("T")
+_SECRETS = ("pass", "secret", "token", "key", "cred", "seed", "jwt")
+
+
+def redact(url: str) -> str:
+    """The URL with passwords, tokens and keys replaced by `***`; of several URLs with commas, each."""
+    if "," in url and url.count("://") > 1:
+        return ",".join(redact(one) for one in url.split(","))
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        user, _, host = netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        # NATS allows a token where others have a user name, so a lone word before the @ is hidden there too.
+        shown = f"{name}:***" if colon else ("***" if parts.scheme in ("nats", "tls", "ws", "wss") else name)
+        netloc = f"{shown}@{host}"
+    query = "&".join(
+        f"{name}={'***' if any(word in name.lower() for word in _SECRETS) else value}"
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    )
+    # Not urlunsplit: it drops the empty host of sqlite:///file.
+    return f"{parts.scheme}://{netloc}{parts.path}{'?' if query else ''}{query}"
+
+
+class Options:
+    """The `?name=value` part of a URL. Take each known option, then `finish()` refuses what is left over."""
+
+    def __init__(self, url: str) -> None:
+        self._shown = redact(url)
+        self._left: dict[str, str] = {}
+        self._known: list[str] = []
+        for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+            if name in self._left:
+                raise ConfigurationError(f"{self._shown} gives {name} twice", remedy="Give it once")
+            self._left[name] = value
+
+    def take(self, name: str, default: T, convert: Callable[[str], T], allowed: str) -> T:
+        """The option's value, or the default. `convert` raises ValueError for what is not `allowed`."""
+        self._known.append(name)
+        if name not in self._left:
+            return default
+        value = self._left.pop(name)
+        try:
+            return convert(value)
+        except ValueError:
+            raise ConfigurationError(f"{name}={value} in {self._shown} is not {allowed}") from None
+
+    def rest(self, known: Callable[[str], bool]) -> dict[str, str]:
+        """Take everything that somebody else understands, e.g. the client library."""
+        taken = {name: value for name, value in self._left.items() if known(name)}
+        for name in taken:
+            del self._left[name]
+        return taken
+
+    def finish(self) -> None:
+        if self._left:
+            raise ConfigurationError(
+                f"{self._shown} has an option that nobody reads: {', '.join(sorted(self._left))}",
+                remedy=f"The options are: {', '.join(sorted(self._known))}",
+            )
+
+
+def on_off(text: str) -> bool:
+    words = {"on": True, "true": True, "1": True, "yes": True, "off": False, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(text)
+    return words[text.lower()]
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError(text)
+        return value
+
+    return convert
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:  # also refuses NaN
+            raise ValueError(text)
+        return value
+
+    return convert

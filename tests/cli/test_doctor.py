@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tenure.cli.root import tenure
+from tenure.engines import Finding, Level, MemoryEngine, Refusal
+
+
+def doctor(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(tenure, ["doctor", *arguments])
+    return result.exit_code, result.output
+
+
+def test_a_healthy_engine_gets_a_table_and_code_0() -> None:
+    code, output = doctor("--engine", "memory://")
+    assert code == 0
+    assert "it opens, and answers" in output
+    assert "0 errors" in output
+
+
+def test_errors_make_code_1_and_show_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding(Level.ERROR, "the disk is full", "make room"), Finding(Level.WARNING, "old", "upgrade")]
+    monkeypatch.setattr(MemoryEngine, "check", lambda self: found)
+    monkeypatch.setattr(MemoryEngine, "refusals", (Refusal("eternal life", "memory ends with its process"),))
+    code, output = doctor("--engine", "memory://")
+    assert code == 1
+    for text in ("the disk is full", "make room", "1 errors, 1 warnings", "not promised: eternal life"):
+        assert text in output
+
+
+def test_warnings_alone_make_code_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryEngine, "check", lambda self: [Finding(Level.WARNING, "old", "upgrade")])
+    assert doctor("--engine", "memory://")[0] == 0
+
+
+def test_an_engine_that_cannot_be_opened_is_an_error_with_a_remedy_and_no_password() -> None:
+    code, output = doctor("--engine", "nowhere://u:s3cret@h")
+    assert code == 1
+    assert "no engine for nowhere://" in output
+    assert "Use memory://" in output
+    assert "s3cret" not in output
+
+
+def test_it_is_listed_in_the_help() -> None:
+    assert "doctor" in CliRunner().invoke(tenure, ["--help"]).output
