@@ -25,9 +25,19 @@
     │   ├── SequenceConflictError     somebody appended first
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
+
     ├── GossipError
     │   ├── WireError                 bytes that are not memberlist's protocol, or not meant for this pool
     │   └── JoinError                 none of the seeds let us in                       (retry)
+
+
+    ├── WorkError                     something about workflows and the processes that run them
+    │   ├── BoardError                shared memory for beats cannot be had or read
+    │   ├── UnknownWorkflowError      no such name or version is registered here
+    │   ├── ArgumentsError            arguments or a result that do not fit the function's types
+    │   ├── CommandFailedError        a program that a workflow ran ended with an error
+    │   └── Cancelled                 raised inside a workflow whose time is over
+
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
@@ -238,6 +248,7 @@ class StaleFenceError(TenureError):
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
 
 
+
 class HealthError(TenureError):
     """Something about the health of a node."""
 
@@ -256,3 +267,36 @@ class PiggybackError(HealthError):
     """Bytes that came as a node's health and are not."""
 
     remedy = "Drop them and count it; check that both nodes run compatible versions"
+
+
+class WorkError(TenureError):
+    """Something about workflows and the processes that run them."""
+
+
+class BoardError(WorkError):
+    """The shared memory for beats cannot be had or read."""
+
+
+class UnknownWorkflowError(WorkError):
+    """No workflow of that name or version is registered in this worker."""
+
+
+class ArgumentsError(WorkError, TypeError):
+    """Arguments, or a result, that do not fit the function's types."""
+
+
+class CommandFailedError(WorkError):
+    """A program that a workflow ran ended with a non-zero exit code."""
+
+    def __init__(self, command: tuple[str, ...], returncode: int, tail: tuple[str, ...]) -> None:
+        self.command, self.returncode, self.tail = command, returncode, tail
+        super().__init__(f"{command[0]} ended with {returncode}; its last lines:\n" + "\n".join(tail))
+
+
+class Cancelled(WorkError):
+    """Raised inside a workflow whose time is over: cancelled, lease lost, stalled, past its deadline, or draining."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"cancelled: {reason}")
+

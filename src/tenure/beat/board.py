@@ -1,0 +1,290 @@
+"""The beat board: a page of shared memory with one record for each attempt that may run.
+
+A slot process writes its records, the supervisor reads them; nobody locks. So a beat costs about as much as a method call,
+and the supervisor sees a slot that hangs inside C code with the interpreter's lock held.
+
+Each record has a hot part of eight-byte words (last beat, count, fraction, state, silence, cancel, lease), each written by one
+side only with one aligned store, so that a word is never torn, and a cold part (who runs, under which receipt) that is guarded
+by a sequence number, a length and a checksum: a reader that meets a write in progress, or one that was cut short by a kill, knows it.
+
+The board decides nothing. It does not know engines, leases or policies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tenure.engines.contracts import Ticket
+from tenure.errors import BoardError
+
+MAGIC = b"TNRBOARD"
+VERSION = 1
+RECORD_BYTES = 8_192
+_HEADER = struct.Struct("<8sIIQQ")  # magic, version, records, supervisor's pid, length of the identity that follows
+_COLD = struct.Struct("<QII")  # sequence (odd while a write is in progress), length, checksum
+_HOT_WORDS = 16
+_COLD_OFFSET = _HOT_WORDS * 8
+COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
+
+# Words of the hot part. The slot writes the first group, the supervisor the second.
+_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID = range(6)
+_CANCEL, _LEASE_UNTIL = 8, 9
+
+
+class Phase(IntEnum):
+    """What the attempt of a record is doing."""
+
+    EMPTY = 0
+    CLAIMED = 1  # a receipt is held, the work has not started
+    RUNNING = 2
+    SETTLING = 3  # the work ended; its outcome is being written
+
+
+class Occupant(msgspec.Struct, frozen=True, kw_only=True):
+    """The cold part: what runs in a record."""
+
+    ticket: Ticket
+    job: str
+    workflow: str
+    attempt: int
+    queue: str
+    stall_s: float
+    started_at: float = 0.0  # boot time; 0 while only claimed
+    deadline: float | None = None  # boot time at which this attempt must end
+    note: str = ""
+    max_attempts: int = 1
+    retry: tuple[float, float, float, float] = (1.0, 2.0, 300.0, 0.2)
+    """base_s, factor, most_s, jitter: whoever settles for a dead slot follows the workflow's policy."""
+    workflow_id: str = ""
+    managed: bool = False
+    """A leader decides on retries: failures are settled as replies."""
+
+
+class Reading(NamedTuple):
+    """One look at a record."""
+
+    phase: Phase
+    beat_at: float
+    steps: int
+    fraction: float
+    silent_until: float
+    pid: int
+    occupant: Occupant | None
+    """None when the record is empty, or the cold part was being written at that moment."""
+
+
+class Record:
+    """One attempt's place on the board, mapped in this process."""
+
+    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "count", "index")
+
+    def __init__(self, page: mmap.mmap, index: int, offset: int) -> None:
+        self.index, self._offset = index, offset
+        whole = memoryview(page)[offset : offset + RECORD_BYTES]
+        self._bytes = whole
+        hot = whole[: _HOT_WORDS * 8]
+        self._floats = hot.cast("d")
+        self._ints = hot.cast("q")
+        self.count = 0
+
+    # The slot's side.
+
+    def beat(self, now: float) -> None:
+        """Two aligned stores: the count last, so that a new count never shows with an old time."""
+        self._floats[_BEAT] = now
+        self.count += 1
+        self._ints[_COUNT] = self.count
+
+    def beat_ports(self) -> tuple[memoryview[float], memoryview[int]]:
+        """The two views that a context writes directly, to save a call in the hottest path."""
+        return self._floats, self._ints
+
+    def set_fraction(self, fraction: float) -> None:
+        self._floats[_FRACTION] = fraction
+
+    def set_silence(self, until: float) -> None:
+        """Monotonic time until which no beat is expected; 0 ends the silence."""
+        self._floats[_SILENT_UNTIL] = until
+
+    def occupy(self, phase: Phase, occupant: Occupant, now: float) -> None:
+        """Take the record for one attempt. The cold part is whole before the phase says that it is there."""
+        self._ints[_STATE] = Phase.EMPTY
+        self.count = 0
+        self._ints[_COUNT] = 0
+        self._floats[_BEAT] = now
+        self._floats[_FRACTION] = 0.0
+        self._floats[_SILENT_UNTIL] = 0.0
+        self._ints[_CANCEL] = 0
+        self._floats[_LEASE_UNTIL] = occupant.ticket.lease_until
+        self._ints[_PID] = os.getpid()
+        self.describe(occupant)
+        self._ints[_STATE] = phase
+
+    def describe(self, occupant: Occupant) -> None:
+        """Write the cold part: odd sequence, data, even sequence."""
+        data = msgspec.msgpack.encode(occupant)
+        if len(data) > COLD_BYTES:
+            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note="", job=occupant.job[:200]))
+        if len(data) > COLD_BYTES:
+            raise BoardError(f"the receipt of {occupant.workflow} does not fit on the board ({len(data)} bytes)")
+        start = _COLD_OFFSET
+        sequence = _COLD.unpack_from(self._bytes, start)[0]
+        sequence += sequence & 1  # a write that was cut short left it odd
+        struct.pack_into("<Q", self._bytes, start, sequence + 1)
+        body = start + _COLD.size
+        self._bytes[body : body + len(data)] = data
+        struct.pack_into("<II", self._bytes, start + 8, len(data), zlib.crc32(data))
+        struct.pack_into("<Q", self._bytes, start, sequence + 2)
+
+    def set_phase(self, phase: Phase) -> None:
+        self._ints[_STATE] = phase
+
+    def clear(self) -> None:
+        self._ints[_STATE] = Phase.EMPTY
+
+    @property
+    def cancel_requested(self) -> int:
+        """A `CancelCode` of the supervisor, 0 for none."""
+        return self._ints[_CANCEL]
+
+    @property
+    def lease_until(self) -> float:
+        """Boot time at which the lease is lost, as the supervisor last extended it."""
+        return self._floats[_LEASE_UNTIL]
+
+    # The supervisor's side.
+
+    def request_cancel(self, code: int) -> None:
+        self._ints[_CANCEL] = code
+
+    def set_lease_until(self, boottime: float) -> None:
+        self._floats[_LEASE_UNTIL] = boottime
+
+    def read(self) -> Reading:
+        phase = Phase(self._ints[_STATE])
+        occupant = self._read_occupant() if phase is not Phase.EMPTY else None
+        count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
+        return Reading(
+            phase,
+            self._floats[_BEAT],
+            count,
+            self._floats[_FRACTION],
+            self._floats[_SILENT_UNTIL],
+            self._ints[_PID],
+            occupant,
+        )
+
+    def _read_occupant(self) -> Occupant | None:
+        for _ in range(3):
+            before, length, checksum = _COLD.unpack_from(self._bytes, _COLD_OFFSET)
+            if before & 1 or length > COLD_BYTES:
+                continue
+            body = _COLD_OFFSET + _COLD.size
+            data = bytes(self._bytes[body : body + length])
+            if _COLD.unpack_from(self._bytes, _COLD_OFFSET)[0] != before or zlib.crc32(data) != checksum:
+                continue
+            try:
+                return msgspec.msgpack.decode(data, type=Occupant)
+            except msgspec.DecodeError:
+                continue
+        return None
+
+    def release_views(self) -> None:
+        for view in (self._floats, self._ints, self._bytes):
+            view.release()
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose board this is: a later supervisor reads it to tell whether the owner is dead."""
+
+    incarnation: str
+    pid: int
+    pid_started: int  # clock ticks after boot, from /proc: a pid alone is reused
+    boot_id: str
+    engine: str = ""  # URL without secrets
+
+
+class BeatBoard:
+    """The whole page. The supervisor creates it, slots open it by path."""
+
+    def __init__(self, path: Path, page: mmap.mmap, records: int, identity: Identity, *, owner: bool) -> None:
+        self.path, self.identity, self._page, self._owner = path, identity, page, owner
+        self.records = [Record(page, i, mmap.PAGESIZE + i * RECORD_BYTES) for i in range(records)]
+
+    @classmethod
+    def create(cls, folder: Path, records: int, identity: Identity) -> BeatBoard:
+        """Make a board in `folder`, a place in shared memory where there is one (see `board_folder`)."""
+        path = folder / f"board-{identity.incarnation}"
+        size = mmap.PAGESIZE + records * RECORD_BYTES
+        name = msgspec.msgpack.encode(identity)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Reserve the room now: a full /dev/shm must be an error here, not a SIGBUS at some later beat.
+            os.posix_fallocate(descriptor, 0, size)
+            page = mmap.mmap(descriptor, size)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        _HEADER.pack_into(page, 0, MAGIC, VERSION, records, identity.pid, len(name))
+        page[_HEADER.size : _HEADER.size + len(name)] = name
+        return cls(path, page, records, identity, owner=True)
+
+    @classmethod
+    def open(cls, path: Path) -> BeatBoard:
+        try:
+            with path.open("r+b") as file:
+                page = mmap.mmap(file.fileno(), 0)
+        except (OSError, ValueError) as error:
+            raise BoardError(f"cannot open the beat board {path}: {error}") from error
+        if len(page) < mmap.PAGESIZE:
+            page.close()
+            raise BoardError(f"{path} is too short to be a beat board")
+        magic, version, records, _, length = _HEADER.unpack_from(page, 0)
+        expected = mmap.PAGESIZE + records * RECORD_BYTES
+        if magic != MAGIC or version != VERSION or len(page) != expected or length > mmap.PAGESIZE - _HEADER.size:
+            page.close()
+            raise BoardError(f"{path} is not a beat board of version {VERSION}")
+        try:
+            identity = msgspec.msgpack.decode(page[_HEADER.size : _HEADER.size + length], type=Identity)
+        except msgspec.DecodeError as error:
+            page.close()
+            raise BoardError(f"{path} does not say whose board it is: {error}") from error
+        return cls(path, page, records, identity, owner=False)
+
+    def close(self) -> None:
+        """Unmap; the owner also removes the file."""
+        for record in self.records:
+            record.release_views()
+        self.records = []
+        self._page.close()
+        if self._owner:
+            self.path.unlink(missing_ok=True)
+
+
+def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) -> Path:  # noqa: S108
+    """Where boards live: shared memory, or a temporary folder where that is missing, read-only or too small."""
+    name = f"tenure-{os.getuid()}"
+    for base in (preferred, Path(tempfile.gettempdir())):
+        folder = base / name
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            room = os.statvfs(folder)
+        except OSError:
+            continue
+        if folder.stat().st_uid == os.getuid() and room.f_bavail * room.f_frsize > needs and os.access(folder, os.W_OK):
+            return folder
+    raise BoardError(
+        "no place for the beat board: neither /dev/shm nor the temporary folder can be written",
+        remedy="Set TMPDIR to a folder that this user can write",
+    )

@@ -1,0 +1,344 @@
+"""What a workflow sees of the runtime: `ctx`. Beats, progress, checkpoints, declared silence, cancellation.
+
+A beat writes two words of shared memory and looks for a cancellation at most twenty times a second. It never talks to the engine: the
+supervisor extends leases from what the board shows. A checkpoint does talk to the engine, and returns when it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sized
+from contextvars import ContextVar
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from tenure.beat.board import Occupant, Record
+from tenure.clock import Clock
+from tenure.engines.contracts import Fence, Message
+from tenure.errors import Cancelled, LimitError, ReceiptHandleExpiredError, SerializationError, WorkError
+from tenure.work.subprocesses import Finished, run_command, run_command_async
+
+ItemT = TypeVar("ItemT")
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.05
+"""How often a beating workflow looks whether it was cancelled or lost its lease."""
+
+
+class CancelCode(IntEnum):
+    """Why the supervisor, or the slot itself, ends an attempt. Written to the board."""
+
+    NONE = 0
+    CANCEL = 1
+    STALL = 2
+    TIMEOUT = 3
+    LEASE_LOST = 4
+    DRAIN = 5
+
+
+CANCEL_REASONS = {
+    CancelCode.CANCEL: "cancelled by request",
+    CancelCode.STALL: "no beat within the stall threshold",
+    CancelCode.TIMEOUT: "past the deadline of this attempt",
+    CancelCode.LEASE_LOST: "the lease was lost; another delivery may be running",
+    CancelCode.DRAIN: "the worker is shutting down",
+}
+
+_current: ContextVar[BaseContext | None] = ContextVar("tenure_context", default=None)
+
+
+class Seat:
+    """Where one attempt runs: its record on the board, its message, its clock. Shared by the context and its runner."""
+
+    def __init__(self, record: Record, message: Message[Any, Any], occupant: Occupant, clock: Clock) -> None:
+        self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
+        self.cancel_code = CancelCode.NONE
+        self.changed = threading.Condition()
+        self.on_cancel: list[Callable[[], None]] = []
+
+    def cancel(self, code: CancelCode) -> None:
+        """Ask the attempt to end. The first reason stays."""
+        with self.changed:
+            if self.cancel_code is not CancelCode.NONE:
+                return
+            self.cancel_code = code
+            self.changed.notify_all()
+        for call in self.on_cancel:
+            call()
+
+    def look(self) -> None:
+        """Take over what the board says, and count our own lease down in case the supervisor is stopped."""
+        asked = self.record.cancel_requested
+        if asked:
+            self.cancel(CancelCode(asked))
+        elif self.clock.boottime() >= self.record.lease_until:
+            self.cancel(CancelCode.LEASE_LOST)
+
+    def confirm_start(self) -> None:
+        """Make sure that the engine counts this delivery, before its fence is used for anything outside.
+
+        The supervisor's first extension does it as well; a lease that moved says that it has.
+        """
+        if self.record.lease_until <= self.occupant.ticket.lease_until:
+            self.keep(None)
+
+    def keep(self, checkpoint: bytes | None) -> None:
+        try:
+            # 0 s: the expiry is the supervisor's to move; this only starts the delivery and saves the data.
+            self.message.extend_visibility(0, checkpoint)
+        except ReceiptHandleExpiredError:
+            self.cancel(CancelCode.LEASE_LOST)
+            raise
+
+
+class BaseContext:
+    """The part of the context that sync and async workflows share."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._monotonic = seat.clock.monotonic
+        self._floats, self._ints = seat.record.beat_ports()
+        self._steps = itertools.count(1)
+        self._look_at = 0.0
+        self._note = ""
+        self.log = logging.LoggerAdapter(
+            logging.getLogger("tenure.workflow"),
+            {"job": seat.occupant.job, "workflow": seat.occupant.workflow, "attempt": seat.occupant.attempt},
+        )
+
+    def beat(
+        self,
+        progress: float | None = None,
+        note: str | None = None,
+        completed_items: int | None = None,
+        total_items: int | None = None,
+    ) -> None:
+        """Prove that the work advances. Raises `Cancelled` when its time is over."""
+        now = self._monotonic()
+        self._floats[0] = now
+        self._ints[1] = next(self._steps)
+        if now >= self._look_at:
+            self._look(now)
+        if progress is not None or note is not None or completed_items is not None:
+            self._tell(progress, note, completed_items, total_items)
+
+    def _look(self, now: float) -> None:
+        seat = self._seat
+        seat.look()
+        if seat.cancel_code is not CancelCode.NONE:
+            self._look_at = 0.0
+            raise Cancelled(CANCEL_REASONS[seat.cancel_code])
+        self._look_at = now + LOOK_EVERY_S
+
+    def _tell(self, progress: float | None, note: str | None, completed: int | None, total: int | None) -> None:
+        if completed is not None:
+            if completed < 0 or (total is not None and total < 0):
+                raise LimitError("completed_items, total_items", (completed, total), "0 or more")
+            if total:  # absolute counters win over the fraction
+                progress = min(1.0, completed / total)
+        if progress is not None:
+            if not 0.0 <= progress <= 1.0:  # also refuses NaN
+                raise LimitError("progress", progress, "between 0.0 and 1.0")
+            self._seat.record.set_fraction(progress)
+        if note is not None and note != self._note:
+            self._note = note
+            occupant = msgspec.structs.replace(self._seat.occupant, note=note[:500])
+            self._seat.occupant = occupant
+            self._seat.record.describe(occupant)
+
+    def track(self, items: Iterable[ItemT] | AsyncIterable[ItemT], total: int | None = None) -> Tracked[ItemT]:
+        """Go through items with one beat after each; works in `for` and in `async for`."""
+        if total is None and isinstance(items, Sized):
+            total = len(items)
+        return Tracked(self, items, total)
+
+    def silence(self, max_s: float, why: str) -> Silence:
+        """Declare a bounded quiet spell, such as a model call: the lease is kept and the stall clock stands still, once."""
+        return Silence(self, max_s, why)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt should end; `beat` raises `Cancelled` then."""
+        self._seat.look()
+        return self._seat.cancel_code is not CancelCode.NONE
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else may be running this: its result will be refused."""
+        self._seat.look()
+        return self._seat.cancel_code is CancelCode.LEASE_LOST
+
+    @property
+    def resume(self) -> Any:
+        """What the last attempt saved with `checkpoint`, or None on the first."""
+        saved = self._seat.message.checkpoint
+        return None if saved is None else msgspec.json.decode(saved)
+
+    @property
+    def job(self) -> str:
+        return self._seat.occupant.job
+
+    @property
+    def attempt(self) -> int:
+        return self._seat.occupant.attempt
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that are left to this attempt, or None when it has no timeout."""
+        until = self._seat.occupant.deadline
+        return None if until is None else max(0.0, until - self._seat.clock.boottime())
+
+    @property
+    def fence(self) -> Fence:
+        """Orders the attempts at this work: give it to whatever you write to, and let it refuse lower ones."""
+        self._seat.confirm_start()
+        return self._seat.message.fence
+
+    def _encode_checkpoint(self, data: Any) -> bytes:
+        try:
+            return msgspec.json.encode(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(
+                f"a checkpoint of type {type(data).__name__} cannot be written as JSON: {error}",
+                remedy="Save plain JSON types, a dataclass or a msgspec.Struct",
+            ) from error
+
+
+class Context(BaseContext):
+    """`ctx` of a sync workflow."""
+
+    def checkpoint(self, data: Any) -> None:
+        """Save where the work is; the next attempt finds it in `ctx.resume`. Returns when it is durable."""
+        self._seat.keep(self._encode_checkpoint(data))
+        self.beat()
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for a while, as a declared silence that ends early on cancellation."""
+        seat = self._seat
+        until = self._monotonic() + seconds
+        with self.silence(seconds + 1.0, "sleep"):
+            while (left := until - self._monotonic()) > 0 and not self.cancelled:
+                with seat.changed:
+                    seat.clock.wait(seat.changed, min(left, 0.5))
+
+    def run(self, command: list[str], **options: Any) -> Finished:
+        """Run a program with one beat per line of its output; it and its children end with this attempt."""
+        return run_command(self, command, **options)
+
+
+class AsyncContext(BaseContext):
+    """`ctx` of an async workflow: what waits is awaited."""
+
+    async def checkpoint(self, data: Any) -> None:
+        """Save where the work is; the next attempt finds it in `ctx.resume`. Returns when it is durable."""
+        encoded = self._encode_checkpoint(data)
+        await asyncio.to_thread(self._seat.keep, encoded)
+        self.beat()
+
+    async def sleep(self, seconds: float) -> None:
+        """Do nothing for a while, as a declared silence; a cancellation cancels the task."""
+        async with self.silence(seconds + 1.0, "sleep"):
+            await self._seat.clock.async_sleep(seconds)
+
+    async def run(self, command: list[str], **options: Any) -> Finished:
+        """Run a program with one beat per line of its output; it and its children end with this attempt."""
+        return await run_command_async(self, command, **options)
+
+
+class Tracked(Generic[ItemT]):
+    """Items that beat as they are consumed."""
+
+    def __init__(self, context: BaseContext, items: Iterable[ItemT] | AsyncIterable[ItemT], total: int | None) -> None:
+        self._context, self._items, self._total = context, items, total
+
+    def __iter__(self) -> Iterator[ItemT]:
+        if not isinstance(self._items, Iterable):
+            raise WorkError("these items come asynchronously", remedy="Write `async for`")
+        beat, total = self._context.beat, self._total
+        beat()
+        for done, item in enumerate(self._items, 1):
+            yield item
+            beat(None, None, done, total)
+
+    async def __aiter__(self) -> AsyncIterator[ItemT]:
+        beat, total = self._context.beat, self._total
+        beat()
+        done = 0
+        if isinstance(self._items, AsyncIterable):
+            async for item in self._items:
+                yield item
+                done += 1
+                beat(None, None, done, total)
+            return
+        for item in self._items:
+            yield item
+            done += 1
+            beat(None, None, done, total)
+
+
+class Silence:
+    """A declared quiet spell; enter it with `with` or `async with`. Leaving it is a beat."""
+
+    def __init__(self, context: BaseContext, max_s: float, why: str) -> None:
+        if not 0 < max_s <= 86_400:
+            raise LimitError("silence max_s", max_s, "above 0 and at most 86,400 s")
+        self._context, self._max_s, self._why = context, max_s, why
+
+    def __enter__(self) -> None:
+        context = self._context
+        context.beat(note=f"silent for up to {self._max_s:g} s: {self._why}")
+        context._seat.record.set_silence(context._monotonic() + self._max_s)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._context._seat.record.set_silence(0.0)
+        if kind is None:
+            self._context.beat(note="")
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def current() -> BaseContext:
+    """The context of the workflow that runs here, for code that was not handed one."""
+    found = _current.get()
+    if found is None:
+        raise WorkError(
+            "no workflow runs here",
+            remedy="Call tenure.current() inside a workflow; in threads of your own, pass ctx on or copy the context",
+        )
+    return found
+
+
+def run_with_context(context: Context, call: Callable[[], T]) -> T:
+    """Call, with `context` as the current one."""
+    token = _current.set(context)
+    try:
+        return call()
+    finally:
+        _current.reset(token)
+
+
+async def await_with_context(context: AsyncContext, awaitable: Callable[[], Awaitable[T]]) -> T:
+    """Await, with `context` as the current one."""
+    token = _current.set(context)
+    try:
+        return await awaitable()
+    finally:
+        _current.reset(token)
+
+
+def current_or_none() -> BaseContext | None:
+    return _current.get()

@@ -1,0 +1,254 @@
+"""Which functions are workflows, and whether given arguments fit them.
+
+A workflow is a module-level function marked with `@workflow`. Nothing is registered globally and no code is ever shipped: a worker
+imports the modules that it was told to serve and collects what is marked in them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
+from tenure.work.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+MAX_RESULT_BYTES = 262_144
+"""Of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow(Generic[P, R]):
+    """A marked function with what the runtime needs to know of it. Calling it calls the function."""
+
+    function: Callable[P, R]
+    name: str
+    version: str = "1"
+    max_attempts: int = 3
+    timeout: float | None = None
+    stall: float | None = None
+    retry: Retry = field(default_factory=Retry)
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > 200:
+            raise LimitError("workflow name", repr(self.name), "1 to 200 characters")
+        if self.max_attempts < 1:
+            raise LimitError(f"max_attempts of {self.name}", self.max_attempts, "1 or more")
+        for what, value in (("timeout", self.timeout), ("stall", self.stall)):
+            if value is not None and not 0 < value < float("inf"):
+                raise LimitError(f"{what} of {self.name}", value, "above 0 seconds")
+        functools.update_wrapper(self, self.function)
+        _ = self._arguments  # a signature that cannot be served is found where it is written, not where it is called
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self.function, include_extras=True)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the annotations of workflow {self.name} cannot be read: {error}",
+                remedy="Make every annotated type importable at run time",
+            ) from error
+
+    @functools.cached_property
+    def _arguments(self) -> type[msgspec.Struct]:
+        parameters = list(inspect.signature(self.function).parameters.values())
+        if not parameters or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise ConfigurationError(
+                f"workflow {self.name} takes no context", remedy=f"Write: def {self.name}(ctx, ...)"
+            )
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        for parameter in parameters[1:]:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise ConfigurationError(
+                    f"parameter {parameter} of workflow {self.name} cannot be sent by name",
+                    remedy="Name every parameter; arguments travel as a JSON object",
+                )
+            kind = self._hints.get(parameter.name, Any)
+            if parameter.default is inspect.Parameter.empty:
+                fields.append((parameter.name, kind))
+            else:
+                fields.append(
+                    (parameter.name, kind, msgspec.field(default_factory=functools.partial(_same, parameter.default)))
+                )
+        try:
+            struct = msgspec.defstruct(
+                "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=self.function.__module__
+            )
+            msgspec.json.Decoder(struct)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"the arguments of workflow {self.name} cannot be JSON: {error}",
+                remedy="Use plain types, dataclasses, msgspec.Struct or TypedDict",
+            ) from error
+        return struct
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function's types want them; raises `ArgumentsError` that says which one and why."""
+        try:
+            found = msgspec.convert(dict(arguments), self._arguments)
+        except msgspec.ValidationError as error:
+            wanted = ", ".join(str(p) for p in list(inspect.signature(self.function).parameters.values())[1:])
+            raise ArgumentsError(
+                f"the arguments of {self.name} do not fit: {error}", remedy=f"It takes ({wanted})"
+            ) from error
+        return {name: getattr(found, name) for name in self._arguments.__struct_fields__}
+
+    def encode_result(self, result: Any) -> bytes:
+        """The result as JSON, checked against the annotated return type and the size limit."""
+        try:
+            encoded = msgspec.json.encode(result)
+            if self._result_decoder is not None:
+                self._result_decoder.decode(encoded)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ArgumentsError(
+                f"the result of {self.name}, of type {type(result).__name__}, does not fit: {error}",
+                remedy="Return plain JSON types, a dataclass or a msgspec.Struct, as annotated",
+            ) from error
+        if len(encoded) > MAX_RESULT_BYTES:
+            raise LimitError(
+                f"result of {self.name}",
+                f"{len(encoded):,} bytes",
+                f"at most {MAX_RESULT_BYTES:,} bytes",
+                remedy="Store large results elsewhere and return their address",
+            )
+        return encoded
+
+    @functools.cached_property
+    def _result_decoder(self) -> msgspec.json.Decoder[Any] | None:
+        kind = self._hints.get("return", Any)
+        if kind is Any:
+            return None
+        try:
+            return msgspec.json.Decoder(kind)
+        except TypeError:
+            return None  # a return annotation may be looser than JSON, such as `object`
+
+
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    version: str = "1",
+    max_attempts: int = 3,
+    timeout: float | None = None,
+    stall: float | None = None,
+    retry: Retry | None = None,
+) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+
+
+def workflow(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    max_attempts: int = 3,
+    timeout: float | None = None,
+    stall: float | None = None,
+    retry: Retry | None = None,
+) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
+    """Mark a function, sync or async, as a workflow.
+
+    `timeout` bounds one attempt, `stall` the silence between two beats; both in seconds.
+    """
+
+    def mark(marked: Callable[P, R]) -> Workflow[P, R]:
+        return Workflow(
+            marked,
+            name=name or str(getattr(marked, "__name__", "")),
+            version=str(version),
+            max_attempts=max_attempts,
+            timeout=timeout,
+            stall=stall,
+            retry=retry or Retry(),
+        )
+
+    return mark if function is None else mark(function)
+
+
+class Registry:
+    """The workflows that one worker serves, by name and version."""
+
+    def __init__(self, workflows: Iterable[Workflow[..., Any]] = ()) -> None:
+        self._found: dict[str, dict[str, Workflow[..., Any]]] = {}
+        for found in workflows:
+            self.add(found)
+
+    @classmethod
+    def from_modules(cls, modules: Iterable[ModuleType]) -> Registry:
+        registry = cls()
+        for module in modules:
+            for value in list(vars(module).values()):
+                if isinstance(value, Workflow):
+                    registry.add(value)
+        return registry
+
+    def add(self, found: Workflow[..., Any]) -> None:
+        versions = self._found.setdefault(found.name, {})
+        known = versions.get(found.version)
+        if known is not None and known.function is not found.function:
+            raise ConfigurationError(
+                f"two workflows are called {found.name!r}, version {found.version}: "
+                f"{_place(known.function)} and {_place(found.function)}",
+                remedy="Give one of them another name= or version=",
+            )
+        versions[found.version] = found
+
+    def find(self, name: str, version: str | None = None) -> Workflow[..., Any]:
+        """The workflow of that name: the named version, or the newest."""
+        versions = self._found.get(name)
+        if not versions:
+            known = ", ".join(sorted(self._found)) or "none"
+            raise UnknownWorkflowError(f"no workflow {name!r} is registered here", remedy=f"Known are: {known}")
+        if version is None:
+            return versions[max(versions, key=_version_order)]
+        if version not in versions:
+            raise UnknownWorkflowError(
+                f"workflow {name!r} has no version {version!r} here", remedy=f"Known are: {', '.join(sorted(versions))}"
+            )
+        return versions[version]
+
+    def __iter__(self) -> typing.Iterator[Workflow[..., Any]]:
+        for versions in self._found.values():
+            yield from versions.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._found.values()))
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _version_order(version: str) -> tuple[tuple[int, int | str], ...]:
+    """1.10 is newer than 1.9; numbers are newer than words."""
+    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in version.split("."))
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
