@@ -36,7 +36,7 @@ _COLD_OFFSET = _HOT_WORDS * 8
 COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 
 # Words of the hot part. The slot writes the first group, the supervisor the second.
-_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID = range(6)
+_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE = range(7)
 _CANCEL, _LEASE_UNTIL = 8, 9
 
 
@@ -78,6 +78,7 @@ class Reading(NamedTuple):
     fraction: float
     silent_until: float
     pid: int
+    active: bool
     occupant: Occupant | None
     """None when the record is empty, or the cold part was being written at that moment."""
 
@@ -85,7 +86,7 @@ class Reading(NamedTuple):
 class Record:
     """One attempt's place on the board, mapped in this process."""
 
-    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "count", "index")
+    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "index")
 
     def __init__(self, page: mmap.mmap, index: int, offset: int) -> None:
         self.index, self._offset = index, offset
@@ -94,18 +95,14 @@ class Record:
         hot = whole[: _HOT_WORDS * 8]
         self._floats = hot.cast("d")
         self._ints = hot.cast("q")
-        self.count = 0
 
     # The slot's side.
 
-    def beat(self, now: float) -> None:
-        """Two aligned stores: the count last, so that a new count never shows with an old time."""
-        self._floats[_BEAT] = now
-        self.count += 1
-        self._ints[_COUNT] = self.count
-
     def beat_ports(self) -> tuple[memoryview[float], memoryview[int]]:
-        """The two views that a context writes directly, to save a call in the hottest path."""
+        """The two views that a context writes directly, in this order: float word 0 is the time, int word 1 the count.
+
+        The count comes last, so that a new count never shows with an old time; direct, to save a call in the hottest path.
+        """
         return self._floats, self._ints
 
     def set_fraction(self, fraction: float) -> None:
@@ -118,12 +115,12 @@ class Record:
     def occupy(self, phase: Phase, occupant: Occupant, now: float) -> None:
         """Take the record for one attempt. The cold part is whole before the phase says that it is there."""
         self._ints[_STATE] = Phase.EMPTY
-        self.count = 0
         self._ints[_COUNT] = 0
         self._floats[_BEAT] = now
         self._floats[_FRACTION] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
         self._ints[_CANCEL] = 0
+        self._ints[_ACTIVE] = 0
         self._floats[_LEASE_UNTIL] = occupant.ticket.lease_until
         self._ints[_PID] = os.getpid()
         self.describe(occupant)
@@ -144,6 +141,10 @@ class Record:
         self._bytes[body : body + len(data)] = data
         struct.pack_into("<II", self._bytes, start + 8, len(data), zlib.crc32(data))
         struct.pack_into("<Q", self._bytes, start, sequence + 2)
+
+    def set_active(self, active: bool) -> None:
+        """Whether this attempt's coroutine is the one that its event loop runs right now."""
+        self._ints[_ACTIVE] = active
 
     def set_phase(self, phase: Phase) -> None:
         self._ints[_STATE] = phase
@@ -180,6 +181,7 @@ class Record:
             self._floats[_FRACTION],
             self._floats[_SILENT_UNTIL],
             self._ints[_PID],
+            bool(self._ints[_ACTIVE]),
             occupant,
         )
 
@@ -239,6 +241,13 @@ class BeatBoard:
         _HEADER.pack_into(page, 0, MAGIC, VERSION, records, identity.pid, len(name))
         page[_HEADER.size : _HEADER.size + len(name)] = name
         return cls(path, page, records, identity, owner=True)
+
+    @classmethod
+    def private(cls, records: int) -> BeatBoard:
+        """A board that only this process sees: attempts in threads, and tests."""
+        page = mmap.mmap(-1, mmap.PAGESIZE + records * RECORD_BYTES)
+        identity = Identity(incarnation="private", pid=os.getpid(), pid_started=0, boot_id="")
+        return cls(Path("private"), page, records, identity, owner=False)
 
     @classmethod
     def open(cls, path: Path) -> BeatBoard:

@@ -60,7 +60,7 @@ class Seat:
         self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
         self.cancel_code = CancelCode.NONE
         self.changed = threading.Condition()
-        self.on_cancel: list[Callable[[], None]] = []
+        self.on_cancel: list[Callable[[], object]] = []
 
     def cancel(self, code: CancelCode) -> None:
         """Ask the attempt to end. The first reason stays."""

@@ -1,0 +1,1 @@
+"""Workflows in processes that can be killed one by one: a supervisor and its slots."""

@@ -1,0 +1,202 @@
+"""Running one attempt inside a slot: find the workflow, check the arguments, run it, say what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine as CoroutineABC
+from typing import Any
+
+import msgspec
+
+from tenure.beat.board import Occupant, Phase, Record
+from tenure.clock import Clock
+from tenure.engines.contracts import Message
+from tenure.errors import ArgumentsError, Cancelled, LimitError, ReceiptHandleExpiredError, UnknownWorkflowError
+from tenure.work.context import (
+    CANCEL_REASONS,
+    AsyncContext,
+    CancelCode,
+    Context,
+    Seat,
+    await_with_context,
+    run_with_context,
+)
+from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.registry import Registry, Workflow
+
+CAUSES = {
+    CancelCode.CANCEL: Cause.CANCELLED,
+    CancelCode.STALL: Cause.STALL,
+    CancelCode.TIMEOUT: Cause.TIMEOUT,
+    CancelCode.LEASE_LOST: Cause.LEASE_LOST,
+    CancelCode.DRAIN: Cause.DRAINED,
+}
+
+
+class Attempt:
+    """One delivery in one record, from claim to outcome. Does not talk to the engine about the outcome: `Settler` does."""
+
+    def __init__(
+        self,
+        message: Message[WorkItem, WorkResult],
+        record: Record,
+        *,
+        registry: Registry,
+        clock: Clock,
+        queue: str,
+        stall_s: float,
+        worker: str,
+    ) -> None:
+        self.message, self.record, self.item = message, record, message.body
+        self._registry, self._clock, self._worker = registry, clock, worker
+        self.workflow: Workflow[..., Any] | None = None
+        self.arguments: dict[str, Any] = {}
+        self.begun = clock.monotonic()
+        self.occupant = Occupant(
+            ticket=message.ticket,
+            job=self.item.job_id or message.id,
+            workflow=self.item.workflow,
+            attempt=self.item.attempt or message.delivery_count,
+            queue=queue,
+            stall_s=stall_s,
+            managed=self.item.managed,
+        )
+        record.occupy(Phase.CLAIMED, self.occupant, self.begun)
+        self.seat = Seat(record, message, self.occupant, clock)
+
+    def prepare(self) -> WorkFailure | None:
+        """Find the function and check its arguments; a failure of this attempt, never of the worker."""
+        try:
+            found = self._registry.find(self.item.workflow, self.item.version)
+            self.arguments = found.check_arguments(self.item.args)
+        except UnknownWorkflowError as error:
+            return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
+        except ArgumentsError as error:
+            return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
+        self.workflow = found
+        now = self._clock.boottime()
+        timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
+        self.occupant = self.seat.occupant = msgspec.structs.replace(
+            self.occupant,
+            stall_s=found.stall or self.occupant.stall_s,
+            started_at=now,
+            deadline=None if timeout is None else now + timeout,
+            max_attempts=found.max_attempts,
+        )
+        self.record.describe(self.occupant)
+        self.record.set_phase(Phase.RUNNING)
+        return None
+
+    def run_sync(self) -> WorkResult:
+        """Run a sync workflow in this thread."""
+        workflow = self._prepared()
+        context = Context(self.seat)
+
+        def call() -> Any:
+            context.beat()
+            return workflow.function(context, **self.arguments)
+
+        return self._conclude(lambda: run_with_context(context, call))
+
+    async def run_async(self) -> WorkResult:
+        """Run an async workflow as a task that a cancellation cancels."""
+        workflow = self._prepared()
+        context = AsyncContext(self.seat)
+        loop = asyncio.get_running_loop()
+
+        async def call() -> Any:
+            context.beat()
+            return await workflow.function(context, **self.arguments)
+
+        marked = Marked(await_with_context(context, call), self.record)
+        task: asyncio.Task[Any] = loop.create_task(marked)
+        self.seat.on_cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        if self.seat.cancel_code is not CancelCode.NONE:
+            task.cancel()
+        await asyncio.wait([task])
+        return self._conclude(lambda: _outcome(task))
+
+    def _prepared(self) -> Workflow[..., Any]:
+        assert self.workflow is not None, "prepare() comes first"
+        return self.workflow
+
+    def _conclude(self, call: Callable[[], Any]) -> WorkResult:
+        workflow = self._prepared()
+        try:
+            value = call()
+            encoded = workflow.encode_result(value)
+        except (Cancelled, asyncio.CancelledError):
+            return self.result(self._cancel_failure())
+        except ReceiptHandleExpiredError as error:
+            return self.result(WorkFailure(cause=Cause.LEASE_LOST, reason=str(error)))
+        except (ArgumentsError, LimitError) as error:
+            # A workflow's own use of ctx.beat(progress=2) and a result that is no JSON are both its code's fault.
+            return self.result(WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=_trace(error)))
+        except Exception as error:
+            return self.result(
+                WorkFailure(cause=Cause.EXCEPTION, reason=f"{type(error).__name__}: {error}", evidence=_trace(error))
+            )
+        except SystemExit as error:
+            return self.result(
+                WorkFailure(
+                    cause=Cause.EXITED, reason=f"the workflow called sys.exit({error.code!r})", evidence=_trace(error)
+                )
+            )
+        return self.result(value=encoded)
+
+    def _cancel_failure(self) -> WorkFailure:
+        code = self.seat.cancel_code
+        if code is CancelCode.NONE:
+            return WorkFailure(cause=Cause.CANCELLED, reason="the workflow cancelled itself")
+        return WorkFailure(cause=CAUSES[code], reason=CANCEL_REASONS[code])
+
+    def result(self, failure: WorkFailure | None = None, *, value: bytes | None = None) -> WorkResult:
+        return WorkResult(
+            job_id=self.item.job_id,
+            workflow_id=self.item.workflow_id,
+            workflow=self.item.workflow,
+            attempt=self.occupant.attempt,
+            fence=self.message.fence,
+            worker=self._worker,
+            result=None if value is None else msgspec.Raw(value),
+            failure=failure,
+            beats=self.record.read().steps,
+            seconds=self._clock.monotonic() - self.begun,
+        )
+
+
+class Marked(CoroutineABC[Any, Any, Any]):
+    """A coroutine that says on the board when it is the one that runs, so that a blocked event loop names its culprit."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], record: Record) -> None:
+        self._coroutine, self._record = coroutine, record
+
+    def send(self, value: Any) -> Any:
+        self._record.set_active(True)
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._record.set_active(False)
+
+    def throw(self, *error: Any) -> Any:
+        self._record.set_active(True)
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._record.set_active(False)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._coroutine.__await__())
+
+
+def _outcome(task: asyncio.Task[Any]) -> Any:
+    return task.result()
+
+
+def _trace(error: BaseException) -> dict[str, str]:
+    return {"traceback": "".join(traceback.format_exception(error))[-20_000:]}

@@ -1,0 +1,240 @@
+"""A slot: the process that claims work and does it, one attempt at a time.
+
+    python -m tenure.work.slots.child FD
+
+It pulls by itself over its own engine connection, writes what it does on the beat board, and extends no lease: that is the supervisor's.
+A second thread listens to the supervisor, so that a cancellation does not wait for a beat, and counts the lease down itself in case the
+supervisor is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import IO
+
+from tenure.beat.board import BeatBoard, Phase
+from tenure.clock import Clock, SystemClock
+from tenure.engines.contracts import Engine, Mailbox, Message
+from tenure.errors import MailboxClosedError, TenureError
+from tenure.randomness import fresh_random
+from tenure.work.context import CancelCode, Seat
+from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.modules import load_module
+from tenure.work.registry import Registry
+from tenure.work.slots.attempt import Attempt
+from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Ready, Start, Trouble
+from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
+from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
+from tenure.work.slots.settling import Settler
+
+BROKEN_EXIT = 3
+LOOK_EVERY_S = 0.25
+
+
+class Slot:
+    """The parts of a slot process, and its main loop."""
+
+    def __init__(self, start: Start, channel: Channel, clock: Clock) -> None:
+        self.start, self.channel, self.clock = start, channel, clock
+        self.settings = start.slot_settings()
+        self.board = BeatBoard.open(Path(start.board))
+        self.folder = Path(start.folder)
+        self.records = list(start.records)
+        self.draining = threading.Event()
+        self.going = threading.Event()
+        self.seats: dict[int, Seat] = {}
+        self.random = fresh_random()
+        self.log_handler = AttemptLogHandler(self.folder)
+        self.registry = Registry()
+        self._cancelled_at: dict[int, float] = {}
+
+    def open(self) -> None:
+        """Import what is to be served and open the engine; whatever fails here is told to the supervisor."""
+        modules = [load_module(name) for name in self.start.modules]
+        self.registry = Registry.from_modules(modules)
+        self.engine = Engine.open(self.start.engine_url, clock=self.clock)
+        self.mailbox: Mailbox[WorkItem, WorkResult] = self.engine.mailbox(self.settings.queue, WorkItem, WorkResult)
+        self.settler = Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble)
+        self.logs = self.engine.store("logs")
+
+    def trouble(self, text: str) -> None:
+        self.channel.send(Trouble(text))
+
+    def serve(self) -> None:
+        """Claim, run, settle, until told to stop."""
+        with asyncio.Runner() as runner:
+            pause = 0.1
+            while not self.draining.is_set():
+                try:
+                    messages = self.mailbox.receive(1, self.settings.claim_s, self.settings.wait_s, provisional=True)
+                    pause = 0.1
+                except MailboxClosedError:
+                    return
+                except TenureError as error:
+                    if not error.retryable:
+                        raise
+                    self.trouble(f"cannot claim work: {error}")
+                    self.draining.wait(pause * (0.5 + self.random.random()))
+                    pause = min(5.0, pause * 2)
+                    continue
+                for message in messages:
+                    self.run_one(message, runner)
+
+    def run_one(self, message: Message[WorkItem, WorkResult], runner: asyncio.Runner) -> None:
+        attempt = self.begin(message, self.records[0])
+        failure = attempt.prepare()
+        if self.draining.is_set():
+            # Claimed while the drain began: give it back before it starts.
+            attempt.record.set_phase(Phase.CLAIMED)
+            message.release()
+            self.end(attempt)
+            return
+        if failure is not None:
+            result = attempt.result(failure)
+        elif attempt.workflow is not None and attempt.workflow.is_async:
+            result = runner.run(attempt.run_async())
+        else:
+            result = attempt.run_sync()
+        self.conclude(attempt, result)
+
+    def begin(self, message: Message[WorkItem, WorkResult], index: int) -> Attempt:
+        self.log_handler.begin(index)
+        attempt = Attempt(
+            message,
+            self.board.records[index],
+            registry=self.registry,
+            clock=self.clock,
+            queue=self.settings.queue,
+            stall_s=self.settings.stall_s,
+            worker=self.start.incarnation,
+        )
+        self.seats[index] = attempt.seat
+        return attempt
+
+    def conclude(self, attempt: Attempt, result: WorkResult) -> None:
+        """Write the outcome; the record stays taken until it is written, so that a kill in between is seen."""
+        attempt.record.set_phase(Phase.SETTLING)
+        occupant, workflow = attempt.occupant, attempt.workflow
+        # The lease as the supervisor moved it: the settler stops trying when it is over.
+        attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
+        try:
+            key = log_key(occupant.job, self.log_name(attempt), occupant.attempt)
+            keep_log(self.logs, self.folder, attempt.record.index, key=key, fence=attempt.message.fence)
+        except TenureError as error:
+            self.trouble(f"the log of {occupant.workflow} was not kept: {error}")
+        try:
+            self.settler.settle(
+                attempt.message,
+                result,
+                managed=occupant.managed,
+                max_attempts=workflow.max_attempts if workflow else 1,
+                retry=workflow.retry if workflow else None,
+            )
+        except TenureError as error:
+            self.trouble(f"the outcome of {occupant.workflow} could not be settled: {error}")
+        finally:
+            self.end(attempt)
+
+    @staticmethod
+    def log_name(attempt: Attempt) -> str:
+        return attempt.item.workflow_id or attempt.item.workflow
+
+    def end(self, attempt: Attempt) -> None:
+        attempt.record.clear()
+        self.seats.pop(attempt.record.index, None)
+        self._cancelled_at.pop(attempt.record.index, None)
+
+    def listen(self) -> None:
+        """The second thread: orders of the supervisor, its death, and our own look at the leases."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.channel.socket, selectors.EVENT_READ)
+            while True:
+                if selector.select(LOOK_EVERY_S):
+                    for line in self.channel.read():
+                        self._obey(line)
+                    if not self.channel.open:
+                        kill_tree(os.getpid())  # the supervisor is gone; so are we, with all that we started
+                self._look()
+
+    def _obey(self, line: object) -> None:
+        if isinstance(line, Go):
+            self.records = list(line.records)
+            self.going.set()
+        elif isinstance(line, Cancel):
+            seat = self.seats.get(line.record)
+            if seat is not None:
+                seat.look()
+        elif isinstance(line, Drain):
+            self.draining.set()
+            self.going.set()
+            self.mailbox.wake()
+
+    def _look(self) -> None:
+        """A supervisor that is stopped kills nobody: past the lease and the grace, the slot ends itself."""
+        now = self.clock.monotonic()
+        for index, seat in list(self.seats.items()):
+            seat.look()
+            if seat.cancel_code is CancelCode.LEASE_LOST:
+                since = self._cancelled_at.setdefault(index, now)
+                if now - since > self.settings.grace_s + 1.0:
+                    kill_tree(os.getpid())
+
+
+def main() -> None:
+    """Take the socket that the supervisor left open for us, read the first line, and begin."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    end = socket.socket(fileno=int(sys.argv[1]))
+    channel = Channel(end)
+    lines: list[object] = []
+    while not lines and channel.open:
+        lines += channel.read()
+    if not lines or not isinstance(lines[0], Start):
+        os._exit(BROKEN_EXIT)
+    start = lines[0]
+    die_with_parent(start.supervisor)
+    adopt_orphans()
+    dump = (Path(start.folder) / f"stacks-{os.getpid()}.txt").open("w")
+    faulthandler.enable(file=dump)
+    faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True)
+    run_slot(start, channel, dump)
+
+
+def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
+    slot = Slot(start, channel, SystemClock())
+    if slot.settings.memory_limit_mb is not None:
+        limit = slot.settings.memory_limit_mb << 20
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    logging.getLogger().addHandler(slot.log_handler)
+    logging.getLogger("tenure.workflow").setLevel(logging.INFO)
+    try:
+        slot.open()
+    except BaseException as error:
+        channel.send(Broken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
+        os._exit(BROKEN_EXIT)
+    channel.send(Ready([found.name for found in slot.registry]))
+    threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
+    slot.going.wait()
+    if slot.settings.concurrency > 1:
+        from tenure.work.slots.async_child import serve_async
+
+        serve_async(slot)
+    else:
+        slot.serve()
+    slot.engine.close()
+    dump.close()
+    os._exit(0)  # daemon threads of user code must not keep a drained slot alive
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The line between a supervisor and one slot: JSON lines over a socket pair. The engine's URL travels here, not on a command line."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import msgspec
+
+from tenure.work.slots.settings import SlotSettings
+
+_LIMIT = 1 << 20
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """The first line: what a slot needs to know."""
+
+    engine_url: str
+    modules: list[str]
+    board: str
+    records: list[int]
+    incarnation: str
+    folder: str
+    supervisor: int
+    settings: dict[str, Any]
+
+    def slot_settings(self) -> SlotSettings:
+        return SlotSettings(**self.settings)
+
+
+class Go(msgspec.Struct, frozen=True, tag="go"):
+    """Start to pull: this slot is no longer the spare."""
+
+    records: list[int]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Look at this record now: its cancel word was set."""
+
+    record: int
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Claim nothing more; end when idle."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The modules are imported; these workflows are served."""
+
+    workflows: list[str]
+
+
+class Broken(msgspec.Struct, frozen=True, tag="broken"):
+    """The slot cannot serve: an import failed, or the engine could not be opened."""
+
+    reason: str
+    trace: str
+
+
+class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+    """Worth a line in the supervisor's log; the slot goes on."""
+
+    text: str
+
+
+Line = Start | Go | Cancel | Drain | Ready | Broken | Trouble
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Channel:
+    """One end. `read` takes whatever is there; an empty list with `open` False means that the other side is gone."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        self.open = True
+        self._pending = b""
+
+    def send(self, line: Line) -> bool:
+        try:
+            self.socket.sendall(msgspec.json.encode(line) + b"\n")
+        except OSError:
+            self.open = False
+            return False
+        return True
+
+    def read(self) -> list[Line]:
+        try:
+            chunk = self.socket.recv(65_536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.open = False
+            return []
+        *whole, self._pending = (self._pending + chunk).split(b"\n")
+        if len(self._pending) > _LIMIT:
+            self.open = False
+            return []
+        return [_decoder.decode(line) for line in whole]
+
+    def close(self) -> None:
+        self.open = False
+        self.socket.close()

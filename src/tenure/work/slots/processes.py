@@ -1,0 +1,118 @@
+"""Processes as the kernel shows them: who descends from whom, who still lives, and how to end a whole tree.
+
+Linux only, from /proc; no dependency. A pid alone is never trusted: it is compared with the start time of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+MARK = "TENURE_INCARNATION"
+"""Environment variable that every descendant of a slot inherits: strays of a dead worker are found by it."""
+
+
+class ProcessStat(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    started: int  # clock ticks after boot
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """None when the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The command's name is in parentheses and may hold anything, closing parentheses too.
+    rest = text[text.rindex(")") + 2 :].split()
+    return ProcessStat(pid, int(rest[1]), rest[0], int(rest[19]))
+
+
+def all_processes() -> Iterator[ProcessStat]:
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are all we need
+        if name.isdigit() and (found := read_stat(int(name))) is not None:
+            yield found
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """Whether that very process runs; a zombie does not."""
+    found = read_stat(pid)
+    return found is not None and found.started == started and found.state not in "ZX"
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below one, parents before children."""
+    children: dict[int, list[int]] = {}
+    for process in all_processes():
+        children.setdefault(process.parent, []).append(process.pid)
+    found, queue = [], [root]
+    while queue:
+        for child in children.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def kill_tree(root: int) -> int:
+    """SIGKILL a process and everything below it; how many were killed.
+
+    The root is stopped first so that it forks nothing more, and the look below is repeated until it finds nobody new.
+    """
+    send(root, signal.SIGSTOP)
+    killed: set[int] = set()
+    while fresh := [pid for pid in descendants(root) if pid not in killed]:
+        for pid in fresh:
+            send(pid, signal.SIGKILL)
+        killed.update(fresh)
+    send(root, signal.SIGKILL)
+    return len(killed) + 1
+
+
+def kill_strays(incarnation: str) -> int:
+    """SIGKILL whatever still carries the mark of a dead worker: grandchildren that detached themselves."""
+    wanted = f"{MARK}={incarnation}".encode()
+    killed = 0
+    for process in all_processes():
+        if process.pid == os.getpid():
+            continue
+        try:
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's
+        if wanted in environment.split(b"\0"):
+            killed += send(process.pid, signal.SIGKILL)
+    return killed
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies, and notice a parent that died before we asked."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Orphans below this process become its children, not init's: nothing that detaches itself gets away."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")

@@ -1,0 +1,92 @@
+"""Telling the engine what became of an attempt, once, whatever happens to the connection meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.contracts import Engine, Message
+from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
+from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.retry import Retry
+
+EVIDENCE_TTL_S = 7 * 86_400
+_NOT_COUNTED = frozenset({Cause.DRAINED})
+"""Work that is handed over did nothing wrong: its delivery does not count."""
+
+
+class Settler:
+    """Settles by the item's policy: a leader gets a reply; a plain queue retries with backoff, then gives up."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, random: Random, say: Callable[[str], None]) -> None:
+        self._clock, self._random, self._say = clock, random, say
+        self._evidence = engine.store("evidence")
+
+    def settle(
+        self,
+        message: Message[WorkItem, WorkResult],
+        result: WorkResult,
+        *,
+        managed: bool,
+        max_attempts: int = 1,
+        retry: Retry | None = None,
+    ) -> str:
+        """Do it, again and again while the lease is ours; a word on how it ended, for logs and tables."""
+        if result.failure is not None and result.failure.cause is Cause.LEASE_LOST:
+            return "refused: the lease was lost"
+        pause = 0.05
+        while True:
+            try:
+                return self._once(message, result, managed, max_attempts, retry or Retry())
+            except (ReceiptHandleExpiredError, KeyRefusedError) as error:
+                self._say(f"the outcome of {result.workflow} was refused: {error}")
+                return "refused: the lease was lost"
+            except TenureError as error:
+                if not error.retryable:
+                    raise
+                self._say(f"cannot settle {result.workflow} yet: {error}")
+                if self._clock.boottime() + pause >= message.lease_until:
+                    return "not settled: the engine was out of reach until the lease ran out"
+                self._clock.sleep(pause)
+                pause = min(2.0, pause * 2)
+
+    def _once(
+        self,
+        message: Message[WorkItem, WorkResult],
+        result: WorkResult,
+        managed: bool,
+        max_attempts: int,
+        retry: Retry,
+    ) -> str:
+        failure = result.failure
+        if failure is None:
+            return self._finish(message, result, "done")
+        if failure.evidence:
+            self._keep_evidence(result, failure)
+        if failure.cause in _NOT_COUNTED:
+            message.release()
+            return "handed over"
+        if managed:
+            return self._finish(message, result, "failed")
+        if failure.cause is Cause.CANCELLED:
+            return self._finish(message, result, "cancelled")
+        if failure.retryable and message.delivery_count < max_attempts:
+            delay = retry.delay_s(message.delivery_count, self._random)
+            message.nack(delay)
+            return f"retried in {delay:.1f} s"
+        message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])
+        return "dead letter"
+
+    def _finish(self, message: Message[WorkItem, WorkResult], result: WorkResult, word: str) -> str:
+        if message.reply_to is None:
+            message.acknowledge()
+        else:
+            message.settle(result)
+        return word
+
+    def _keep_evidence(self, result: WorkResult, failure: WorkFailure) -> None:
+        key = f"{result.job_id or result.workflow}/{result.workflow_id}/{result.attempt}"
+        self._evidence.put(key, msgspec.json.encode(failure), ttl=EVIDENCE_TTL_S)

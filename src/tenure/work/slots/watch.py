@@ -1,0 +1,97 @@
+"""What a supervisor does about one attempt, from what the board shows. Pure: told the readings and the time.
+
+Two clocks: beats and silences are in monotonic time, which stands still while the machine sleeps, so that a laptop that was closed has
+not stalled; leases and deadlines are in boot time, because the engine's clock went on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from tenure.beat.board import Occupant, Phase, Reading
+from tenure.work.context import CancelCode
+
+
+class Act(StrEnum):
+    """What to do now."""
+
+    NOTHING = "nothing"
+    EXTEND = "extend"
+    CANCEL = "cancel"
+    KILL = "kill"
+
+
+class Verdict(NamedTuple):
+    act: Act
+    code: CancelCode = CancelCode.NONE
+    reason: str = ""
+
+
+_NOTHING = Verdict(Act.NOTHING)
+
+
+@dataclass(slots=True)
+class AttemptWatch:
+    """Follows one delivery from claim to end. A record with another receipt gets another watch."""
+
+    occupant: Occupant
+    extend_every_s: float
+    grace_s: float
+    lease_until: float
+    steps_extended: int = -1
+    next_extension: float = 0.0
+    code: CancelCode = CancelCode.NONE
+    reason: str = ""
+    kill_at: float = float("inf")
+
+    def step(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+        if reading.phase in (Phase.EMPTY, Phase.CLAIMED):
+            return _NOTHING
+        if self.code is not CancelCode.NONE:
+            if monotonic >= self.kill_at:
+                return Verdict(Act.KILL, self.code, self.reason)
+            return _NOTHING
+        if boottime >= self.lease_until:
+            return self.cancel(CancelCode.LEASE_LOST, "the lease ran out by our own clock", monotonic)
+        if reading.phase is Phase.RUNNING and (late := self._late(reading, monotonic, boottime)):
+            return self.cancel(*late, monotonic)
+        if monotonic >= self.next_extension and self._has_proof(reading, monotonic):
+            return Verdict(Act.EXTEND)
+        return _NOTHING
+
+    def _late(self, reading: Reading, monotonic: float, boottime: float) -> tuple[CancelCode, str] | None:
+        deadline = self.occupant.deadline
+        if deadline is not None and boottime >= deadline:
+            return CancelCode.TIMEOUT, f"ran for {boottime - self.occupant.started_at:.1f} s, past its timeout"
+        # A declared silence holds the stall clock; it starts anew where the silence ends.
+        since = max(reading.beat_at, min(reading.silent_until, monotonic))
+        if monotonic - since > self.occupant.stall_s:
+            note = f" (its last note: {self.occupant.note})" if self.occupant.note else ""
+            silent = monotonic - reading.beat_at
+            return CancelCode.STALL, f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}"
+        return None
+
+    def _has_proof(self, reading: Reading, monotonic: float) -> bool:
+        """New beats since the last extension, a declared silence, or an outcome that is being written."""
+        if reading.steps != self.steps_extended or reading.phase is Phase.SETTLING:
+            return True
+        return monotonic < reading.silent_until
+
+    def cancel(self, code: CancelCode, reason: str, monotonic: float) -> Verdict:
+        self.code, self.reason, self.kill_at = code, reason, monotonic + self.grace_s
+        return Verdict(Act.CANCEL, code, reason)
+
+    def extending(self, reading: Reading, monotonic: float) -> None:
+        """An extension was sent: the next one needs a new beat and waits for the interval, also if this one fails."""
+        self.steps_extended = reading.steps
+        self.next_extension = monotonic + self.extend_every_s
+
+    def extended(self, lease_until: float) -> None:
+        self.lease_until = max(self.lease_until, lease_until)
+
+    def extension_failed(self, monotonic: float, *, retry_in_s: float) -> None:
+        """The engine did not answer: the proof still stands, so try again soon."""
+        self.steps_extended = -1
+        self.next_extension = monotonic + retry_in_s
