@@ -248,7 +248,6 @@ class StaleFenceError(TenureError):
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
 
 
-
 class HealthError(TenureError):
     """Something about the health of a node."""
 
@@ -299,4 +298,3 @@ class Cancelled(WorkError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"cancelled: {reason}")
-
