@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
+from dataclasses import astuple
 from typing import Any
 
 import msgspec
@@ -62,6 +63,7 @@ class Attempt:
             queue=queue,
             stall_s=stall_s,
             managed=self.item.managed,
+            workflow_id=self.item.workflow_id,
         )
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
         self.seat = Seat(record, message, self.occupant, clock)
@@ -84,6 +86,7 @@ class Attempt:
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             max_attempts=found.max_attempts,
+            retry=astuple(found.retry),
         )
         self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)

@@ -32,6 +32,7 @@ from tenure.work.context import CancelCode, Seat
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.modules import load_module
 from tenure.work.registry import Registry
+from tenure.work.slots.async_child import serve_async
 from tenure.work.slots.attempt import Attempt
 from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Ready, Start, Trouble
 from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
@@ -58,6 +59,7 @@ class Slot:
         self.log_handler = AttemptLogHandler(self.folder)
         self.registry = Registry()
         self._cancelled_at: dict[int, float] = {}
+        self._pause_s = 0.1
 
     def open(self) -> None:
         """Import what is to be served and open the engine; whatever fails here is told to the supervisor."""
@@ -74,32 +76,33 @@ class Slot:
     def serve(self) -> None:
         """Claim, run, settle, until told to stop."""
         with asyncio.Runner() as runner:
-            pause = 0.1
             while not self.draining.is_set():
-                try:
-                    messages = self.mailbox.receive(1, self.settings.claim_s, self.settings.wait_s, provisional=True)
-                    pause = 0.1
-                except MailboxClosedError:
-                    return
-                except TenureError as error:
-                    if not error.retryable:
-                        raise
-                    self.trouble(f"cannot claim work: {error}")
-                    self.draining.wait(pause * (0.5 + self.random.random()))
-                    pause = min(5.0, pause * 2)
-                    continue
-                for message in messages:
+                for message in self.claim():
                     self.run_one(message, runner)
+
+    def claim(self) -> list[Message[WorkItem, WorkResult]]:
+        """At most one message, under a short lease; an engine that is away is waited for, with growing pauses."""
+        try:
+            messages = self.mailbox.receive(1, self.settings.claim_s, self.settings.wait_s, provisional=True)
+        except MailboxClosedError:
+            self.draining.set()
+            return []
+        except TenureError as error:
+            if not error.retryable:
+                raise
+            self.trouble(f"cannot claim work: {error}")
+            self.draining.wait(self._pause_s * (0.5 + self.random.random()))
+            self._pause_s = min(5.0, self._pause_s * 2)
+            return []
+        self._pause_s = 0.1
+        return messages
 
     def run_one(self, message: Message[WorkItem, WorkResult], runner: asyncio.Runner) -> None:
         attempt = self.begin(message, self.records[0])
-        failure = attempt.prepare()
         if self.draining.is_set():
-            # Claimed while the drain began: give it back before it starts.
-            attempt.record.set_phase(Phase.CLAIMED)
-            message.release()
-            self.end(attempt)
+            self.give_back(attempt)
             return
+        failure = attempt.prepare()
         if failure is not None:
             result = attempt.result(failure)
         elif attempt.workflow is not None and attempt.workflow.is_async:
@@ -107,6 +110,15 @@ class Slot:
         else:
             result = attempt.run_sync()
         self.conclude(attempt, result)
+
+    def give_back(self, attempt: Attempt) -> None:
+        """Claimed while the drain began: back before it starts, uncounted."""
+        try:
+            attempt.message.release()
+        except TenureError as error:
+            self.trouble(f"could not give {attempt.item.workflow} back: {error}")
+        finally:
+            self.end(attempt)
 
     def begin(self, message: Message[WorkItem, WorkResult], index: int) -> Attempt:
         self.log_handler.begin(index)
@@ -226,8 +238,6 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
     if slot.settings.concurrency > 1:
-        from tenure.work.slots.async_child import serve_async
-
         serve_async(slot)
     else:
         slot.serve()

@@ -83,6 +83,10 @@ class AttemptWatch:
         self.code, self.reason, self.kill_at = code, reason, monotonic + self.grace_s
         return Verdict(Act.CANCEL, code, reason)
 
+    def forgive(self) -> None:
+        """It was not this attempt that hung; its clock goes on when the slot is gone."""
+        self.code, self.reason, self.kill_at = CancelCode.NONE, "", float("inf")
+
     def extending(self, reading: Reading, monotonic: float) -> None:
         """An extension was sent: the next one needs a new beat and waits for the interval, also if this one fails."""
         self.steps_extended = reading.steps

@@ -1,0 +1,63 @@
+"""A slot that runs several async workflows on one event loop, each in a record of its own.
+
+Engine calls are made in threads, so that nothing but user code can block the loop; and a loop that user code blocks is seen by the
+supervisor, because every coroutine says on the board when it is the one that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tenure.engines.contracts import Message
+from tenure.work.envelope import WorkItem, WorkResult
+
+if TYPE_CHECKING:
+    from tenure.work.slots.child import Slot
+
+
+def serve_async(slot: Slot) -> None:
+    with ThreadPoolExecutor(max_workers=slot.settings.concurrency + 2, thread_name_prefix="tenure-slot") as pool:
+        asyncio.run(_serve(slot, pool))
+
+
+async def _serve(slot: Slot, pool: ThreadPoolExecutor) -> None:
+    loop = asyncio.get_running_loop()
+    free: asyncio.Queue[int] = asyncio.Queue()
+    for index in slot.records:
+        free.put_nowait(index)
+    running: set[asyncio.Task[None]] = set()
+    while not slot.draining.is_set():
+        # A record first, then a claim: nothing is claimed that could not start at once.
+        index = await free.get()
+        messages = await loop.run_in_executor(pool, slot.claim)
+        if not messages:
+            free.put_nowait(index)
+            continue
+        task = asyncio.create_task(_run_one(slot, pool, messages[0], index, free))
+        running.add(task)
+        task.add_done_callback(running.discard)
+    if running:
+        await asyncio.wait(running)
+
+
+async def _run_one(
+    slot: Slot, pool: ThreadPoolExecutor, message: Message[WorkItem, WorkResult], index: int, free: asyncio.Queue[int]
+) -> None:
+    loop = asyncio.get_running_loop()
+    attempt = slot.begin(message, index)
+    try:
+        if slot.draining.is_set():
+            await loop.run_in_executor(pool, slot.give_back, attempt)
+            return
+        failure = attempt.prepare()
+        if failure is not None:
+            result = attempt.result(failure)
+        elif attempt.workflow is not None and attempt.workflow.is_async:
+            result = await attempt.run_async()
+        else:
+            result = await loop.run_in_executor(pool, attempt.run_sync)
+        await loop.run_in_executor(pool, slot.conclude, attempt, result)
+    finally:
+        free.put_nowait(index)

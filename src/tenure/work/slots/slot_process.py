@@ -1,0 +1,109 @@
+"""One slot as its supervisor sees it: a process, a channel to it, and the records that it may use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from tenure.work.slots.control import Channel, Drain, Go, Start
+from tenure.work.slots.evidence import cannot_answer, dump_size, look_at_process, read_dump
+from tenure.work.slots.processes import MARK, kill_tree, send
+
+
+class SlotState(StrEnum):
+    STARTING = "starting"
+    SPARE = "spare"
+    SERVING = "serving"
+
+
+class Ended(NamedTuple):
+    """How a slot process ended."""
+
+    status: int  # as waitpid gives it
+    peak_memory: str
+
+
+@dataclass(eq=False)
+class SlotProcess:
+    """A running slot process."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    folder: Path
+    started: float
+    state: SlotState = SlotState.STARTING
+    seat: int | None = None
+    records: list[int] = field(default_factory=list)
+    killed_by_us: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def dump_path(self) -> Path:
+        return self.folder / f"stacks-{self.pid}.txt"
+
+    def go(self, seat: int, records: list[int]) -> None:
+        self.state, self.seat, self.records = SlotState.SERVING, seat, records
+        self.channel.send(Go(records))
+
+    def drain(self) -> None:
+        self.channel.send(Drain())
+
+    def ask_for_stacks(self) -> tuple[dict[str, str], int]:
+        """Have every thread's stack written. What /proc shows, where the process cannot run a handler; else where to read."""
+        if cannot_answer(self.pid):
+            facts = look_at_process(self.pid)
+            facts["stack_of_python"] = "not to be had: the process is stopped, so what /proc shows is all there is"
+            return facts, 0
+        offset = dump_size(self.dump_path)
+        send(self.pid, signal.SIGUSR1)
+        return {}, offset
+
+    def read_stacks(self, offset: int) -> dict[str, str]:
+        text = read_dump(self.dump_path, offset)
+        return {"stacks": text} if text else look_at_process(self.pid)
+
+    def kill(self) -> None:
+        self.killed_by_us = True
+        kill_tree(self.pid)
+
+    def reap(self) -> Ended | None:
+        """None while it runs. Tells the peak memory too, which is gone with the process."""
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return Ended(0, "")
+        if pid == 0:
+            return None
+        self.process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it again
+        return Ended(status, f"{usage.ru_maxrss / 1024:.0f} MB")
+
+    def close(self) -> None:
+        self.channel.close()
+        self.dump_path.unlink(missing_ok=True)
+
+
+def spawn_slot(start: Start, now: float) -> SlotProcess:
+    """A fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+            [sys.executable, "-m", "tenure.work.slots.child", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, MARK: start.incarnation},
+        )
+    channel = Channel(ours)
+    channel.send(start)
+    ours.setblocking(False)
+    return SlotProcess(process, channel, Path(start.folder), now)

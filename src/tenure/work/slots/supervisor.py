@@ -1,0 +1,358 @@
+"""The supervisor: extends the leases of work that beats, and ends work that does not.
+
+It runs no user code and imports none. It looks at the beat board a few times a second, asks `AttemptWatch` what to do about each
+attempt, and does it; calls to the engine go through a few threads, so that a slow engine delays no decision. Whatever happens to
+a slot, its work is settled with the cause and the evidence.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from random import Random
+
+import msgspec
+
+from tenure.beat.board import BeatBoard, Identity, Phase, Reading, board_folder
+from tenure.clock import Clock, SystemClock
+from tenure.engines.contracts import Engine
+from tenure.errors import ReceiptHandleExpiredError, TenureError
+from tenure.ids import IdSource, new_id
+from tenure.randomness import fresh_random
+from tenure.work.context import CancelCode
+from tenure.work.envelope import WorkFailure
+from tenure.work.slots.aftermath import Aftermath, Held
+from tenure.work.slots.attempt import CAUSES
+from tenure.work.slots.control import Broken, Cancel
+from tenure.work.slots.crew import Crew
+from tenure.work.slots.leftovers import clear_leftovers
+from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
+from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.slot_process import SlotProcess
+from tenure.work.slots.watch import Act, AttemptWatch, Verdict
+
+BROKEN = 2
+"""What `run` returns when the modules cannot be served."""
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """One attempt that is being followed."""
+
+    watch: AttemptWatch
+    extending: bool = False
+    facts: dict[str, str] | None = None
+    dump_offset: int = 0
+
+
+class Supervisor:
+    """Create it, then call `run()` in the thread that shall own the slots: they die with that thread."""
+
+    def __init__(
+        self,
+        modules: list[str],
+        engine_url: str,
+        settings: SlotSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        ids: IdSource = new_id,
+        say: Callable[[str], None] = print,
+        folder: Path | None = None,
+    ) -> None:
+        self.settings = settings or SlotSettings()
+        self._modules, self._engine_url, self._say = modules, engine_url, say
+        self._clock, self._random = clock or SystemClock(), random or fresh_random()
+        self.incarnation = ids()
+        records = self.settings.slots * self.settings.concurrency
+        self._folder = folder or board_folder(needs=(records + 2) * 8_192)
+        self._watched: dict[int, Watched] = {}
+        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._draining = self._stopping = False
+        self._drain_deadline = float("inf")
+        self.ready = threading.Event()
+        """Set once every seat has a slot that serves."""
+
+    # What others may call, from any thread and from signal handlers.
+
+    def drain(self) -> None:
+        """Claim nothing more, finish or hand over what runs, then return from `run`. A second call hands over now."""
+        self._stopping = self._draining
+        self._draining = True
+        self._wake_up()
+
+    def stop(self) -> None:
+        """Hand everything over now."""
+        self._draining = self._stopping = True
+        self._wake_up()
+
+    def cancel(self, job: str) -> bool:
+        """Ask the attempts of one job to end; True when one runs here."""
+        found = [i for i, reading in self.readings() if reading.occupant is not None and reading.occupant.job == job]
+        for index in found:
+            self._later(self._canceller(index))
+        return bool(found)
+
+    def _canceller(self, index: int) -> Callable[[], None]:
+        return lambda: self._cancel(index, CancelCode.CANCEL, "cancelled by request")
+
+    def readings(self) -> list[tuple[int, Reading]]:
+        """What every record shows now."""
+        return [(record.index, record.read()) for record in self._board.records]
+
+    @property
+    def broken(self) -> Broken | None:
+        """What keeps the slots from serving, if anything does."""
+        return self._crew.broken
+
+    # The life of a supervisor.
+
+    def run(self) -> int:
+        """0 after a drain, 2 when the modules could not be served at all."""
+        engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
+        adopt_orphans()
+        with Engine.open(self._engine_url, clock=self._clock) as engine, selectors.DefaultSelector() as selector:
+            clear_leftovers(self._folder, engine, engine_name, self._clock, self._say)
+            self._open_board(engine_name)
+            self._evidence = engine.store("evidence")
+            self._aftermath = Aftermath(
+                engine, self.incarnation, self._private, clock=self._clock, random=self._random, say=self._say
+            )
+            self._crew = Crew(
+                self.settings,
+                selector,
+                engine_url=self._engine_url,
+                modules=self._modules,
+                board=self._board.path,
+                folder=self._private,
+                incarnation=self.incarnation,
+                clock=self._clock,
+                say=self._say,
+                on_death=self._settle_dead,
+            )
+            self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
+            try:
+                return self._loop(selector)
+            finally:
+                self._crew.end()
+                self._pool.shutdown(wait=True)
+                kill_strays(self.incarnation)
+                self._board.close()
+                shutil.rmtree(self._private, ignore_errors=True)
+                self._wake_in.close()
+                self._wake_out.close()
+
+    def _open_board(self, engine_name: str) -> None:
+        own = read_stat(os.getpid())
+        identity = Identity(
+            incarnation=self.incarnation,
+            pid=os.getpid(),
+            pid_started=own.started if own else 0,
+            boot_id=self._clock.boot_id(),
+            engine=engine_name,
+        )
+        self._board = BeatBoard.create(self._folder, self.settings.slots * self.settings.concurrency, identity)
+        self._private = self._folder / self.incarnation
+        self._private.mkdir(mode=0o700)
+
+    def _loop(self, selector: selectors.BaseSelector) -> int:
+        selector.register(self._wake_out, selectors.EVENT_READ, None)
+        while True:
+            self._crew.keep()
+            for key, _ in selector.select(self.settings.tick_s):
+                if key.data is None:
+                    self._wake_out.recv(4_096)
+                else:
+                    self._crew.hear(key.data)
+            while not self._done.empty():
+                self._done.get()()
+            self._crew.reap()
+            self._look()
+            if self._crew.serving == self.settings.slots:
+                self.ready.set()
+            if self._crew.broken is not None and not self._crew.ever_ready:
+                return BROKEN
+            if self._draining and self._drained():
+                return 0
+
+    # Attempts.
+
+    def _look(self) -> None:
+        monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
+        for slot in self._crew.slots:
+            for index in slot.records:
+                reading = self._board.records[index].read()
+                watched = self._follow(index, reading)
+                if watched is not None:
+                    verdict = watched.watch.step(reading, monotonic, boottime)
+                    if verdict.act is not Act.NOTHING:
+                        self._act(slot, index, watched, reading, verdict)
+
+    def _follow(self, index: int, reading: Reading) -> Watched | None:
+        """The watch of what is in this record now; another receipt is another attempt."""
+        if reading.phase is Phase.EMPTY:
+            self._watched.pop(index, None)
+            return None
+        occupant, watched = reading.occupant, self._watched.get(index)
+        if occupant is None:
+            return watched  # the cold part was being written at this moment
+        if watched is None or watched.watch.occupant.ticket.receipt_handle != occupant.ticket.receipt_handle:
+            watch = AttemptWatch(
+                occupant, self.settings.extend_every_s, self.settings.grace_s, lease_until=occupant.ticket.lease_until
+            )
+            watched = self._watched[index] = Watched(watch)
+        watched.watch.occupant = occupant
+        return watched
+
+    def _act(self, slot: SlotProcess, index: int, watched: Watched, reading: Reading, verdict: Verdict) -> None:
+        if verdict.act is Act.EXTEND:
+            self._extend(index, watched, reading)
+        elif verdict.act is Act.KILL:
+            self._kill(slot, watched, verdict.reason)
+        elif verdict.code is CancelCode.STALL and (culprit := self._blocking(slot, index)) is not None:
+            # The event loop is blocked by another attempt of this slot: that one is at fault.
+            watched.watch.forgive()
+            reason = f"it blocks the event loop of its slot: {verdict.reason}"
+            self._request_cancel(slot, culprit, self._watched[culprit], verdict.code, reason)
+        else:
+            self._request_cancel(slot, index, watched, verdict.code, verdict.reason)
+
+    def _request_cancel(self, slot: SlotProcess, index: int, watched: Watched, code: CancelCode, reason: str) -> None:
+        watch = watched.watch
+        if watched.facts is not None:
+            return
+        watched.facts, watched.dump_offset = {}, 0
+        if watch.code is CancelCode.NONE:
+            watch.cancel(code, reason, self._clock.monotonic())
+        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
+        if code is CancelCode.STALL:
+            watched.facts, watched.dump_offset = slot.ask_for_stacks()
+        self._board.records[index].request_cancel(code)
+        slot.channel.send(Cancel(index))
+
+    def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
+        if slot.killed_by_us:
+            return
+        if not watched.facts:
+            watched.facts = slot.read_stacks(watched.dump_offset)
+        self._say(f"killing slot {slot.pid}, which runs {watched.watch.occupant.workflow}: {reason}")
+        slot.kill()
+
+    def _blocking(self, slot: SlotProcess, index: int) -> int | None:
+        """Another attempt of the same slot whose coroutine is running right now, and therefore never yields."""
+        if self._board.records[index].read().active:
+            return None
+        for other in slot.records:
+            if other != index and other in self._watched and self._board.records[other].read().active:
+                return other
+        return None
+
+    def _cancel(self, index: int, code: CancelCode, reason: str) -> None:
+        watched = self._watched.get(index)
+        slot = next((slot for slot in self._crew.slots if index in slot.records), None)
+        if watched is not None and slot is not None and watched.watch.code is CancelCode.NONE:
+            self._request_cancel(slot, index, watched, code, reason)
+
+    def _extend(self, index: int, watched: Watched, reading: Reading) -> None:
+        """One call in flight for each attempt, in another thread."""
+        if watched.extending:
+            return
+        watched.extending = True
+        watched.watch.extending(reading, self._clock.monotonic())
+        occupant = watched.watch.occupant
+
+        def call() -> None:
+            answer: Callable[[], None]
+            try:
+                until = self._aftermath.extend(occupant, self.settings.lease_s)
+                answer = lambda: self._extended(index, watched, until)  # noqa: E731
+            except ReceiptHandleExpiredError as error:
+                reason = str(error)
+                answer = lambda: self._lost(index, watched, reason)  # noqa: E731
+            except TenureError as error:
+                text = f"cannot extend the lease of {occupant.workflow} yet: {error}"
+                answer = lambda: self._not_extended(watched, text)  # noqa: E731
+            self._later(answer)
+
+        self._pool.submit(call)
+
+    def _extended(self, index: int, watched: Watched, until: float) -> None:
+        watched.extending = False
+        watched.watch.extended(until)
+        if self._watched.get(index) is watched:  # the answer may come after the work ended
+            self._board.records[index].set_lease_until(watched.watch.lease_until)
+
+    def _lost(self, index: int, watched: Watched, reason: str) -> None:
+        watched.extending = False
+        if self._watched.get(index) is watched:
+            self._cancel(index, CancelCode.LEASE_LOST, reason)
+
+    def _not_extended(self, watched: Watched, text: str) -> None:
+        watched.extending = False
+        self._say(text)
+        watched.watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self.settings.lease_s / 20))
+
+    def _settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
+        """Settle what a dead slot held: the attempts at fault with their failure, the others uncounted."""
+        readings = {index: self._board.records[index].read() for index in slot.records}
+        blamed = {
+            i
+            for i in readings
+            if i in self._watched and self._watched[i].watch.code not in (CancelCode.NONE, CancelCode.DRAIN)
+        }
+        if not blamed and not slot.killed_by_us:
+            occupied = {i for i, reading in readings.items() if reading.phase is not Phase.EMPTY}
+            blamed = {i for i in occupied if readings[i].active} or occupied
+        for index, reading in readings.items():
+            watched = self._watched.pop(index, None)
+            held = Held.of(index, reading)
+            self._board.records[index].clear()
+            if held is None:
+                continue
+            if reading.phase is Phase.CLAIMED or index not in blamed:
+                self._pool.submit(self._aftermath.give_back, held)
+            else:
+                self._pool.submit(self._aftermath.fail, held, _failure(watched, exit_failure))
+
+    # Draining.
+
+    def _drained(self) -> bool:
+        now = self._clock.monotonic()
+        if not self._crew.draining:
+            self._drain_deadline = now + self.settings.drain_timeout_s
+            self._crew.drain()
+        if self._stopping or self.settings.drain == "handover" or now >= self._drain_deadline:
+            for index in list(self._watched):
+                self._cancel(index, CancelCode.DRAIN, "the worker is shutting down")
+        if self._stopping:
+            for watched in self._watched.values():
+                watched.watch.kill_at = min(watched.watch.kill_at, now)
+        return not self._crew.slots
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self._done.put(call)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        try:
+            self._wake_in.send(b"x", socket.MSG_DONTWAIT)
+        except OSError:
+            return  # the buffer is full: it is awake already
+
+
+def _failure(watched: Watched | None, exit_failure: WorkFailure) -> WorkFailure:
+    """Our own reason where we killed it, else what the exit says."""
+    facts = (watched.facts if watched else None) or {}
+    if watched is None or watched.watch.code is CancelCode.NONE:
+        return msgspec.structs.replace(exit_failure, evidence={**exit_failure.evidence, **facts})
+    reason = f"{watched.watch.reason}; its slot was killed"
+    return WorkFailure(cause=CAUSES[watched.watch.code], reason=reason, evidence=facts)
