@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -47,7 +47,9 @@ class Workflow(Generic[P, R]):
         for what, value in (("timeout", self.timeout), ("stall", self.stall)):
             if value is not None and not 0 < value < float("inf"):
                 raise LimitError(f"{what} of {self.name}", value, "above 0 seconds")
-        functools.update_wrapper(self, self.function)
+        for name in ("__doc__", "__name__", "__qualname__", "__module__"):
+            self.__dict__[name] = getattr(self.function, name, None)
+        self.__dict__["__wrapped__"] = self.function
         _ = self._arguments  # a signature that cannot be served is found where it is written, not where it is called
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,8 +61,13 @@ class Workflow(Generic[P, R]):
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
+        # The first parameter is ours: its annotation may name what is imported only for type checkers.
+        first = next(iter(inspect.signature(self.function).parameters), "")
+        code = inspect.unwrap(self.function)
+        bare = types.FunctionType(code.__code__, code.__globals__)
+        bare.__annotations__ = {name: hint for name, hint in inspect.get_annotations(code).items() if name != first}
         try:
-            return typing.get_type_hints(self.function, include_extras=True)
+            return typing.get_type_hints(bare, include_extras=True)
         except Exception as error:
             raise ConfigurationError(
                 f"the annotations of workflow {self.name} cannot be read: {error}",
@@ -200,7 +207,7 @@ class Registry:
             self.add(found)
 
     @classmethod
-    def from_modules(cls, modules: Iterable[ModuleType]) -> Registry:
+    def from_modules(cls, modules: Iterable[types.ModuleType]) -> Registry:
         registry = cls()
         for module in modules:
             for value in list(vars(module).values()):

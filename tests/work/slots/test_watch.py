@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from tenure.beat.board import Occupant, Phase, Reading
+from tenure.engines.contracts import Ticket
+from tenure.work.context import CancelCode
+from tenure.work.slots.watch import Act, AttemptWatch
+
+TICKET = Ticket(id="m", receipt_handle="r", delivery_count=1, enqueued_at=0, lease_until=10.0)
+
+
+def watch(**changes: object) -> AttemptWatch:
+    fields = {"ticket": TICKET, "job": "j", "workflow": "w", "attempt": 1, "queue": "q", "stall_s": 30.0, **changes}
+    return AttemptWatch(Occupant(**fields), extend_every_s=20.0, grace_s=5.0, lease_until=10.0)  # type: ignore[arg-type]
+
+
+def reading(phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0) -> Reading:
+    return Reading(phase, beat_at, steps, 0.0, silent_until, 1, False, None)
+
+
+def extend(found: AttemptWatch, look: Reading, now: float, lease: float = 60.0) -> None:
+    assert found.step(look, now, now).act is Act.EXTEND
+    found.extending(look, now)
+    found.extended(now + lease)
+
+
+def test_running_work_is_extended_at_once_and_then_once_per_interval_while_it_beats() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    assert found.step(reading(beat_at=5, steps=9), 10, 10).act is Act.NOTHING
+    extend(found, reading(beat_at=20, steps=20), 20.2)
+    assert found.lease_until == 80.2
+
+
+def test_without_a_new_beat_nothing_is_extended() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    assert found.step(reading(beat_at=0, steps=1), 25, 25).act is Act.NOTHING
+
+
+def test_a_claim_that_has_not_started_is_neither_extended_nor_stalled() -> None:
+    assert watch().step(reading(Phase.CLAIMED), 500, 500).act is Act.NOTHING
+
+
+def test_silence_past_the_stall_threshold_is_cancelled_then_killed_after_the_grace() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    verdict = found.step(reading(beat_at=0.0), 30.1, 30.1)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.STALL)
+    assert "no beat for 30.1 s, allowed are 30 s" in verdict.reason
+    assert found.step(reading(beat_at=0.0), 35.0, 35.0).act is Act.NOTHING
+    assert found.step(reading(beat_at=0.0), 35.2, 35.2).act is Act.KILL
+
+
+def test_a_beat_after_the_cancel_does_not_save_it() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    found.step(reading(beat_at=0.0), 31, 31)
+    assert found.step(reading(beat_at=32, steps=5), 36.1, 36.1).act is Act.KILL
+
+
+def test_a_declared_silence_holds_the_stall_clock_and_keeps_the_lease_until_its_bound() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    quiet = reading(beat_at=0.0, steps=1, silent_until=100.0)
+    extend(found, quiet, 40.0)
+    extend(found, quiet, 99.0)
+    assert found.step(quiet, 125.0, 125.0).act is Act.NOTHING
+    verdict = found.step(quiet, 130.5, 130.5)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.STALL)
+
+
+def test_a_lease_that_ran_out_by_our_own_clock_is_lost_even_if_the_engine_says_nothing() -> None:
+    verdict = watch().step(reading(), 10.0, 10.0)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.LEASE_LOST)
+
+
+def test_a_machine_that_slept_has_lost_its_lease_but_has_not_stalled() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    verdict = found.step(reading(beat_at=1.0, steps=2), 2.0, 3_600.0)
+    assert verdict.code is CancelCode.LEASE_LOST
+
+
+def test_the_deadline_of_an_attempt_is_kept() -> None:
+    found = watch(deadline=25.0, started_at=5.0)
+    extend(found, reading(steps=1), 0.1)
+    verdict = found.step(reading(beat_at=24.9, steps=9), 25.0, 25.0)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.TIMEOUT)
+    assert "ran for 20.0 s" in verdict.reason
+
+
+def test_an_outcome_that_is_being_written_keeps_its_lease_and_cannot_stall() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    extend(found, reading(Phase.SETTLING, steps=1), 45.0)
+
+
+def test_an_engine_that_did_not_answer_is_asked_again_soon() -> None:
+    found = watch()
+    first = reading(steps=1)
+    assert found.step(first, 0.1, 0.1).act is Act.EXTEND
+    found.extending(first, 0.1)
+    assert found.step(first, 0.5, 0.5).act is Act.NOTHING
+    found.extension_failed(0.5, retry_in_s=1.0)
+    assert found.step(first, 1.0, 1.0).act is Act.NOTHING
+    assert found.step(first, 1.6, 1.6).act is Act.EXTEND
+
+
+def test_an_answer_that_comes_late_never_shortens_the_lease() -> None:
+    found = watch()
+    found.extended(100.0)
+    found.extended(50.0)
+    assert found.lease_until == 100.0
