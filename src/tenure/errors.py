@@ -2,7 +2,9 @@
 
     TenureError
     ├── ConfigurationError            a setting or an argument is wrong; nothing was done
-    │   └── LimitError                a number or a size is outside of what is allowed
+    │   ├── LimitError                a number or a size is outside of what is allowed
+    │   ├── LadderError               timeouts that cannot work together
+    │   └── PortTakenError            somebody else listens where we should
     ├── EngineError                   the place where work lives did not do it
     │   ├── EngineUnavailableError    out of reach; the outcome may be unknown          (retry)
     │   │   └── MailboxConnectionError
@@ -39,6 +41,9 @@
     │   └── Cancelled                 raised inside a workflow whose time is over
 
     ├── TermLostError                 somebody else leads, or the term ran out
+    ├── WorkError
+    │   ├── LeaseLostError            the work was cancelled: its message is no longer ours
+    │   └── LoopDiedError             a loop of a group ended with an error
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
     │   └── PiggybackError            bytes that are not a health state
@@ -76,6 +81,27 @@ class LimitError(ConfigurationError):
     def __init__(self, field: str, value: object, allowed: str, *, remedy: str | None = None) -> None:
         self.field, self.value, self.allowed = field, value, allowed
         super().__init__(f"{field} is {value}, and must be {allowed}", remedy=remedy)
+
+
+class LadderError(ConfigurationError):
+    """Timeouts that cannot work together: a shorter one would not act before the longer one that relies on it."""
+
+    def __init__(self, ladder: str, broken: list[str]) -> None:
+        self.ladder, self.broken = ladder, broken
+        super().__init__(
+            "these timeouts cannot work together:\n" + ladder + "\n" + "\n".join(f"- {rule}" for rule in broken)
+        )
+
+
+class PortTakenError(ConfigurationError):
+    """Somebody else listens on the port that we were to serve. Nothing was started."""
+
+    def __init__(self, what: str, host: str, port: int, reason: str) -> None:
+        self.host, self.port = host, port
+        super().__init__(
+            f"cannot serve {what} on {host or 'any address'}, port {port}: {reason}",
+            remedy="Choose another port, 0 for a free one, or end the process that has it",
+        )
 
 
 class EngineError(TenureError):
@@ -246,6 +272,28 @@ class StaleFenceError(TenureError):
     def __init__(self, key: str, fence: tuple[int, int], current: tuple[int, int]) -> None:
         self.key, self.fence, self.current = key, fence, current
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
+
+
+class WorkError(TenureError):
+    """Something about taking and doing work."""
+
+
+class LeaseLostError(WorkError):
+    """Raised in the work by its next beat: the lease was lost, so the result would be refused."""
+
+    remedy = "Stop: another delivery may be running"
+
+    def __init__(self, message_id: str, reason: str) -> None:
+        self.message_id, self.reason = message_id, reason
+        super().__init__(f"the lease of message {message_id} was lost: {reason}")
+
+
+class LoopDiedError(WorkError):
+    """A loop of a group ended with an error, and the group with it. The cause is the loop's own error."""
+
+    def __init__(self, loop: str, error: BaseException) -> None:
+        self.loop, self.error = loop, error
+        super().__init__(f"loop {loop!r} died: {type(error).__name__}: {error}")
 
 
 class HealthError(TenureError):

@@ -1,0 +1,252 @@
+"""Proof of work inside one process: when the last beat was, how many there were, and who wants to know.
+
+It decides nothing about leases or stalls; others watch it. `beat()` is called in tight loops by whatever does the work, so it takes
+no lock: it stores the time, counts, and compares the time with the moment at which the first watcher wants to be told. A watcher
+with a rate limit (the lease extender) therefore costs nothing on the beats that it would have skipped anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tenure.clock import Clock, SystemClock
+from tenure.errors import LimitError
+
+_logger = logging.getLogger(__name__)
+
+_ALWAYS = -math.inf
+_NEVER = math.inf
+
+
+class Watch:
+    """One watcher of a heartbeat. It is told of the first beat at or after `due`; moving `due` on is its rate limit."""
+
+    __slots__ = ("due", "failures", "tell")
+
+    def __init__(self, tell: Callable[[float, float], object], due: float) -> None:
+        self.tell = tell
+        self.due = due
+        self.failures = 0
+
+
+class _Callback(Watch):
+    """A plain function that is told of every beat."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        super().__init__(lambda _now, _gap: function(), _ALWAYS)
+
+
+class Silence(NamedTuple):
+    """A quiet spell that the work declared before it began."""
+
+    since: float
+    until: float
+    why: str
+
+
+class Heartbeat:
+    """Thread-safe heartbeat: workers call `beat()`, the watchdog asks `elapsed()`, watchers hear of beats.
+
+    Under the interpreter lock the count is exact, because CPython (3.10 and newer) switches threads only at calls and at
+    backward jumps, and there is none inside `self._count += 1`. Two threads that beat at the same moment may store their
+    times in either order; the difference is how long one of them was off the processor.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_due",
+        "_interruption",
+        "_last",
+        "_lock",
+        "_now",
+        "_on_beat",
+        "_silences",
+        "_watches",
+        "clock",
+        "name",
+        "note",
+        "progress",
+    )
+
+    def __init__(
+        self, on_beat: Callable[[], object] | None = None, *, name: str = "", clock: Clock | None = None
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.name = name
+        self.progress: float | None = None
+        """The last progress that a beat brought, between 0 and 1."""
+        self.note: str | None = None
+        """What the work last said it was doing."""
+        self._now = self.clock.monotonic
+        self._last = self._now()
+        self._count = 0
+        self._lock = threading.Lock()  # for the registry below; never held while anything is told
+        self._on_beat: _Callback | None = None
+        self._watches: tuple[Watch, ...] = ()
+        self._silences: tuple[Silence, ...] = ()
+        self._interruption: Exception | None = None
+        self._due = _NEVER
+        if on_beat is not None:
+            self.on_beat = on_beat
+
+    def beat(self, progress: float | None = None, note: str | None = None) -> None:
+        """Prove that the work advances. Callbacks run here, outside of any lock; one that raises is logged."""
+        # `self._now()` would be slower: a slot looked up as a method is not specialised.
+        clock = self._now
+        before = self._last
+        self._last = now = clock()
+        self._count += 1
+        if now >= self._due or progress is not None or note is not None:
+            self._tell(now, now - before, progress, note)
+
+    def elapsed(self) -> float:
+        """Seconds since the last beat."""
+        return self._now() - self._last
+
+    def unexplained(self) -> float:
+        """Seconds of silence that nobody declared: what a stall is measured by."""
+        now = self._now()
+        known = max((min(silence.until, now) for silence in self._silences), default=self._last)
+        return max(0.0, now - max(known, self._last))
+
+    @property
+    def count(self) -> int:
+        """How many beats there were."""
+        return self._count
+
+    @property
+    def last_beat(self) -> float:
+        """When the last beat was, in this clock's monotonic time; before the first one, when this was made."""
+        return self._last
+
+    @property
+    def silent(self) -> Silence | None:
+        """The declared quiet spell that lasts longest, if the work is in one."""
+        return max(self._silences, key=lambda silence: silence.until, default=None)
+
+    @property
+    def on_beat(self) -> Callable[[], object] | None:
+        """One function that hears of each beat before all others do (document 003)."""
+        return self._on_beat.function if self._on_beat is not None else None
+
+    @on_beat.setter
+    def on_beat(self, function: Callable[[], object] | None) -> None:
+        with self._lock:
+            rest = tuple(watch for watch in self._watches if watch is not self._on_beat)
+            self._on_beat = None if function is None else _Callback(function)
+            self._watches = rest if self._on_beat is None else (self._on_beat, *rest)
+        self._rearm()
+
+    def add_callback(self, function: Callable[[], object]) -> None:
+        """Call this after each beat, in the thread that beats, in the order in which they were added."""
+        self._add(_Callback(function))
+
+    def remove_callback(self, function: Callable[[], object]) -> bool:
+        """False when it was not there. A beat under way in another thread may still call it once."""
+        with self._lock:
+            for watch in self._watches:
+                if isinstance(watch, _Callback) and watch is not self._on_beat and watch.function == function:
+                    self._watches = tuple(other for other in self._watches if other is not watch)
+                    break
+            else:
+                return False
+        self._rearm()
+        return True
+
+    def watch(self, tell: Callable[[float, float], object], *, due: float = _ALWAYS) -> Watch:
+        """Tell of the first beat at or after `due`, with its time and the gap before it."""
+        watch = Watch(tell, due)
+        self._add(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches = tuple(other for other in self._watches if other is not watch)
+        self._rearm()
+
+    def interrupt(self, error: Exception) -> None:
+        """Let every beat from now on raise this in the work, until `resume()`: how work in a thread is cancelled."""
+        self._interruption = error
+        self._rearm()
+
+    def resume(self) -> None:
+        """Beats raise no more."""
+        self._interruption = None
+        self._rearm()
+
+    @contextmanager
+    def silence(self, max_s: float, why: str) -> Iterator[None]:
+        """Declare that no beat will come for up to `max_s` seconds, such as during one long external call.
+
+        The stall clock stands still until then, and an attached lease is extended to cover it, once. It begins and ends with a
+        beat. What goes on beyond `max_s` is silence like any other.
+        """
+        if not (0 < max_s < math.inf):
+            raise LimitError("silence max_s", max_s, "a number of seconds above 0")
+        now = self._now()
+        declared = Silence(now, now + max_s, why)
+        with self._lock:
+            self._silences = (*self._silences, declared)
+            # Whoever still listens is told of this beat, whatever the rate limit: there will be no other for a while.
+            for watch in self._watches:
+                if watch.due < _NEVER:
+                    watch.due = min(watch.due, now)
+        self._rearm()
+        try:
+            self.beat(note=why)
+            yield
+        finally:
+            with self._lock:
+                self._silences = tuple(other for other in self._silences if other is not declared)
+                # The declared part is no gap: watchers are told only of what went beyond it.
+                self._last = max(self._last, min(self._now(), declared.until))
+            self.beat()
+
+    def _tell(self, now: float, gap: float, progress: float | None, note: str | None) -> None:
+        if note is not None:
+            self.note = note
+        if now >= self._due:
+            for watch in self._watches:
+                if now >= watch.due:
+                    _tell_one(watch, now, gap)
+            self._rearm()
+        interruption = self._interruption
+        if interruption is not None:
+            raise interruption
+        if progress is not None:
+            # The beat counts in any case: only the number is refused.
+            if not 0 <= progress <= 1:
+                raise LimitError("progress", progress, "between 0 and 1", remedy="Give the part that is done")
+            self.progress = progress
+
+    def _add(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches = (*self._watches, watch)
+        self._rearm()
+
+    def _rearm(self) -> None:
+        # Whoever moves a watch's `due` does so before this: the last one to come here has seen every move.
+        with self._lock:
+            if self._interruption is not None:
+                self._due = _ALWAYS
+            else:
+                self._due = min((watch.due for watch in self._watches), default=_NEVER)
+
+
+def _tell_one(watch: Watch, now: float, gap: float) -> None:
+    try:
+        watch.tell(now, gap)
+    except Exception:
+        watch.failures += 1
+        # One that fails on every beat must not fill the disk: the first, second, fourth, eighth … failure is logged.
+        if watch.failures & (watch.failures - 1) == 0:
+            _logger.exception("A heartbeat callback failed (failure %d); the work goes on", watch.failures)

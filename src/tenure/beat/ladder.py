@@ -1,0 +1,168 @@
+"""Whether a set of timeouts can work together: pure arithmetic, no opinion on what the numbers should be.
+
+Every timeout is a rung. A shorter wait has to end before the longer one that relies on it: otherwise a healthy worker is killed in
+mid-wait, or a message is delivered again while the process that holds it is still about to be killed. Document 004 gives three
+inequalities, the design the rest. `max_processing_time` of document 004 is read as the longest silence between two beats: work may
+last for hours, as long as it beats.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+from tenure.beat.cadence import derived_interval
+from tenure.errors import LadderError
+
+STUCK_AT_LEAST_S = 120.0
+
+
+def derived_stuck(longest_stall_s: float) -> float:
+    """The stuck threshold of a job where none was chosen: twice the longest stall, so that a stalled attempt is retried first."""
+    return max(STUCK_AT_LEAST_S, 2 * longest_stall_s)
+
+
+class Rule(NamedTuple):
+    """`low` has to be below `high`; None on either side: the rule does not apply."""
+
+    text: str
+    low: float | None
+    high: float | None
+    remedy: str
+
+    @property
+    def holds(self) -> bool:
+        return self.low is None or self.high is None or self.low < self.high
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else f"is broken: {self.low:.10g} is not below {self.high:.10g}. {self.remedy}"
+        return f"{self.text} {verdict}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The timeouts of one worker, in seconds; None where there is none, and its rules do not apply."""
+
+    visibility_timeout: float
+    wait_time_seconds: float = 0.0
+    extension_interval: float | None = None
+    extension: float | None = None
+    max_processing_time: float | None = None
+    """The longest silence between two beats. None: not known, so only what must hold for any silence is checked."""
+    readiness_threshold: float | None = None
+    watchdog_threshold: float | None = None
+    watchdog_interval: float | None = None
+    stuck_threshold: float | None = None
+    job_timeout: float | None = None
+
+    def derived(self) -> Ladder:
+        """With what is unset derived from the lease: renewed each minute or each third of it, for as long as it is."""
+        interval, extension = self.extension_interval, self.extension
+        return replace(
+            self,
+            extension_interval=derived_interval(self.visibility_timeout) if interval is None else interval,
+            extension=self.visibility_timeout if extension is None else extension,
+        )
+
+    def allowed_silence(self) -> float:
+        """How long the work may go without a beat before something takes it away."""
+        limits = [self.visibility_timeout - (self.extension_interval or 0.0)]
+        if self.watchdog_threshold is not None:
+            limits.append(self.watchdog_threshold - self.wait_time_seconds)
+            limits.append(self.visibility_timeout - self.watchdog_threshold)
+        return min(limits)
+
+    def broken(self) -> list[Rule]:
+        """Every rule that does not hold."""
+        return [rule for rule in self.rules() if not rule.holds]
+
+    def check(self) -> None:
+        """Raise `LadderError`, which draws the ladder, when a rule does not hold."""
+        found = self.broken()
+        if found:
+            raise LadderError(self.draw(), [str(rule) for rule in found])
+
+    def draw(self) -> str:
+        """The rungs, the longest on top."""
+        rungs = [(getattr(self, field.name), field.name) for field in fields(self)]
+        known = sorted(((value, name) for value, name in rungs if value is not None), reverse=True)
+        widest = max(len(name) for _, name in known)
+        return "\n".join(f"  {name:<{widest}}  {value:>10,.10g} s" for value, name in known)
+
+    def rules(self) -> Iterator[Rule]:
+        """Every rule, whether it holds or not."""
+        yield from self._rules_of_document_004()
+        yield from self._rules_of_the_lease()
+        yield from self._rules_of_readiness()
+        yield from self._rules_of_jobs()
+
+    def _rules_of_document_004(self) -> Iterator[Rule]:
+        silence, threshold = self.max_processing_time or 0.0, self.watchdog_threshold
+        if threshold is None:
+            return
+        yield Rule(
+            "visibility_timeout > watchdog_threshold + max_processing_time",
+            threshold + silence,
+            self.visibility_timeout,
+            "The message would be delivered again before its stuck holder is killed: raise visibility_timeout above "
+            f"{threshold + silence:g}, or lower watchdog_threshold below {max(0.0, self.visibility_timeout - silence):g}",
+        )
+        yield Rule(
+            "watchdog_threshold > wait_time_seconds + max_processing_time",
+            self.wait_time_seconds + silence,
+            threshold,
+            "A healthy worker would be killed: raise watchdog_threshold above "
+            f"{self.wait_time_seconds + silence:g}, poll for a shorter time, or beat more often",
+        )
+        yield Rule(
+            "watchdog_interval < watchdog_threshold / 3",
+            self.watchdog_interval,
+            threshold / 3,
+            "A stall would be seen much too late: check more often",
+        )
+
+    def _rules_of_the_lease(self) -> Iterator[Rule]:
+        interval, silence = self.extension_interval, self.max_processing_time
+        yield Rule(
+            "extension_interval < visibility_timeout",
+            interval,
+            self.visibility_timeout,
+            "Renew more often, or take a longer lease; a third of the lease lets two renewals fail",
+        )
+        yield Rule(
+            "extension_interval < extension", interval, self.extension, "Each renewal has to last until the next one"
+        )
+        # A beat just before a renewal is due is skipped, and the silence after it has to fit into what is left.
+        yield Rule(
+            "extension_interval + max_processing_time < visibility_timeout",
+            None if interval is None or silence is None else interval + silence,
+            self.visibility_timeout,
+            "Work that is only quiet would lose its lease: take a longer lease, renew more often, or beat more often",
+        )
+
+    def _rules_of_readiness(self) -> Iterator[Rule]:
+        yield Rule(
+            "readiness_threshold < watchdog_threshold",
+            self.readiness_threshold,
+            self.watchdog_threshold,
+            "Readiness is the early warning: half of the watchdog's threshold is usual",
+        )
+        yield Rule(
+            "wait_time_seconds < readiness_threshold",
+            self.wait_time_seconds,
+            self.readiness_threshold,
+            "An idle worker would look unready in every long poll: poll for a shorter time",
+        )
+
+    def _rules_of_jobs(self) -> Iterator[Rule]:
+        rungs = (
+            ("max_processing_time", self.max_processing_time),
+            ("watchdog_threshold", self.watchdog_threshold),
+            ("stuck_threshold", self.stuck_threshold),
+            ("job_timeout", self.job_timeout),
+        )
+        known = [(name, value) for name, value in rungs if value is not None]
+        for (low, below), (high, above) in itertools.pairwise(known):
+            yield Rule(f"{low} < {high}", below, above, f"Raise {high} or lower {low}: the shorter one acts first")

@@ -1,0 +1,73 @@
+"""Counters of this folder for Prometheus, made when first counted, so that importing costs nothing.
+
+Labels are kinds of work and names of loops, never ids: their number is bounded by the code, not by the traffic.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter
+
+    from tenure.beat.readiness import Readiness
+
+_lock = threading.Lock()
+# One set of instruments per registry: a second counter of the same name would be refused by it.
+_extensions: WeakKeyDictionary[CollectorRegistry, Counter] = WeakKeyDictionary()
+
+
+def lease_extensions(registry: CollectorRegistry | None = None) -> Counter:
+    """`tenure_lease_extensions_total{kind, outcome}` in this registry (the process's own, when None)."""
+    import prometheus_client
+
+    registry = registry if registry is not None else prometheus_client.REGISTRY
+    with _lock:
+        if registry not in _extensions:
+            _extensions[registry] = prometheus_client.Counter(
+                "tenure_lease_extensions",
+                "Attempts to renew a message's lease on a beat, by kind of work and outcome.",
+                ["kind", "outcome"],
+                registry=registry,
+            )
+        return _extensions[registry]
+
+
+class LeaseMetrics:
+    """Counts the renewals of one kind of work."""
+
+    def __init__(self, kind: str, registry: CollectorRegistry | None = None) -> None:
+        self._kind = kind
+        self._registry = registry
+
+    def count(self, outcome: str) -> None:
+        lease_extensions(self._registry).labels(kind=self._kind, outcome=outcome).inc()
+
+
+def render_metrics(registry: CollectorRegistry | None, readiness: Readiness | None) -> tuple[bytes, str]:
+    """Everything in this registry, and the state of each loop as it is now; with its content type."""
+    import prometheus_client
+
+    body = prometheus_client.generate_latest(registry if registry is not None else prometheus_client.REGISTRY)
+    if readiness is not None:
+        body += prometheus_client.generate_latest(_loop_gauges(readiness))
+    return body, prometheus_client.CONTENT_TYPE_LATEST
+
+
+def _loop_gauges(readiness: Readiness) -> CollectorRegistry:
+    """Made for each scrape: an age is true only at the moment when it is asked for."""
+    from prometheus_client import CollectorRegistry, Gauge
+
+    registry = CollectorRegistry()
+    age = Gauge("tenure_loop_beat_age_seconds", "Seconds since the last beat.", ["loop"], registry=registry)
+    silence = Gauge("tenure_loop_silence_seconds", "Seconds of undeclared silence.", ["loop"], registry=registry)
+    beats = Gauge("tenure_loop_beats", "Beats since the loop was made.", ["loop"], registry=registry)
+    ready = Gauge("tenure_loop_ready", "1 when the loop takes work.", ["loop", "state"], registry=registry)
+    for name, vitals in readiness.loops.items():
+        age.labels(name).set(vitals.beat_age_s)
+        silence.labels(name).set(vitals.silent_s)
+        beats.labels(name).set(vitals.beats)
+        ready.labels(name, vitals.state).set(name not in readiness.reasons)
+    return registry

@@ -1,0 +1,214 @@
+"""Ends a process whose work has stalled (document 004).
+
+A thread asks each heartbeat how long its silence is. One that is too long is reported with the stacks of all threads, and then the
+process is killed: a stuck thread cannot answer SIGTERM, and the lease gives the message to another worker. Deciding is
+`find_stalls`; the act is replaceable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.stacks import thread_stacks
+from tenure.clock import Clock, SystemClock
+from tenure.errors import LimitError
+
+_logger = logging.getLogger(__name__)
+
+# Taking evidence may hang as well (a full pipe, a log handler whose lock the stuck thread holds): the kill waits no longer than this.
+_EVIDENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One heartbeat that was silent for too long."""
+
+    name: str
+    silent_s: float
+    threshold_s: float
+    note: str | None
+    progress: float | None
+    beats: int
+
+    def __str__(self) -> str:
+        doing = f"it last said {self.note!r}" if self.note else "it never said what it was doing"
+        if self.progress is not None:
+            doing += f", {self.progress:.0%} done"
+        return (
+            f"{self.name} stalled: no beat for {self.silent_s:.1f} s (the threshold is {self.threshold_s:g} s); "
+            f"{doing}; {self.beats} beats before"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StallReport:
+    """All that stalled at one check, and where every thread was."""
+
+    stalls: tuple[Stall, ...]
+    stacks: str
+
+    def __str__(self) -> str:
+        return "\n".join(["Watchdog:", *(f"  {stall}" for stall in self.stalls), "", self.stacks])
+
+
+def find_stalls(heartbeats: Mapping[str, Heartbeat], threshold_s: float) -> list[Stall]:
+    """Those whose undeclared silence is longer than the threshold."""
+    stalls = []
+    for name, heartbeat in heartbeats.items():
+        silent_s = heartbeat.unexplained()
+        if silent_s > threshold_s:
+            note, progress, beats = heartbeat.note, heartbeat.progress, heartbeat.count
+            stalls.append(Stall(name, silent_s, threshold_s, note, progress, beats))
+    return stalls
+
+
+def kill_this_process(report: StallReport) -> None:
+    """Write the report to standard error, log it, and end the process with SIGKILL, whatever its threads hold."""
+    evidence = threading.Thread(target=_testify, args=(report,), name="watchdog-evidence", daemon=True)
+    # "can't start new thread" must not save a stuck process either.
+    with contextlib.suppress(RuntimeError):
+        evidence.start()
+        evidence.join(_EVIDENCE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _testify(report: StallReport) -> None:
+    # Not through sys.stderr, whose lock the stuck thread may hold. Logging comes second for the same reason.
+    with contextlib.suppress(OSError):
+        os.write(2, f"{report}\nThe process is ended with SIGKILL; leases return its messages.\n".encode())
+    for stall in report.stalls:
+        _logger.critical("%s; the process is ended with SIGKILL", stall)
+
+
+class Watchdog:
+    """A daemon thread that watches heartbeats and acts on a stall, once for each."""
+
+    def __init__(
+        self,
+        heartbeats: Iterable[Heartbeat] | Mapping[str, Heartbeat],
+        stall_threshold: float = 720.0,
+        check_interval: float = 60.0,
+        *,
+        on_stall: Callable[[StallReport], object] = kill_this_process,
+        clock: Clock | None = None,
+    ) -> None:
+        """`on_stall` is what is done about a stall. By default, the process is killed."""
+        for field, value in (("stall_threshold", stall_threshold), ("check_interval", check_interval)):
+            if not value > 0:
+                raise LimitError(f"Watchdog.{field}", value, "above 0 seconds")
+        self.stall_threshold = stall_threshold
+        self.check_interval = check_interval
+        self._clock = clock or SystemClock()
+        self._on_stall = on_stall
+        self._heartbeats = _named(heartbeats)
+        self._reported: dict[str, int] = {}  # the count of beats at which a stall was reported: once is enough
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def watch(self, name: str, heartbeat: Heartbeat) -> None:
+        """Watch this one from now on, in place of one of the same name."""
+        with self._condition:
+            self._heartbeats = {**self._heartbeats, name: heartbeat}
+            self._reported.pop(name, None)
+
+    def unwatch(self, name: str) -> None:
+        """Its work ended: it need not beat any more."""
+        with self._condition:
+            self._heartbeats = {other: heartbeat for other, heartbeat in self._heartbeats.items() if other != name}
+
+    def start(self) -> None:
+        """Begin to watch; harmless when it runs already."""
+        with self._condition:
+            if self.running:
+                return
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="tenure-watchdog", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout: float | None = 5.0) -> None:
+        """Stop watching, at once. Safe to call when it never started."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def check(self) -> list[Stall]:
+        """Look once, and act when something stalled that was not reported yet; what stalled."""
+        stalls = find_stalls(self._heartbeats, self.stall_threshold)
+        fresh = [stall for stall in stalls if self._reported.get(stall.name) != stall.beats]
+        if fresh:
+            self._reported.update((stall.name, stall.beats) for stall in fresh)
+            self._act(StallReport(tuple(fresh), thread_stacks()))
+        return stalls
+
+    def _act(self, report: StallReport) -> None:
+        try:
+            self._on_stall(report)
+        except Exception:
+            _logger.exception("The watchdog's own act failed; it goes on watching")
+
+    def _run(self) -> None:
+        guard = _InterpreterGuard(self)
+        try:
+            while self._wait():
+                guard.rearm()
+                self.check()
+        finally:
+            guard.disarm()
+
+    def _wait(self) -> bool:
+        until = self._clock.monotonic() + self.check_interval
+        with self._condition:
+            while not self._stopping and (left := until - self._clock.monotonic()) > 0:
+                self._clock.wait(self._condition, left)
+            return not self._stopping
+
+
+class _InterpreterGuard:
+    """Ends the process when not even the watchdog's thread can run: native code that holds the interpreter lock for ever.
+
+    `faulthandler`'s timer is a thread of C that needs no lock. It is the process's only one, so it is used only where the
+    watchdog is to kill the process anyway and counts real time.
+    """
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        self._armed = watchdog._on_stall is kill_this_process and isinstance(watchdog._clock, SystemClock)
+        self._seconds = watchdog.stall_threshold + 2 * watchdog.check_interval
+        self.rearm()
+
+    def rearm(self) -> None:
+        if self._armed:
+            try:
+                faulthandler.dump_traceback_later(self._seconds, exit=True, file=2)
+            except (OSError, ValueError, RuntimeError):
+                self._armed = False
+                _logger.warning("No timer for native code that holds the interpreter lock: standard error is closed")
+
+    def disarm(self) -> None:
+        if self._armed:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _named(heartbeats: Iterable[Heartbeat] | Mapping[str, Heartbeat]) -> dict[str, Heartbeat]:
+    if isinstance(heartbeats, Mapping):
+        return dict(heartbeats)
+    named: dict[str, Heartbeat] = {}
+    for position, heartbeat in enumerate(heartbeats):
+        name = heartbeat.name or f"heartbeat {position}"
+        named[name if name not in named else f"{name} ({position})"] = heartbeat
+    return named
