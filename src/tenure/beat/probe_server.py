@@ -22,7 +22,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from tenure.clock import Clock
-from tenure.errors import PortTakenError
+from tenure.errors import LimitError, PortTakenError
 
 _logger = logging.getLogger(__name__)
 
@@ -301,13 +301,13 @@ class ProbeServer:
 
 
 def _listen(what: str, host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65_535:
+        raise LimitError("port", port, "between 0 and 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1_024)
     except OSError as error:
         raise PortTakenError(what, host, port, error.strerror or str(error)) from error
-    except OverflowError as error:
-        raise PortTakenError(what, host, port, "a port is between 0 and 65535") from error
 
 
 def _parse(head: bytes) -> tuple[str, str]:
