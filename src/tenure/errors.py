@@ -27,23 +27,18 @@
     │   ├── SequenceConflictError     somebody appended first
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
-
     ├── GossipError
     │   ├── WireError                 bytes that are not memberlist's protocol, or not meant for this pool
     │   └── JoinError                 none of the seeds let us in                       (retry)
-
-
-    ├── WorkError                     something about workflows and the processes that run them
+    ├── WorkError                     something about taking and doing work
+    │   ├── LeaseLostError            raised by a beat: the message is no longer ours
+    │   ├── LoopDiedError             a loop of a group ended with an error
     │   ├── BoardError                shared memory for beats cannot be had or read
     │   ├── UnknownWorkflowError      no such name or version is registered here
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
     │   └── Cancelled                 raised inside a workflow whose time is over
-
     ├── TermLostError                 somebody else leads, or the term ran out
-    ├── WorkError
-    │   ├── LeaseLostError            the work was cancelled: its message is no longer ours
-    │   └── LoopDiedError             a loop of a group ended with an error
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
     │   └── PiggybackError            bytes that are not a health state
@@ -274,28 +269,6 @@ class StaleFenceError(TenureError):
         super().__init__(f"write to {key!r} with fence {tuple(fence)} refused: {tuple(current)} has written")
 
 
-class WorkError(TenureError):
-    """Something about taking and doing work."""
-
-
-class LeaseLostError(WorkError):
-    """Raised in the work by its next beat: the lease was lost, so the result would be refused."""
-
-    remedy = "Stop: another delivery may be running"
-
-    def __init__(self, message_id: str, reason: str) -> None:
-        self.message_id, self.reason = message_id, reason
-        super().__init__(f"the lease of message {message_id} was lost: {reason}")
-
-
-class LoopDiedError(WorkError):
-    """A loop of a group ended with an error, and the group with it. The cause is the loop's own error."""
-
-    def __init__(self, loop: str, error: BaseException) -> None:
-        self.loop, self.error = loop, error
-        super().__init__(f"loop {loop!r} died: {type(error).__name__}: {error}")
-
-
 class HealthError(TenureError):
     """Something about the health of a node."""
 
@@ -317,7 +290,25 @@ class PiggybackError(HealthError):
 
 
 class WorkError(TenureError):
-    """Something about workflows and the processes that run them."""
+    """Something about taking and doing work."""
+
+
+class LeaseLostError(WorkError):
+    """Raised in the work by its next beat: the lease was lost, so the result would be refused."""
+
+    remedy = "Stop: another delivery may be running"
+
+    def __init__(self, message_id: str, reason: str) -> None:
+        self.message_id, self.reason = message_id, reason
+        super().__init__(f"the lease of message {message_id} was lost: {reason}")
+
+
+class LoopDiedError(WorkError):
+    """A loop of a group ended with an error, and the group with it. The cause is the loop's own error."""
+
+    def __init__(self, loop: str, error: BaseException) -> None:
+        self.loop, self.error = loop, error
+        super().__init__(f"loop {loop!r} died: {type(error).__name__}: {error}")
 
 
 class BoardError(WorkError):
