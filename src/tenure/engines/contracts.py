@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from tenure.clock import Clock, SystemClock
+from tenure.errors import ReceiptHandleExpiredError
 
 BodyT = TypeVar("BodyT")
 ReplyT = TypeVar("ReplyT")
@@ -276,6 +277,16 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
 
         Asks the engine nothing: a dead receipt is found out by the first call on the handle.
         """
+
+    def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
+        """Acknowledge several of this mailbox, in one step where the engine can; those that were no longer ours."""
+        refused = []
+        for message in messages:
+            try:
+                message.acknowledge()
+            except ReceiptHandleExpiredError:
+                refused.append(message)
+        return refused
 
     @abstractmethod
     def wake(self) -> None:

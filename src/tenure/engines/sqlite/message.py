@@ -1,0 +1,217 @@
+"""One delivery of one message, and what its holder may do with it."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
+
+from tenure.engines.checks import check_checkpoint, check_seconds
+from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
+from tenure.engines.sqlite import statements as sql
+from tenure.engines.sqlite.rows import Death, NewMessage, bury, queue
+from tenure.engines.sqlite.timeline import micros
+from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
+
+if TYPE_CHECKING:
+    from tenure.engines.sqlite.mailbox import SqliteMailbox
+
+
+class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A receipt is the row, its random id and the number of the claim: see statements.py."""
+
+    __slots__ = (
+        "_claim",
+        "_mailbox",
+        "_seq",
+        "body",
+        "checkpoint",
+        "delivery_count",
+        "enqueued_at",
+        "failure",
+        "generation",
+        "id",
+        "key",
+        "lease_until",
+        "receipt_handle",
+        "reply_to",
+    )
+
+    def __init__(self, mailbox: SqliteMailbox[BodyT, ReplyT], row: Any, lease_until: float) -> None:
+        """From a row of `SELECT_CLAIMABLE`, as it was before the claim."""
+        (
+            seq,
+            self.id,
+            claims,
+            deliveries,
+            _,
+            self.generation,
+            _,
+            enqueued_at,
+            self.key,
+            self.reply_to,
+            self.checkpoint,
+            _,
+        ) = row
+        self._mailbox, self._seq, self._claim = mailbox, seq, claims + 1
+        self.receipt_handle = f"{seq}-{claims + 1}-{self.id}"
+        self.delivery_count = deliveries + 1
+        self.enqueued_at = enqueued_at / 1e6
+        self.lease_until = lease_until
+        self.failure: Failure | None = None
+
+    @classmethod
+    def adopted(cls, mailbox: SqliteMailbox[BodyT, ReplyT], ticket: Ticket) -> Self:
+        """A handle on a delivery that another process claimed."""
+        seq, _, rest = ticket.receipt_handle.partition("-")
+        claim = rest.partition("-")[0]
+        known = seq.isdecimal() and claim.isdecimal()
+        row = (
+            int(seq) if known else -1,
+            ticket.id,
+            int(claim) - 1 if known else -1,
+            ticket.delivery_count - 1,
+            0,
+            ticket.generation,
+            0,
+            ticket.enqueued_at * 1e6,
+            ticket.key,
+            ticket.reply_to,
+            None,
+            b"",
+        )
+        message = cls(mailbox, row, ticket.lease_until)
+        message.body = cast("BodyT", None)  # the contract: an adopted handle has none
+        return message
+
+    @property
+    def mailbox_name(self) -> str:
+        return self._mailbox.name
+
+    def __repr__(self) -> str:
+        return f"<message {self.id} of {self._mailbox.name!r}, delivery {self.delivery_count}>"
+
+    def receipt(self, now: int) -> tuple[int, str, int, int]:
+        """The first four arguments of every statement on a receipt."""
+        return self._seq, self.id, self._claim, now
+
+    def acknowledge(self) -> None:
+        database = self._mailbox.database
+        with database.writer as tx:
+            self._end(tx, database.now())
+
+    def _end(self, tx: sqlite3.Connection, now: int) -> None:
+        if self.key is None:
+            if tx.execute(sql.DELETE_OURS, self.receipt(now)).rowcount != 1:
+                raise self._expired(tx, now)
+            return
+        rows = tx.execute(sql.DELETE_OURS_KEYED, self.receipt(now)).fetchall()
+        if not rows:
+            raise self._expired(tx, now)
+        tx.execute(sql.END_KEY, (self._mailbox.name, self.key, self.generation, now, rows[0][0]))
+
+    def try_end(self, tx: sqlite3.Connection, now: int) -> bool:
+        """As acknowledge, inside the caller's transaction; False when it is no longer ours."""
+        try:
+            self._end(tx, now)
+        except ReceiptHandleExpiredError:
+            return False
+        return True
+
+    def _expired(self, tx: sqlite3.Connection, now: int) -> ReceiptHandleExpiredError:
+        row = tx.execute(sql.SELECT_FOR_REASON, (self._seq, self.id)).fetchone()
+        if row is None:
+            reason = "it was settled, replaced by a newer generation, revoked or purged"
+        elif row[0] != self._claim:
+            reason = "another delivery has begun since"
+        elif row[1] == 0:
+            reason = "it was given back"
+        else:
+            reason = f"its lease ran out {(now - row[2]) / 1e6:.3f} s ago"
+        return ReceiptHandleExpiredError(self.id, reason)
+
+    def nack(self, visibility_timeout: float = 0) -> None:
+        delay = micros(check_seconds("visibility_timeout", visibility_timeout))
+        database, most = self._mailbox.database, self._mailbox.max_delivery_count
+        told: str | None = None
+        with database.writer as tx:
+            now = database.now()
+            deliveries, forgiven = self._deliveries(tx, now)
+            if most is not None and deliveries - forgiven >= most:
+                told = self._bury(tx, self._mailbox.exhausted(deliveries), now)
+            else:
+                tx.execute(sql.NACK_OURS, (*self.receipt(now), now + delay))
+        self._mailbox.ring(told)
+
+    def _deliveries(self, tx: sqlite3.Connection, now: int) -> tuple[int, int]:
+        """How many deliveries count, this one included, and how many of them were forgiven."""
+        row = tx.execute(sql.SELECT_OURS, self.receipt(now)).fetchone()
+        if row is None:
+            raise self._expired(tx, now)
+        deliveries, forgiven, state = row
+        return deliveries + (state == 1), forgiven
+
+    def release(self) -> None:
+        database = self._mailbox.database
+        with database.writer as tx:
+            now = database.now()
+            if tx.execute(sql.RELEASE_OURS, self.receipt(now)).rowcount != 1:
+                raise self._expired(tx, now)
+        self._mailbox.ring()
+
+    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
+        check_seconds("visibility_timeout", seconds)
+        check_checkpoint(checkpoint)
+        database = self._mailbox.database
+        asked_at = self._mailbox.clock.boottime()
+        with database.writer as tx:
+            now = database.now()
+            arguments: tuple[object, ...] = (*self.receipt(now), now + micros(seconds))
+            statement = sql.EXTEND_OURS
+            if checkpoint is not None:
+                statement, arguments = sql.EXTEND_OURS_WITH_CHECKPOINT, (*arguments, checkpoint)
+            if tx.execute(statement, arguments).rowcount != 1:
+                raise self._expired(tx, now)
+        self.lease_until = max(self.lease_until, asked_at + seconds)
+        if checkpoint is not None:
+            self.checkpoint = checkpoint
+
+    def reply(self, body: ReplyT) -> None:
+        answer, reply_to = self._answer(body)
+        database = self._mailbox.database
+        with database.writer as tx:
+            now = database.now()
+            if tx.execute(sql.SELECT_OURS, self.receipt(now)).fetchone() is None:
+                raise self._expired(tx, now)
+            queue(tx, reply_to, answer, now)
+        self._mailbox.ring_mailbox(reply_to)
+
+    def settle(self, reply: ReplyT) -> None:
+        answer, reply_to = self._answer(reply)
+        database = self._mailbox.database
+        with database.writer as tx:
+            now = database.now()
+            self._end(tx, now)
+            queue(tx, reply_to, answer, now)
+        self._mailbox.ring_mailbox(reply_to)
+
+    def _answer(self, body: ReplyT) -> tuple[NewMessage, str]:
+        if self.reply_to is None:
+            raise ReplyNotAvailableError(f"message {self.id} of mailbox {self._mailbox.name!r} has no reply_to")
+        encoded = self._mailbox.reply_codec.encode(body, "reply")
+        return NewMessage(self._mailbox.new_id(), encoded), self.reply_to
+
+    def dead_letter(self, reason: str) -> None:
+        self.give_up(FailureCause.REJECTED, reason)
+
+    def give_up(self, cause: FailureCause, reason: str) -> None:
+        """Bury it, whatever the cause."""
+        database = self._mailbox.database
+        with database.writer as tx:
+            now = database.now()
+            deliveries, _ = self._deliveries(tx, now)
+            told = self._bury(tx, Death(cause, reason, deliveries), now)
+        if told is not None:
+            self._mailbox.ring_mailbox(told)
+
+    def _bury(self, tx: sqlite3.Connection, death: Death, now: int) -> str | None:
+        return bury(tx, self._mailbox.name, self._seq, death, self._mailbox.new_id(), now)

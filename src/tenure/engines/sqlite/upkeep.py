@@ -1,0 +1,48 @@
+"""What keeps the file small: forget old keys and expired values, give free pages back, remember how far time has come.
+
+Done by whoever writes, at most once a minute, in small steps, so that nothing has to run in the background.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tenure.engines.sqlite import statements as sql
+from tenure.engines.sqlite.database import Database
+from tenure.engines.sqlite.rows import KEY_MEMORY_US
+from tenure.errors import EngineError
+
+EVERY_US = 60_000_000
+_ROWS = 2_000
+_PAGES = 256
+_SPARE_PAGES = 64
+"""Free pages that are kept for the next messages: giving them back and asking again costs more than they are worth."""
+
+
+class Upkeep:
+    """One per engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._next_at = database.now() + EVERY_US
+
+    def after_write(self) -> None:
+        """Called after each send; nearly always one comparison."""
+        if self._database.now() >= self._next_at:
+            self._next_at = self._database.now() + EVERY_US
+            with contextlib.suppress(EngineError):  # what the caller asked for has succeeded; this comes around again
+                while self.step():
+                    pass
+
+    def step(self) -> bool:
+        """One bounded piece of work; whether there may be more."""
+        with self._database.writer as tx:
+            now = self._database.now()
+            tx.execute(sql.TOUCH_TIMELINE, (now,))
+            gone = tx.execute(sql.PRUNE_KEYS, (now - KEY_MEMORY_US, _ROWS)).rowcount
+            gone = max(gone, tx.execute(sql.BURY_STORED, (now, _ROWS, KEY_MEMORY_US)).rowcount)
+            gone = max(gone, tx.execute(sql.PRUNE_STORED, (now, _ROWS)).rowcount)
+            (free,) = tx.execute("PRAGMA freelist_count").fetchone()
+            if free > _SPARE_PAGES:
+                tx.execute(f"PRAGMA incremental_vacuum({min(_PAGES, free - _SPARE_PAGES)})").fetchall()
+        return gone >= _ROWS or free > _SPARE_PAGES + _PAGES

@@ -1,0 +1,111 @@
+"""Time: boot time plus an anchor that the file keeps for each boot."""
+
+from __future__ import annotations
+
+import pytest
+from tests.engines.sqlite.conftest import Opener
+
+from tenure.clock import ManualClock
+from tenure.errors import ReceiptHandleExpiredError, TermLostError
+
+DAY = 86_400
+
+
+def test_a_stepped_wall_clock_changes_no_lease_and_no_time(opened: Opener, clock: ManualClock) -> None:
+    engine = opened()
+    mailbox = engine.mailbox("work")
+    mailbox.send("x")
+    (message,) = mailbox.receive(1, 30)
+    before = engine.now()
+    for step in (+DAY, -2 * DAY):
+        clock.step_wall(step)
+        assert engine.now() == before
+        assert opened().now() == before  # nor does an engine that is opened after the step
+        assert opened().mailbox("work").receive() == []
+    message.extend_visibility(60)
+    clock.advance(60)
+    assert [again.id for again in mailbox.receive()] == [message.id]
+    with pytest.raises(ReceiptHandleExpiredError):
+        message.acknowledge()
+
+
+def test_engines_that_open_at_different_times_agree_on_the_time(opened: Opener, clock: ManualClock) -> None:
+    first = opened()
+    clock.advance(1_000.25)
+    clock.step_wall(77)
+    assert opened().now() == first.now() == 1_700_001_000.25
+
+
+def test_a_new_boot_frees_the_leases_and_terms_of_the_earlier_one(opened: Opener, clock: ManualClock) -> None:
+    engine = opened()
+    mailbox = engine.mailbox("work")
+    mailbox.send("held")
+    mailbox.send("late", delay=600)
+    (held,) = mailbox.receive(1, 40_000)
+    term = engine.election("chief").campaign("a", 40_000)
+    assert term is not None
+    engine.close()
+
+    clock.advance(10)
+    clock.reboot("boot-2")
+    clock.advance(5)
+    engine = opened()
+    (again,) = engine.mailbox("work").receive(10, 60)
+    assert (again.id, again.delivery_count) == (held.id, 2)
+    assert engine.election("chief").current() is None
+    with pytest.raises(TermLostError):
+        engine.election("chief").renew(term)
+    newer = engine.election("chief").campaign("b", 10)
+    assert newer is not None
+    assert newer.epoch > term.epoch
+    # A delay is a moment, not a span of one boot: it goes on.
+    clock.advance(584)
+    assert engine.mailbox("work").depth() == (1, 1, 0)  # the lease of 60 s ran out, the delay has a second left
+    clock.advance(1)
+    assert engine.mailbox("work").depth() == (2, 0, 0)
+
+
+def test_time_does_not_go_back_over_a_boot_with_a_wall_clock_that_did(opened: Opener, clock: ManualClock) -> None:
+    engine = opened()
+    clock.advance(500)
+    engine.mailbox("work").send("x")
+    before = engine.now()
+    engine.close()
+    clock.reboot("boot-2")
+    clock.step_wall(-DAY)  # the battery of its clock is empty
+    engine = opened()
+    assert engine.now() >= before
+    (message,) = engine.mailbox("work").receive()
+    assert message.enqueued_at <= engine.now()
+
+
+def test_a_new_boot_takes_the_wall_clock_when_that_is_later(opened: Opener, clock: ManualClock) -> None:
+    opened().close()
+    clock.advance(3_600)
+    clock.reboot("boot-2")
+    clock.advance(60)
+    assert opened().now() == 1_700_003_660
+
+
+def test_the_same_boot_keeps_its_leases_when_the_file_is_opened_again(opened: Opener, clock: ManualClock) -> None:
+    engine = opened()
+    engine.mailbox("work").send("x")
+    engine.mailbox("work").receive(1, 30)
+    engine.close()
+    assert opened().mailbox("work").receive() == []
+    clock.advance(30)
+    assert len(opened().mailbox("work").receive()) == 1
+
+
+def test_a_lease_of_fractions_ends_at_its_very_moment(opened: Opener, clock: ManualClock) -> None:
+    mailbox = opened().mailbox("work")
+    mailbox.send("x")
+    (message,) = mailbox.receive(1, 0.3)
+    for _ in range(2):
+        clock.advance(0.1)
+        message.extend_visibility(0)  # never shortens
+    clock.advance(0.099_999)
+    message.extend_visibility(0)
+    clock.advance(0.000_001)
+    with pytest.raises(ReceiptHandleExpiredError):
+        message.extend_visibility(1)
