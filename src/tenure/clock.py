@@ -174,10 +174,17 @@ class ManualClock(Clock):
         if timeout is not None and timeout <= 0:
             return False
         rang = False
+        counted = [True]
 
         def ring() -> None:
             nonlocal rang
-            rang = True
+            with self._lock:
+                if not counted:
+                    return  # it was notified before its time came
+                rang = True
+                counted.clear()
+                # From here on it runs: whoever asks until_waiting() must not take it for parked.
+                self._waiting -= 1
             with condition:
                 condition.notify_all()
 
@@ -190,7 +197,8 @@ class ManualClock(Clock):
             condition.wait()
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._waiting -= len(counted)
+                counted.clear()
         return not rang
 
     async def async_sleep(self, seconds: float) -> None:

@@ -129,12 +129,15 @@ class BaseContext:
             self._tell(progress, note, completed_items, total_items)
 
     def _look(self, now: float) -> None:
-        seat = self._seat
-        seat.look()
-        if seat.cancel_code is not CancelCode.NONE:
-            self._look_at = 0.0
-            raise Cancelled(CANCEL_REASONS[seat.cancel_code])
+        self._look_at = 0.0
+        self.raise_if_cancelled()
         self._look_at = now + LOOK_EVERY_S
+
+    def raise_if_cancelled(self) -> None:
+        """Look now, without proving anything: raises `Cancelled` when the time of this attempt is over."""
+        self._seat.look()
+        if self._seat.cancel_code is not CancelCode.NONE:
+            raise Cancelled(CANCEL_REASONS[self._seat.cancel_code])
 
     def _tell(self, progress: float | None, note: str | None, completed: int | None, total: int | None) -> None:
         if completed is not None:
@@ -223,7 +226,8 @@ class Context(BaseContext):
         seat = self._seat
         until = self._monotonic() + seconds
         with self.silence(seconds + 1.0, "sleep"):
-            while (left := until - self._monotonic()) > 0 and not self.cancelled:
+            while (left := until - self._monotonic()) > 0:
+                self.raise_if_cancelled()
                 with seat.changed:
                     seat.clock.wait(seat.changed, min(left, 0.5))
 

@@ -90,8 +90,7 @@ def run_command(
             while True:
                 # A quiet program is no progress, so no beat here; but a cancellation ends it within a moment.
                 if not selector.select(0.25):
-                    if context.cancelled:
-                        context.beat()  # raises
+                    context.raise_if_cancelled()
                     continue
                 chunk = os.read(process.stdout.fileno(), 65_536)
                 if not chunk:

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.beat.board import BeatBoard, Occupant, Phase
+from tenure.clock import ManualClock
+from tenure.engines import InMemoryMailbox
+from tenure.errors import (
+    Cancelled,
+    CommandFailedError,
+    LimitError,
+    ReceiptHandleExpiredError,
+    SerializationError,
+    WorkError,
+)
+from tenure.work.context import (
+    AsyncContext,
+    CancelCode,
+    Context,
+    Seat,
+    current,
+    run_with_context,
+)
+
+
+class Bench:
+    """One attempt at a work bench of its own: a board in memory, a mailbox, a manual clock."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(clock=self.clock)
+        self.board = BeatBoard.private(1)
+        self.mailbox.send({"n": 1}, key="job/w")
+        self.seat = self.sit()
+
+    def sit(self, **changes: Any) -> Seat:
+        [message] = self.mailbox.receive(1, 60, provisional=True)
+        occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
+        self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
+        return Seat(self.board.records[0], message, occupant, self.clock)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.board.close()
+
+
+def test_a_beat_shows_on_the_board(bench: Bench) -> None:
+    context = Context(bench.seat)
+    bench.clock.advance(5)
+    context.beat(progress=0.5, note="half way")
+    context.beat()
+    reading = bench.seat.record.read()
+    assert (reading.steps, reading.beat_at, reading.fraction) == (2, bench.clock.monotonic(), 0.5)
+    assert reading.occupant is not None
+    assert reading.occupant.note == "half way"
+
+
+def test_absolute_counters_win_over_the_fraction(bench: Bench) -> None:
+    Context(bench.seat).beat(progress=0.9, completed_items=1, total_items=4)
+    assert bench.seat.record.read().fraction == 0.25
+
+
+@pytest.mark.parametrize("progress", [float("nan"), -0.1, 1.1, float("inf")])
+def test_progress_that_is_none_is_refused(bench: Bench, progress: float) -> None:
+    with pytest.raises(LimitError, match="progress is"):
+        Context(bench.seat).beat(progress=progress)
+
+
+def test_negative_items_are_refused(bench: Bench) -> None:
+    with pytest.raises(LimitError, match="completed_items"):
+        Context(bench.seat).beat(completed_items=-1, total_items=5)
+
+
+def test_each_tracked_item_is_a_beat_and_moves_the_fraction(bench: Bench) -> None:
+    context = Context(bench.seat)
+    fractions = []
+    for _ in context.track(["a", "b", "c", "d"]):
+        fractions.append(bench.seat.record.read().fraction)
+    assert fractions == [0.0, 0.25, 0.5, 0.75]
+    assert bench.seat.record.read().fraction == 1.0
+    assert bench.seat.record.read().steps == 5
+
+
+def test_tracking_works_in_async_for_over_both_kinds_of_items(bench: Bench) -> None:
+    async def numbers() -> AsyncIterator[int]:
+        for n in range(3):
+            yield n
+
+    async def main() -> list[int]:
+        context = AsyncContext(bench.seat)
+        found = [n async for n in context.track(numbers(), total=3)]
+        return found + [n async for n in context.track(range(3, 5))]
+
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+    with pytest.raises(WorkError, match="async for"):
+        list(Context(bench.seat).track(numbers()))
+
+
+def test_a_cancellation_is_raised_from_the_next_beat_and_from_every_later_one(bench: Bench) -> None:
+    context = Context(bench.seat)
+    context.beat()
+    bench.seat.record.request_cancel(CancelCode.STALL)
+    bench.clock.advance(0.06)
+    for _ in range(2):
+        with pytest.raises(Cancelled, match="stall"):
+            context.beat()
+    assert context.cancelled
+    assert not context.lease_lost
+
+
+def test_the_slot_counts_its_lease_down_by_itself(bench: Bench) -> None:
+    context = Context(bench.seat)
+    bench.clock.advance(59)
+    context.beat()
+    bench.clock.advance(1)
+    with pytest.raises(Cancelled, match="lease was lost"):
+        context.beat()
+    assert context.lease_lost
+
+
+def test_an_extension_by_the_supervisor_keeps_it_going(bench: Bench) -> None:
+    context = Context(bench.seat)
+    bench.clock.advance(30)
+    bench.mailbox.adopt(bench.seat.occupant.ticket).extend_visibility(60)
+    bench.seat.record.set_lease_until(bench.clock.boottime() + 60)
+    bench.clock.advance(59)
+    context.beat()
+    assert not context.cancelled
+
+
+def test_a_checkpoint_is_durable_when_it_returns_and_the_next_attempt_resumes_from_it(bench: Bench) -> None:
+    context = Context(bench.seat)
+    assert context.resume is None
+    context.checkpoint({"frame": 17})
+    bench.clock.advance(60)
+    second = Context(bench.sit())
+    assert second.resume == {"frame": 17}
+
+
+def test_a_stale_attempt_cannot_overwrite_the_checkpoint(bench: Bench) -> None:
+    first = Context(bench.seat)
+    first.checkpoint(1)
+    bench.clock.advance(60)
+    second_seat = bench.sit()
+    with pytest.raises(ReceiptHandleExpiredError):
+        first.checkpoint(999)
+    bench.clock.advance(60)
+    del second_seat
+    assert Context(bench.sit()).resume == 1
+
+
+def test_a_checkpoint_moves_no_lease(bench: Bench) -> None:
+    bench.clock.advance(30)
+    Context(bench.seat).checkpoint("x")
+    bench.clock.advance(30)
+    assert bench.mailbox.receive(1, 60) != []
+
+
+def test_a_checkpoint_that_is_no_json_is_an_error_with_a_remedy(bench: Bench) -> None:
+    with pytest.raises(SerializationError, match="plain JSON"):
+        Context(bench.seat).checkpoint(object())
+
+
+def test_asking_for_the_fence_makes_the_delivery_count(bench: Bench) -> None:
+    assert Context(bench.seat).fence == (0, 1)
+    bench.clock.advance(60)
+    second = bench.sit()
+    assert Context(second).fence == (0, 2)
+
+
+def test_a_delivery_that_never_started_leaves_its_number_to_the_next(bench: Bench) -> None:
+    bench.clock.advance(60)
+    assert Context(bench.sit()).fence == (0, 1)
+
+
+def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(bench: Bench) -> None:
+    context = Context(bench.seat)
+    with context.silence(max_s=900, why="model call"):
+        reading = bench.seat.record.read()
+        assert reading.silent_until == bench.clock.monotonic() + 900
+        assert reading.occupant is not None
+        assert "model call" in reading.occupant.note
+        before = reading.steps
+    reading = bench.seat.record.read()
+    assert reading.silent_until == 0.0
+    assert reading.steps == before + 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 90_000, float("nan")])
+def test_a_silence_needs_a_bound(bench: Bench, seconds: float) -> None:
+    with pytest.raises(LimitError, match="silence max_s"):
+        Context(bench.seat).silence(seconds, "x")
+
+
+def test_sleep_is_the_clocks_and_a_cancellation_ends_it(bench: Bench) -> None:
+    context = Context(bench.seat)
+    ended: list[str] = []
+
+    def work() -> None:
+        try:
+            context.sleep(40)
+            ended.append("slept")
+            context.sleep(10_000)
+        except Cancelled as error:
+            ended.append(error.reason)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not ended:
+        bench.clock.until_waiting(1)
+        bench.clock.advance(0.5)
+    bench.seat.cancel(CancelCode.CANCEL)
+    thread.join(10)
+    assert ended == ["slept", "cancelled by request"]
+
+
+def test_the_current_context_is_found_inside_and_refused_outside(bench: Bench) -> None:
+    context = Context(bench.seat)
+    assert run_with_context(context, current) is context
+    with pytest.raises(WorkError, match="no workflow runs here"):
+        current()
+
+
+def test_the_time_left_is_told(bench: Bench) -> None:
+    assert Context(bench.seat).deadline is None
+    bench.clock.advance(60)
+    context = Context(bench.sit(deadline=bench.clock.boottime() + 10))
+    bench.clock.advance(4)
+    assert context.deadline == 6.0
+
+
+def test_a_program_beats_per_line_and_its_output_is_kept(bench: Bench) -> None:
+    context = Context(bench.seat)
+    seen: list[str] = []
+    finished = context.run([sys.executable, "-c", "for i in range(5): print('line', i)"], on_line=seen.append)
+    assert finished.returncode == 0
+    assert seen == list(finished.lines) == [f"line {i}" for i in range(5)]
+    assert bench.seat.record.read().steps == 5
+
+
+def test_a_program_that_fails_is_an_error_with_its_last_lines(bench: Bench) -> None:
+    with pytest.raises(CommandFailedError, match=r"ended with 3.*\n.*oops"):
+        Context(bench.seat).run(["sh", "-c", "echo oops >&2; exit 3"])
+    assert Context(bench.seat).run(["false"], check=False).returncode == 1
+
+
+def test_async_programs_do_the_same(bench: Bench) -> None:
+    async def main() -> tuple[str, ...]:
+        return (await AsyncContext(bench.seat).run(["sh", "-c", "echo one; printf two"])).lines
+
+    assert asyncio.run(main()) == ("one", "two")
+
+
+def test_a_line_without_end_does_not_fill_the_memory(bench: Bench) -> None:
+    finished = Context(bench.seat).run([sys.executable, "-c", "print('x' * 3_000_000, end='')"])
+    assert max(map(len, finished.lines)) < 1_200_000
+    assert sum(map(len, finished.lines)) == 3_000_000
+
+
+def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: Bench, tmp_path: Any) -> None:
+    context = Context(bench.seat)
+    pid_file = tmp_path / "pid"
+    script = f"sleep 1000 & echo $! > {pid_file}; echo started; wait"
+
+    def cancel(line: str) -> None:
+        bench.seat.cancel(CancelCode.CANCEL)
+
+    with pytest.raises(Cancelled):
+        context.run(["sh", "-c", script], on_line=cancel)
+    child = int(pid_file.read_text())
+    stat = f"/proc/{child}/stat"
+    for _ in range(100):
+        try:
+            if Path(stat).read_text().split()[2] == "Z":
+                break
+        except FileNotFoundError:
+            break
+        threading.Event().wait(0.02)
+    else:
+        pytest.fail(f"the grandchild {child} still runs")
