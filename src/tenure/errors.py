@@ -27,6 +27,11 @@
     │   ├── SequenceConflictError     somebody appended first
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
+    ├── SimulationError               a simulated run could not go on
+    │   ├── SimulationForbiddenError  simulated code asked the real machine: a socket, a thread, a blocking wait
+    │   ├── SimulationDeadlockError   nothing is ready and no timer is set
+    │   ├── SimulationRunawayError    more steps or more time than a run may take
+    │   └── InvariantError            the simulated system broke a promise
     ├── GossipError
     │   ├── WireError                 bytes that are not memberlist's protocol, or not meant for this pool
     │   └── JoinError                 none of the seeds let us in                       (retry)
@@ -232,6 +237,26 @@ class Truncated(JournalError):
     def __init__(self, after: int, first: int) -> None:
         self.after, self.first = after, first
         super().__init__(f"entries after {after} are gone: the journal begins at {first}")
+
+
+class SimulationError(TenureError):
+    """A simulated run could not go on."""
+
+
+class SimulationForbiddenError(SimulationError):
+    """Simulated code asked the real machine for something that a seed cannot decide."""
+
+
+class SimulationDeadlockError(SimulationError):
+    """Nothing is ready to run and no timer is set, so nothing would ever happen again."""
+
+
+class SimulationRunawayError(SimulationError):
+    """A run took more steps or more virtual time than it may."""
+
+
+class InvariantError(SimulationError):
+    """The simulated system broke a promise."""
 
 
 class GossipError(TenureError):

@@ -1,0 +1,113 @@
+"""Keeps a simulated run from asking the real machine, and keeps what differs between interpreters out of it.
+
+While a kernel runs, its thread may not sleep, start threads or processes, or use sockets: Python's audit events tell us
+of the attempt, and the caller gets an error that says what to use instead. The hook itself can never be removed, so it
+is added with the first simulation of a process and does nothing while none runs.
+
+Also for that time: the cyclic garbage collector is off, because finalizers that run at its whim would make two runs of
+one seed differ; and on Python 3.11 `asyncio.wait_for` is what it became in 3.12 (a timeout around an await, no task of
+its own), so that the same callbacks run in the same order everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tenure.errors import SimulationForbiddenError
+
+T = TypeVar("T")
+
+_SLEEP = "Take the host's clock and `await clock.async_sleep(...)`"
+_THREAD = "Simulations have one thread: make it a task, or run it through the host's calls"
+_NETWORK = "Take the host's transport"
+FORBIDDEN = {
+    "_thread.start_new_thread": ("a thread", _THREAD),
+    "_thread.start_joinable_thread": ("a thread", _THREAD),
+    "socket.__new__": ("a socket", _NETWORK),
+    "socket.getaddrinfo": ("a name look-up", _NETWORK),
+    "subprocess.Popen": ("a process", "Give the node a runner that plays scripted work"),
+    "os.fork": ("fork", "Give the node a runner that plays scripted work"),
+    "os.forkpty": ("fork", "Give the node a runner that plays scripted work"),
+    "os.posix_spawn": ("a process", "Give the node a runner that plays scripted work"),
+    "os.system": ("a process", "Give the node a runner that plays scripted work"),
+}
+
+_simulating: int | None = None  # the thread in which a kernel runs
+_hooked = False
+
+
+def _audit(event: str, _arguments: tuple[Any, ...]) -> None:
+    if _simulating is not None and event in FORBIDDEN and threading.get_ident() == _simulating:
+        what, remedy = FORBIDDEN[event]
+        raise SimulationForbiddenError(f"simulated code asked the real machine for {what}", remedy=remedy)
+
+
+def _refuse_sleep(seconds: float) -> None:
+    if threading.get_ident() != _simulating:
+        _real_sleep(seconds)  # another thread of this process, which is not simulated
+        return
+    raise SimulationForbiddenError(f"simulated code asked the real machine for time.sleep({seconds})", remedy=_SLEEP)
+
+
+# Not imported by name: this file asks nobody for the time, it keeps others from it.
+_time: Any = sys.modules["time"]
+_real_sleep = _time.sleep
+
+
+@contextmanager
+def confined() -> Iterator[None]:
+    """Confine this thread until the block ends."""
+    global _simulating, _hooked
+    if not _hooked:
+        sys.addaudithook(_audit)
+        _hooked = True
+    collecting, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
+    wait_for, sleep = asyncio.wait_for, _time.sleep
+    outer, _simulating = _simulating, threading.get_ident()
+    gc.disable()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=_finish_generator)
+    _time.sleep = _refuse_sleep  # an audit event of its own only from 3.13 on
+    if sys.version_info < (3, 12):
+        _replace_wait_for(_wait_for)
+    try:
+        yield
+    finally:
+        if sys.version_info < (3, 12):
+            _replace_wait_for(wait_for)
+        _time.sleep = sleep
+        sys.set_asyncgen_hooks(*hooks)
+        _simulating = outer
+        if collecting:
+            gc.enable()
+
+
+def _finish_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    """An async generator was dropped half-way: let its loop run its `finally`, as asyncio does."""
+    loop = asyncio._get_running_loop()
+    if loop is not None and not loop.is_closed():
+        loop.call_soon(loop.create_task, generator.aclose())
+
+
+def _replace_wait_for(function: Any) -> None:
+    asyncio.wait_for = asyncio.tasks.wait_for = function
+
+
+async def _wait_for(fut: Awaitable[T], timeout: float | None) -> T:
+    if timeout is not None and timeout <= 0:
+        fut = asyncio.ensure_future(fut)
+        if fut.done():
+            return fut.result()
+        fut.cancel()
+        try:
+            await fut
+        except asyncio.CancelledError as error:
+            raise TimeoutError from error
+        return fut.result()
+    async with asyncio.timeout(timeout):
+        return await fut

@@ -1,0 +1,130 @@
+"""One process's end of the simulated network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from tenure.errors import LimitError
+from tenure.sim.loop import SimLoop
+from tenure.sim.network import Network, copied
+from tenure.sim.transport import MAX_DATAGRAM_BYTES, Datagram, DatagramHandler, Handler, Transport
+
+RECEIVE_BUFFER = 4_096
+"""How many datagrams wait for a process that does not take them; then new ones are lost, as in a full socket buffer."""
+
+
+class Exchange:
+    """One request and its one answer."""
+
+    __slots__ = ("future", "message", "source", "target")
+
+    def __init__(self, source: SimTransport, target: str, message: Any) -> None:
+        self.source, self.target, self.message = source, target, message
+        self.future: asyncio.Future[Any] = source.loop.create_future()
+
+    def succeed(self, reply: Any) -> None:
+        if not self.future.done() and not self.source.loop.dead:
+            self.future.set_result(reply)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done() and not self.source.loop.dead:
+            self.future.set_exception(error)
+
+
+class SimTransport(Transport):
+    """The `Transport` of one life of a simulated process. After a crash whatever it sends is dropped."""
+
+    def __init__(self, network: Network, address: str, loop: SimLoop) -> None:
+        self.address, self.loop = address, loop
+        self.serving: dict[Exchange, None] = {}
+        """Requests that this process has taken and not answered, in order."""
+        self._network = network
+        self._handler: Handler | None = None
+        self._on_datagram: DatagramHandler | None = None
+        self._inbox: deque[Datagram] = deque()
+        self._arrived: asyncio.Future[None] | None = None
+        self._closed = False
+        network.bind(self)
+
+    @property
+    def serves(self) -> bool:
+        return self._handler is not None
+
+    def send(self, to: str, data: bytes) -> None:
+        if len(data) > MAX_DATAGRAM_BYTES:
+            raise LimitError("datagram", f"{len(data):,} bytes", f"at most {MAX_DATAGRAM_BYTES:,} bytes")
+        if self._may_send():
+            self._network.send(self.address, to, bytes(data))
+
+    def _may_send(self) -> bool:
+        if self._closed and not self.loop.dead:
+            raise ConnectionError(f"the transport of {self.address} is closed")
+        return not self._closed and not self.loop.dead
+
+    async def receive(self) -> Datagram:
+        while not self._inbox:
+            if self._closed:
+                raise ConnectionError(f"the transport of {self.address} is closed")
+            if self._arrived is None or self._arrived.done():
+                self._arrived = self.loop.create_future()
+            await asyncio.shield(self._arrived)
+        return self._inbox.popleft()
+
+    def on_datagram(self, handler: DatagramHandler | None) -> None:
+        self._on_datagram = handler
+        while handler is not None and self._inbox:
+            self.loop.call_soon(handler, *self._inbox.popleft())
+
+    def deliver(self, sender: str, data: bytes) -> None:
+        """The network brings a datagram; a stopped process finds it when it goes on."""
+        if self._on_datagram is not None:
+            self.loop.call_soon(self._on_datagram, sender, data)
+        elif len(self._inbox) < RECEIVE_BUFFER:
+            self._inbox.append(Datagram(sender, data))
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    async def request(self, to: str, message: Any, *, timeout: float) -> Any:
+        if not self._may_send():
+            await self.loop.create_future()  # the process is dead: nothing comes back, ever
+        exchange = Exchange(self, to, copied(message))
+        self._network.ask(exchange)
+        async with asyncio.timeout(timeout):
+            return await exchange.future
+
+    def serve(self, handler: Handler | None) -> None:
+        self._handler = handler
+
+    def begin(self, exchange: Exchange) -> None:
+        """The network brings a request."""
+        self.serving[exchange] = None
+        self.loop.call_soon(self._start, exchange)
+
+    def _start(self, exchange: Exchange) -> None:
+        self.loop.create_task(self._answer(exchange), name=f"{self.loop.name}-request")
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if self._handler is None:
+            return self._end(exchange, error=ConnectionResetError(f"{self.address} stopped serving"))
+        try:
+            reply = await self._handler(exchange.source.address, exchange.message)
+        except Exception as error:
+            # A handler maps its errors to replies; one that raises is a bug, and ends the run.
+            self.loop.call_exception_handler({"message": "a request handler raised", "exception": error})
+            return self._end(exchange, error=ConnectionResetError(f"{self.address} failed"))
+        return self._end(exchange, reply=copied(reply))
+
+    def _end(self, exchange: Exchange, reply: Any = None, error: Exception | None = None) -> None:
+        if not self.loop.dead and self.serving.pop(exchange, 0) is None:
+            self._network.answer(exchange, reply, error)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._network.unbind(self)
+            self._wake()

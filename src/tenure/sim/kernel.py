@@ -1,0 +1,191 @@
+"""The heart: one queue of what is ready, one heap of what is due, and a virtual time that jumps between them.
+
+Knows nothing of nodes, networks or seeds. Every loop of a simulation shares one kernel; callbacks run one at a time, in
+the order in which they became ready, and timers in the order in which they are due, then in which they were set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenure.errors import SimulationDeadlockError, SimulationError, SimulationRunawayError
+from tenure.sim.confinement import confined
+from tenure.sim.ticks import NEVER, to_seconds
+
+if TYPE_CHECKING:
+    from tenure.sim.loop import SimLoop
+
+
+class SimHandle(asyncio.Handle):
+    """A callback that is ready. asyncio's own class; only the type of its loop is known here."""
+
+    __slots__ = ()
+    _loop: SimLoop
+
+
+class SimTimer(asyncio.TimerHandle):
+    """A callback that waits for its time."""
+
+    __slots__ = ()
+    _loop: SimLoop
+    _scheduled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a run may take before it counts as a fault of the code that it runs."""
+
+    steps: int = 5_000_000
+    """Callbacks in one run."""
+    steps_at_once: int = 100_000
+    """Callbacks while time stands still: more than this is a loop that never waits."""
+
+
+class Kernel:
+    """Runs callbacks of many loops in virtual time."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.now = 0
+        """The time, in ticks."""
+        self.steps = 0
+        self.limits = limits or Limits()
+        self.after_step: Callable[[], None] | None = None
+        """Called after each callback; what it raises ends the run."""
+        self.loops: list[SimLoop] = []
+        self.ready: deque[SimHandle | SimTimer] = deque()
+        self._heap: list[tuple[int, int, SimTimer]] = []
+        self._tickets = 0
+        self._cancelled = 0
+        self._failure: BaseException | None = None
+        self._running = False
+
+    def clock(self) -> int:
+        return self.now
+
+    def push(self, due: int, handle: SimTimer) -> None:
+        """Run this when the time comes."""
+        self._tickets += 1
+        heapq.heappush(self._heap, (max(due, self.now), self._tickets, handle))
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error, after the callback that is running now."""
+        if self._failure is None:
+            self._failure = error
+
+    def retime(self, loop: SimLoop) -> None:
+        """A machine's clock changed its rate: its timers are due at other moments."""
+        self._heap = [
+            (max(self.now, loop.clock.tick_at(handle.when())), ticket, handle)
+            if handle._loop is loop
+            else (due, ticket, handle)
+            for due, ticket, handle in self._heap
+        ]
+        heapq.heapify(self._heap)
+
+    def timer_cancelled(self) -> None:
+        """Cancelled timers stay in the heap until they are due, unless they become most of it."""
+        self._cancelled += 1
+        if self._cancelled > 512 and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled()]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def run(self, *, until: Callable[[], bool] | None = None, deadline: int = NEVER) -> None:
+        """Run until the condition holds or the time is reached.
+
+        Raises what a callback failed with, `SimulationDeadlockError` when nothing would happen any more although the
+        condition does not hold, and `SimulationRunawayError` beyond the limits.
+        """
+        with self._entered(), confined():
+            while until is None or not until():
+                if not self.ready and not self._advance(deadline):
+                    if deadline < NEVER:
+                        self.now = max(self.now, deadline)
+                        return
+                    if until is None:
+                        return
+                    raise self._deadlock()
+                self._drain(until)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if self._running or asyncio._get_running_loop() is not None:
+            raise SimulationError(
+                "a simulation was started while an event loop runs in this thread",
+                remedy="Start it from synchronous code; inside a simulation, use await",
+            )
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+            asyncio._set_running_loop(None)
+
+    def _advance(self, deadline: int) -> bool:
+        """Jump to the next timer and make ready what is due; False when there is none before the deadline."""
+        heap = self._heap
+        while heap:
+            due, _, handle = heap[0]
+            if handle._cancelled or handle._loop.dead:
+                heapq.heappop(heap)
+                continue
+            if due > deadline or due >= NEVER:
+                return False
+            self.now = due
+            while heap and heap[0][0] <= due:
+                self.ready.append(heapq.heappop(heap)[2])
+            return True
+        return False
+
+    def _drain(self, until: Callable[[], bool] | None) -> None:
+        """Run what is ready, and what that makes ready, at this one moment."""
+        ready, enter, after = self.ready, asyncio._set_running_loop, self.after_step
+        last = min(self.limits.steps, self.steps + self.limits.steps_at_once)
+        current = None
+        while ready:
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            loop = handle._loop
+            if loop.held is not None:
+                loop.held.append(handle)  # a stopped process: this runs when it goes on
+                continue
+            if loop.dead:
+                continue
+            if loop is not current:
+                enter(loop)
+                current = loop
+            self.steps += 1
+            handle._run()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if after is not None:
+                after()
+            if self.steps >= last:
+                raise self._runaway(handle)
+            if until is not None and until():
+                return
+
+    def _runaway(self, handle: SimHandle | SimTimer) -> SimulationRunawayError:
+        if self.steps >= self.limits.steps:
+            what, remedy = f"{self.steps:,} callbacks", "Shorten the run, or give it larger Limits"
+        else:
+            what = f"{self.limits.steps_at_once:,} callbacks while time stood still"
+            remedy = "Something loops without waiting: look for sleep(0), or a timeout that is always 0"
+        at = to_seconds(self.now)
+        return SimulationRunawayError(f"{what} at {at:.6f} s; the last one was {handle!r}", remedy=remedy)
+
+    def _deadlock(self) -> SimulationDeadlockError:
+        lines = [line for loop in self.loops for line in loop.describe()]
+        stuck = "\n  ".join(lines) or "no task is left at all"
+        return SimulationDeadlockError(
+            f"at {to_seconds(self.now):.6f} s nothing is ready and no timer is set; these wait:\n  {stuck}\n",
+            remedy="Something is awaited that nobody will set: a lost wake-up, or a lock held by a crashed node",
+        )

@@ -1,0 +1,122 @@
+"""Everything that one seed decides: the kernel, the network, the machines, the engine, and the record of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenure.errors import SimulationError
+from tenure.randomness import Random
+from tenure.sim.clock import SimClock
+from tenure.sim.confinement import confined
+from tenure.sim.kernel import Kernel, Limits
+from tenure.sim.loop import SimLoop, SimTask, bury
+from tenure.sim.network import Link, Network
+from tenure.sim.node import Node, Program
+from tenure.sim.ticks import to_seconds, to_ticks
+from tenure.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from tenure.sim.backend import Backend
+
+T = TypeVar("T")
+
+ENGINE = "engine"
+"""The endpoint at which the engine is reached: partitions and cuts may name it."""
+
+
+class World:
+    """One run. Make it, add nodes, run it, close it."""
+
+    def __init__(
+        self, seed: int = 0, *, link: Link | None = None, limits: Limits | None = None, keep_trace: int | None = 20_000
+    ) -> None:
+        self.seed = seed
+        self.kernel = Kernel(limits)
+        self.trace = Trace(keep=keep_trace)
+        self.loop = SimLoop(self.kernel, "world", SimClock(self.kernel.clock, monotonic=0.0))
+        self.network = Network(self.kernel, self.loop, self.trace, self.random, link)
+        self.nodes: dict[str, Node] = {}
+        self.graveyard: list[tuple[SimLoop, list[SimTask[Any]]]] = []
+        self._backend: Backend | None = None
+        self._closed = False
+
+    def random(self, purpose: str) -> Random:
+        """Numbers for one purpose: what one part draws does not change what another gets."""
+        return Random(f"{self.seed}/{purpose}")
+
+    @property
+    def now(self) -> float:
+        """True time, in seconds since the start: no node knows it."""
+        return to_seconds(self.kernel.now)
+
+    def record(self, who: str, what: str) -> None:
+        """Put an event into the trace; invariants are checked after it."""
+        self.trace.record(self.kernel.now, who, what)
+
+    @property
+    def backend(self) -> Backend:
+        """The engine itself, out of reach of all faults: for scenarios and invariants."""
+        if self._backend is None:
+            from tenure.sim.backend import Backend
+
+            self._backend = Backend(self)
+        return self._backend
+
+    def node(self, name: str, program: Program | None = None) -> Node:
+        """The machine of this name, made when first asked for. Its clocks start at moments that the seed decides."""
+        found = self.nodes.get(name)
+        if found is not None:
+            found.program = program or found.program
+            return found
+        if name == ENGINE:
+            raise SimulationError("the engine is no node", remedy="Choose another name")
+        random = self.random(f"clock/{name}")
+        clock = SimClock(
+            self.kernel.clock,
+            monotonic=random.randrange(100_000),
+            boottime=random.randrange(100_000),
+            wall=1_700_000_000.0 + random.randrange(-2_000, 2_000) / 1_000,
+            boot_id=f"{name}-boot-1",
+        )
+        found = self.nodes[name] = Node(self, name, clock, program)
+        return found
+
+    def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:
+        """Do this at a moment of true time."""
+        self.network.after(max(0, to_ticks(seconds) - self.kernel.now), action, *args)
+
+    def run_for(self, seconds: float) -> None:
+        """Let this much time pass."""
+        self.kernel.run(deadline=self.kernel.now + to_ticks(seconds))
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the world itself, in true time, until it returns."""
+        result: T = self.loop.run_until_complete(main)
+        return result
+
+    def close(self) -> None:
+        """End every process, and let nothing of them linger. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        with confined():
+            for loop in self.kernel.loops:
+                if not loop.dead:
+                    self.graveyard.append((loop, loop.kill()))
+            for loop, tasks in self.graveyard:
+                bury(loop, tasks)
+        self.graveyard.clear()
+        self.kernel.ready.clear()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def run(main: Coroutine[Any, Any, T], *, limits: Limits | None = None) -> T:
+    """Run one coroutine in virtual time, as `asyncio.run` does in real time."""
+    with World(limits=limits) as world:
+        return world.run(main)
