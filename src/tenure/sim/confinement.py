@@ -1,8 +1,9 @@
 """Keeps a simulated run from asking the real machine, and keeps what differs between interpreters out of it.
 
 While a kernel runs, its thread may not sleep, start threads or processes, or use sockets: Python's audit events tell us
-of the attempt, and the caller gets an error that says what to use instead. The hook itself can never be removed, so it
-is added with the first simulation of a process and does nothing while none runs.
+of the attempt (or, where there is no event, a guard in the function's place), and the caller gets an error that says what
+to use instead. An audit hook can never be removed, so it is added with the first simulation of a process and does nothing
+while none runs.
 
 Also for that time: the cyclic garbage collector is off, because finalizers that run at its whim would make two runs of
 one seed differ; and on Python 3.11 `asyncio.wait_for` is what it became in 3.12 (a timeout around an await, no task of
@@ -15,7 +16,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -48,16 +49,32 @@ def _audit(event: str, _arguments: tuple[Any, ...]) -> None:
         raise SimulationForbiddenError(f"simulated code asked the real machine for {what}", remedy=remedy)
 
 
-def _refuse_sleep(seconds: float) -> None:
-    if threading.get_ident() != _simulating:
-        _real_sleep(seconds)  # another thread of this process, which is not simulated
-        return
-    raise SimulationForbiddenError(f"simulated code asked the real machine for time.sleep({seconds})", remedy=_SLEEP)
+def _guarded(function: Callable[..., Any], what: str, remedy: str) -> Callable[..., Any]:
+    """The function, except in the thread that simulates."""
+
+    def guard(*args: Any, **options: Any) -> Any:
+        if threading.get_ident() != _simulating:
+            return function(*args, **options)
+        raise SimulationForbiddenError(f"simulated code asked the real machine for {what}", remedy=remedy)
+
+    return guard
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 # Not imported by name: this file asks nobody for the time, it keeps others from it.
-_time: Any = sys.modules["time"]
-_real_sleep = _time.sleep
+_time = sys.modules["time"]
+# What has no audit event on 3.11 and 3.12.
+_sleep = _guarded(vars(_time)["sleep"], "time.sleep", _SLEEP)
+_start = _guarded(threading.Thread.start, "a thread", _THREAD)
 
 
 @contextmanager
@@ -68,23 +85,26 @@ def confined() -> Iterator[None]:
         sys.addaudithook(_audit)
         _hooked = True
     collecting, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
-    wait_for, sleep = asyncio.wait_for, _time.sleep
     outer, _simulating = _simulating, threading.get_ident()
     gc.disable()
     sys.set_asyncgen_hooks(firstiter=None, finalizer=_finish_generator)
-    _time.sleep = _refuse_sleep  # an audit event of its own only from 3.13 on
-    if sys.version_info < (3, 12):
-        _replace_wait_for(_wait_for)
     try:
-        yield
+        with _replaced(_time, "sleep", _sleep), _replaced(threading.Thread, "start", _start), _same_wait_for():
+            yield
     finally:
-        if sys.version_info < (3, 12):
-            _replace_wait_for(wait_for)
-        _time.sleep = sleep
         sys.set_asyncgen_hooks(*hooks)
         _simulating = outer
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def _same_wait_for() -> Iterator[None]:
+    if sys.version_info >= (3, 12):
+        yield
+        return
+    with _replaced(asyncio, "wait_for", _wait_for), _replaced(asyncio.tasks, "wait_for", _wait_for):
+        yield
 
 
 def _finish_generator(generator: AsyncGenerator[Any, Any]) -> None:
@@ -92,10 +112,6 @@ def _finish_generator(generator: AsyncGenerator[Any, Any]) -> None:
     loop = asyncio._get_running_loop()
     if loop is not None and not loop.is_closed():
         loop.call_soon(loop.create_task, generator.aclose())
-
-
-def _replace_wait_for(function: Any) -> None:
-    asyncio.wait_for = asyncio.tasks.wait_for = function
 
 
 async def _wait_for(fut: Awaitable[T], timeout: float | None) -> T:

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from tenure.errors import ConfigurationError
 from tenure.randomness import Random
-from tenure.sim.network import Cut, Disturbance, Link
+from tenure.sim.network import ENGINE, Cut, Disturbance, Link
 
 if TYPE_CHECKING:
     from tenure.sim.node import Node
     from tenure.sim.world import World
-
-ENGINE = "engine"
 
 
 class FaultKind(StrEnum):

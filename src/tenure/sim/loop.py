@@ -56,6 +56,7 @@ class SimLoop(RefusingLoop):
         self._tasks: list[weakref.ref[SimTask[Any]]] = []
         self._created = 0
         self._prune_at = 64
+        self._unread: list[BaseException] = []
         self._stopping = False
         self._exception_handler: Callable[[AbstractEventLoop, dict[str, Any]], object] | None = None
         kernel.loops.append(self)
@@ -123,13 +124,18 @@ class SimLoop(RefusingLoop):
             _bury(task)
         self._tasks.append(weakref.ref(task))
         if len(self._tasks) > self._prune_at:
-            self._tasks = [ref for ref in self._tasks if (found := ref()) is not None and not found.done()]
+            self._tasks = [ref for ref in self._tasks if (found := ref()) is not None and _matters(found)]
             self._prune_at = 64 + 2 * len(self._tasks)
         return task
 
     def pending(self) -> list[SimTask[Any]]:
         """The tasks that have not ended, oldest first."""
         return [task for ref in self._tasks if (task := ref()) is not None and not task.done()]
+
+    def unread_errors(self) -> list[BaseException]:
+        """What tasks of this loop failed with and nobody has looked at."""
+        failed = [task for ref in self._tasks if (task := ref()) is not None and task.done() and task._log_traceback]
+        return self._unread + [error for task in failed if (error := task.exception()) is not None]
 
     def describe(self) -> Iterator[str]:
         """Each unfinished task and where it waits."""
@@ -202,6 +208,9 @@ class SimLoop(RefusingLoop):
             return
         if self._exception_handler is not None:
             self._exception_handler(self, context)
+        elif "never retrieved" in context.get("message", ""):
+            # When an interpreter notices this depends on its version, so it is told at the end of the run.
+            self._unread.append(context["exception"])
         else:
             self.default_exception_handler(context)
 
@@ -213,6 +222,10 @@ class SimLoop(RefusingLoop):
 
     def __repr__(self) -> str:
         return f"<SimLoop {self.name}{' dead' if self.dead else ''}>"
+
+
+def _matters(task: SimTask[Any]) -> bool:
+    return not task.done() or task._log_traceback
 
 
 def bury(loop: SimLoop, tasks: list[SimTask[Any]]) -> None:

@@ -23,6 +23,9 @@ from tenure.sim.trace import Trace
 if TYPE_CHECKING:
     from tenure.sim.endpoint import Exchange, SimTransport
 
+ENGINE = "engine"
+"""The endpoint at which the engine is reached: partitions and disturbances may name it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -168,9 +171,12 @@ class Network:
             found = self._streams[source] = self._random(f"network/{source}")
         return found
 
-    def after(self, ticks: int, callback: Callable[..., object], *args: Any) -> None:
+    def after(self, ticks: int, callback: Callable[..., object], *args: Any) -> SimTimer:
+        """Call this later, in nobody's process. What comes back can be cancelled."""
         timer = SimTimer(0.0, callback, args, self._root, self._context)
         self._kernel.push(self._kernel.now + ticks, timer)
+        timer._scheduled = True
+        return timer
 
     # Datagrams
 

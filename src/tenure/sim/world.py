@@ -11,7 +11,7 @@ from tenure.sim.clock import SimClock
 from tenure.sim.confinement import confined
 from tenure.sim.kernel import Kernel, Limits
 from tenure.sim.loop import SimLoop, SimTask, bury
-from tenure.sim.network import Link, Network
+from tenure.sim.network import ENGINE, Link, Network
 from tenure.sim.node import Node, Program
 from tenure.sim.ticks import to_seconds, to_ticks
 from tenure.sim.trace import Trace
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tenure.sim.backend import Backend
 
 T = TypeVar("T")
-
-ENGINE = "engine"
-"""The endpoint at which the engine is reached: partitions and cuts may name it."""
 
 
 class World:
@@ -93,7 +90,15 @@ class World:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the world itself, in true time, until it returns."""
         result: T = self.loop.run_until_complete(main)
+        self.require_no_unread_errors()
         return result
+
+    def require_no_unread_errors(self) -> None:
+        """Raise what a task failed with while nobody looked: in production it would be a line in a log."""
+        for loop in self.kernel.loops:
+            if not loop.dead and (errors := loop.unread_errors()):
+                errors[0].add_note(f"a task of {loop.name} failed with this, and nobody awaited it")
+                raise errors[0]
 
     def close(self) -> None:
         """End every process, and let nothing of them linger. Safe to call twice."""

@@ -1,0 +1,243 @@
+"""How an engine call of a simulated process travels: it takes time, and may fail at each point of the way.
+
+`Connection.do` is what the simulated engine's handles call. Called straight from a node it happens at once. Called
+through `EngineCalls.run`, the request and the answer travel as on a wire; a long poll waits without holding anybody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenure.errors import EngineClosedError, EngineUnavailableError, SimulationForbiddenError, TenureError
+from tenure.sim.backend import CALL_TIMEOUT_S, Backend, Topic, WouldBlock
+from tenure.sim.kernel import SimTimer
+from tenure.sim.network import ENGINE
+from tenure.sim.ticks import to_ticks
+
+if TYPE_CHECKING:
+    from tenure.sim.node import Host
+
+T = TypeVar("T")
+
+
+class Fate(StrEnum):
+    """What becomes of one call."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"  # the engine said no at once, and nothing happened
+    LOST = "lost"  # it never arrived; the caller waits until it gives up
+    FORGOTTEN = "forgotten"  # it was committed, and the answer was lost
+    LATE = "late"  # the caller was told that it failed, and then it was committed
+
+
+class Connection:
+    """One process's way to the engine."""
+
+    def __init__(self, backend: Backend, host: Host) -> None:
+        self.backend, self.host = backend, host
+        self.closed = False
+        self.call: Call | None = None
+        """The travelling call that is at the engine right now."""
+        self._network = backend.world.network
+        self._random = backend.world.random(f"engine/{host.id}")
+
+    @property
+    def asked_at(self) -> float:
+        """The caller's boot time before it asked: what it may rely on counts from here."""
+        return self.call.asked_at if self.call is not None else self.host.clock.boottime()
+
+    def fate(self) -> Fate:
+        """Draw what becomes of the next call."""
+        here, link = self.host.name, self._network.link(self.host.name, ENGINE)
+        chance = self._random.random
+        if self.backend.outages or (link.break_before and chance() < link.break_before):
+            return Fate.REFUSED
+        if not self._network.reachable(here, ENGINE):
+            return Fate.LOST
+        if (link.break_after and chance() < link.break_after) or not self._network.reachable(ENGINE, here):
+            return Fate.FORGOTTEN
+        if self.backend.late and chance() < max(self.backend.late):
+            return Fate.LATE
+        return Fate.ANSWERED
+
+    def delay(self) -> int:
+        """How long one way takes, in ticks."""
+        low, high = self._network.link(self.host.name, ENGINE).delay_s
+        return to_ticks(low + (high - low) * self._random.random())
+
+    def unavailable(self, fate: Fate) -> EngineUnavailableError:
+        return EngineUnavailableError(f"simulated: a call of {self.host.id} was {fate}")
+
+    def do(
+        self, act: Callable[[], T], says: str | None = None, *, touches: Topic | None = None, waits: Topic | None = None
+    ) -> T:
+        """Do one thing at the engine. `says` puts it into the trace; it is None for what changes nothing."""
+        if self.call is not None:
+            self.call.waits = waits
+            return self.commit(act, says, touches)
+        if self.host.loop.dead:
+            raise EngineUnavailableError(f"{self.host.id} is dead, and what it still tries has no effect")
+        if self.closed:
+            raise EngineClosedError(f"{self.host.id} closed its engine", remedy="Open it again")
+        fate = self.fate()
+        if fate is Fate.LATE:
+            self._network.after(self.lateness(), self._commit_late, act, says, touches)
+        if fate in (Fate.REFUSED, Fate.LOST, Fate.LATE):
+            raise self.unavailable(fate)
+        result = self.commit(act, says, touches)
+        if fate is Fate.FORGOTTEN:
+            raise self.unavailable(fate)
+        return result
+
+    def commit(self, act: Callable[[], T], says: str | None, touches: Topic | None) -> T:
+        world = self.backend.world
+        try:
+            result = act()
+        except WouldBlock:
+            if self.call is not None:
+                raise
+            raise SimulationForbiddenError(
+                f"{self.host.id} waits for the engine, and would stop the thread that simulates everybody",
+                remedy="Use `await host.calls.run(mailbox.receive, ...)`, or a wait of 0",
+            ) from None
+        except TenureError as error:
+            if says is not None:
+                world.record(self.host.id, f"{says}: {type(error).__name__}")
+            raise
+        if says is not None:
+            world.record(self.host.id, f"{says} = {result}" if isinstance(result, int) else says)
+        if touches is not None:
+            self.backend.touch(touches)
+        return result
+
+    def _commit_late(self, act: Callable[[], object], says: str | None, touches: Topic | None) -> None:
+        with suppress(TenureError, WouldBlock):  # nobody is there to be told
+            self.commit(act, says and f"late {says}", touches)
+
+    def when_answered(self, act: Callable[[], None]) -> None:
+        """Do this once the caller knows that its call succeeded: at once, or when the answer has travelled back."""
+        if self.call is None:
+            act()
+        else:
+            self.call.when_answered = act
+
+    def lateness(self) -> int:
+        return to_ticks(self._random.random() * 2 * CALL_TIMEOUT_S)
+
+
+class Call:
+    """One call on its way to the engine and back."""
+
+    def __init__(self, connection: Connection, act: Callable[[], Any]) -> None:
+        self.asked_at = connection.host.clock.boottime()
+        self.waits: Topic | None = None
+        self.poll_until: float | None = None
+        """For a long poll: when it ends, in the engine's boot time."""
+        self.when_answered: Callable[[], None] | None = None
+        self._connection, self._act = connection, act
+        self._world = connection.backend.world
+        self._timer: SimTimer | None = None
+        self._parked_at: Topic | None = None
+        self._fate = connection.fate()
+        self.future: asyncio.Future[Any] = connection.host.loop.create_future()
+
+    def send(self) -> None:
+        connection, network = self._connection, self._world.network
+        there, give_up = connection.delay(), to_ticks(CALL_TIMEOUT_S)
+        if self._fate is Fate.REFUSED:
+            self._fail(there)
+        elif self._fate is Fate.LOST:
+            self._fail(give_up)
+        elif self._fate is Fate.LATE:
+            self._fail(give_up)
+            network.after(give_up + connection.lateness(), self._arrive)
+        else:
+            network.after(there, self._arrive)
+
+    def _fail(self, ticks: int) -> None:
+        self._world.network.after(ticks, self._tell, None, self._connection.unavailable(self._fate))
+
+    def _arrive(self) -> None:
+        connection = self._connection
+        connection.call = self
+        try:
+            result, error = self._act(), None
+        except WouldBlock as blocked:
+            self._park(blocked)
+            return
+        except Exception as raised:
+            result, error = None, raised
+        finally:
+            connection.call = None
+        if self._fate is Fate.ANSWERED and self._world.network.reachable(ENGINE, connection.host.name):
+            self._world.network.after(connection.delay(), self._tell, result, error)
+        elif self._fate is not Fate.LATE:
+            self._fate = Fate.FORGOTTEN
+            self._fail(to_ticks(CALL_TIMEOUT_S))
+
+    def _park(self, blocked: WouldBlock) -> None:
+        if self.waits is None or self._fate is Fate.LATE:
+            return  # a poll that nobody waits for any more
+        self._parked_at = self.waits
+        self._connection.backend.park(self, self._parked_at)
+        if blocked.timeout is not None:
+            self._timer = self._world.network.after(to_ticks(blocked.timeout), self.look_again)
+
+    def look_again(self) -> None:
+        """Something changed, or the time is up: try once more, unless the process is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._parked_at is not None:
+            self._connection.backend.leave(self, self._parked_at)
+            self._parked_at = None
+        if self._connection.host.loop.dead or self.future.done():
+            return  # its client is gone, and claims nothing any more
+        if self._connection.backend.outages or not self._world.network.reachable(self._connection.host.name, ENGINE):
+            self._fate = Fate.LOST
+            self._fail(to_ticks(CALL_TIMEOUT_S))
+            return
+        self._world.network.after(0, self._arrive)
+
+    def remaining(self, wait_s: float) -> float:
+        """How much of a long poll's time is left, now that it is tried again."""
+        now = self._connection.backend.clock.boottime()
+        if self.poll_until is None:
+            self.poll_until = now + wait_s
+        return max(0.0, self.poll_until - now)
+
+    def _tell(self, result: Any, error: Exception | None) -> None:
+        if self.future.done() or self._connection.host.loop.dead:
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            if self.when_answered is not None:
+                self.when_answered()
+            self.future.set_result(result)
+
+
+class EngineCalls:
+    """What an asyncio node calls its engine through."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call the engine and wait for its answer, as a thread would.
+
+        One engine call for each `run`: it is one request. Cancelling does not take back what was sent.
+        """
+        connection = self._connection
+        if connection.closed:
+            raise EngineClosedError(f"{connection.host.id} closed its engine", remedy="Open it again")
+        call = Call(connection, partial(function, *args, **options))
+        if not connection.host.loop.dead:
+            call.send()
+        result: T = await call.future
+        return result

@@ -1,0 +1,150 @@
+"""The engine contract as a simulated process sees it: the shared memory engine, through its own connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.engines.contracts import (
+    BodyT,
+    Election,
+    Engine,
+    Entry,
+    Fence,
+    Head,
+    Journal,
+    Leader,
+    Mailbox,
+    ReplyT,
+    Snapshot,
+    Store,
+    Term,
+    term_margin,
+)
+from tenure.sim.backend import Backend, Topic
+from tenure.sim.calls import Connection, EngineCalls
+from tenure.sim.mailbox import SimMailbox
+from tenure.sim.node import Host
+
+
+class SimEngine(Engine):
+    """One process's engine. `calls` is how asyncio code uses it; straight calls happen at once."""
+
+    def __init__(self, backend: Backend, host: Host) -> None:
+        self.url = "memory://"
+        self.clock = host.clock
+        self.connection = Connection(backend, host)
+        self.calls = EngineCalls(self.connection)
+        self._inner = backend.engine
+
+    def mailbox(
+        self,
+        name: str,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Mailbox[BodyT, ReplyT]:
+        inner = self._inner.mailbox(name, body, reply, max_delivery_count=max_delivery_count)
+        return SimMailbox(self.connection, inner)
+
+    def journal(self, name: str) -> Journal:
+        return SimJournal(self.connection, self._inner.journal(name))
+
+    def election(self, name: str) -> Election:
+        return SimElection(self.connection, self._inner.election(name))
+
+    def store(self, name: str) -> Store:
+        return SimStore(self.connection, self._inner.store(name))
+
+    def now(self) -> float:
+        return self.connection.do(self._inner.now)
+
+    def close(self) -> None:
+        self.connection.closed = True
+
+
+class SimJournal(Journal):
+    def __init__(self, connection: Connection, inner: Journal) -> None:
+        self.name = inner.name
+        self._connection, self._inner = connection, inner
+        self._topic = Topic("journal", inner.name)
+
+    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
+        events = tuple(events)  # a late append must not see what its caller does to the list meanwhile
+        return self._connection.do(
+            lambda: self._inner.append(events, epoch=epoch, expect=expect, append_id=append_id),
+            f"append epoch {epoch} after {expect} {append_id}",
+            touches=self._topic,
+        )
+
+    def head(self) -> Head:
+        return self._connection.do(self._inner.head)
+
+    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
+        return self._connection.do(lambda: self._inner.read(after, limit=limit))
+
+    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
+        call = self._connection.call
+        wait_s = call.remaining(wait_time_seconds) if call is not None else wait_time_seconds
+        return self._connection.do(lambda: self._inner.follow(after, wait_s), waits=self._topic)
+
+    def wake(self) -> None:
+        self._inner.wake()  # local to the process: it needs no engine
+        self._connection.backend.touch(self._topic)
+
+    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
+        self._connection.do(lambda: self._inner.snapshot(state, seq, epoch=epoch), f"snapshot at {seq} epoch {epoch}")
+
+    def latest_snapshot(self) -> Snapshot | None:
+        return self._connection.do(self._inner.latest_snapshot)
+
+    def truncate(self, seq: int) -> None:
+        self._connection.do(lambda: self._inner.truncate(seq), f"truncate up to {seq}")
+
+
+class SimElection(Election):
+    def __init__(self, connection: Connection, inner: Election) -> None:
+        self.name = inner.name
+        self._connection, self._inner = connection, inner
+
+    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+        asked_at = self._connection.asked_at
+        term = self._connection.do(
+            lambda: self._inner.campaign(candidate, ttl, above=above), f"campaign for {candidate} above {above}"
+        )
+        return None if term is None else self._as_ours(term, asked_at)
+
+    def _as_ours(self, term: Term, asked_at: float) -> Term:
+        """The engine counted in its own time; the holder relies on its own clock, read before it asked."""
+        return term._replace(safe_until=asked_at + term.ttl - term_margin(term.ttl))
+
+    def renew(self, term: Term) -> Term:
+        asked_at = self._connection.asked_at
+        return self._as_ours(
+            self._connection.do(lambda: self._inner.renew(term), f"renew epoch {term.epoch}"), asked_at
+        )
+
+    def resign(self, term: Term) -> None:
+        self._connection.do(lambda: self._inner.resign(term), f"resign epoch {term.epoch}")
+
+    def current(self) -> Leader | None:
+        return self._connection.do(self._inner.current)
+
+
+class SimStore(Store):
+    def __init__(self, connection: Connection, inner: Store) -> None:
+        self.name = inner.name
+        self._connection, self._inner = connection, inner
+
+    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
+        self._connection.do(lambda: self._inner.put(key, value, fence=fence, ttl=ttl), f"put {key} {len(value)} bytes")
+
+    def get(self, key: str) -> bytes | None:
+        return self._connection.do(lambda: self._inner.get(key))
+
+    def delete(self, key: str) -> bool:
+        return self._connection.do(lambda: self._inner.delete(key), f"delete {key}")
+
+    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
+        return self._connection.do(lambda: self._inner.list(prefix, limit=limit, after=after))

@@ -1,0 +1,184 @@
+"""What a kind of run looks like: who takes part, what goes wrong, and what must hold.
+
+A `Scenario` object is made for each run and may keep that run's observations. `run_one` plays one seed and says what
+came of it; it never raises for a failure of what it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tenure.errors import ConfigurationError, InvariantError
+from tenure.sim.faults import Fault, FaultProfile, schedule
+from tenure.sim.kernel import Limits
+from tenure.sim.network import Link
+from tenure.sim.world import World
+
+SCENARIOS: dict[str, str] = {}
+"""Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
+
+
+class Scenario(ABC):
+    """One kind of run. Subclass it; state that it keeps belongs to one run."""
+
+    duration_s: ClassVar[float] = 30.0
+    """How long a run lasts. Faults end before, so that what must settle has the rest of the time."""
+    faults: ClassVar[FaultProfile] = FaultProfile()
+    link: ClassVar[Link] = Link()
+    limits: ClassVar[Limits] = Limits()
+
+    @abstractmethod
+    def setup(self, world: World) -> None:
+        """Make the nodes and start them."""
+
+    def check(self, world: World) -> None:  # noqa: B027  a scenario may look only at the end
+        """Called after each recorded event. Raise, or use `require`, when a promise is broken."""
+
+    def finish(self, world: World) -> None:  # noqa: B027
+        """Called at the end, when all faults are over."""
+
+    @staticmethod
+    def require(holds: object, promise: str) -> None:
+        """Break the run when a promise does not hold."""
+        if not holds:
+            raise InvariantError(promise)
+
+
+Make = Callable[[], Scenario]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run. Only plain data, so that it crosses processes."""
+
+    scenario: str
+    seed: int
+    faults: tuple[Fault, ...]
+    """All that the seed generated."""
+    chosen: tuple[int, ...]
+    """Which of them happened."""
+    digest: str
+    steps: int
+    events: int
+    ended_s: float
+    failure: str = ""
+    """Empty when every promise held; otherwise the error in one line."""
+    details: str = ""
+    """The error with its traceback."""
+    trace: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.failure
+
+    @property
+    def command(self) -> str:
+        """Replays this very run."""
+        chosen = ",".join(map(str, self.chosen)) or "none"
+        some = f" --faults {chosen}" if len(self.chosen) != len(self.faults) else ""
+        return f"python -m tenure.sim replay {self.scenario} --seed {self.seed}{some}"
+
+
+def run_one(
+    make: Make, seed: int, *, only: Sequence[int] | None = None, name: str | None = None, keep_trace: bool = False
+) -> Outcome:
+    """Play one seed, with all the faults that it generates or only some of them."""
+    scenario = make()
+    profile, failure, details = scenario.faults, "", ""
+    faults: tuple[Fault, ...] = ()
+    if profile.most and profile.until_s + profile.duration_s[1] > scenario.duration_s:
+        raise ConfigurationError(
+            f"faults may last until {profile.until_s + profile.duration_s[1]} s and the run until {scenario.duration_s} s",
+            remedy="Lengthen duration_s: all faults end within a run",
+        )
+    with World(seed, link=scenario.link, limits=scenario.limits, keep_trace=None if keep_trace else 200) as world:
+        try:
+            scenario.setup(world)
+            faults = profile.generate(world.random("faults"), list(world.nodes)) if profile.most else ()
+            chosen = tuple(range(len(faults))) if only is None else tuple(only)
+            schedule(world, [faults[number] for number in chosen])
+            world.kernel.after_step = _checker(scenario, world)
+            world.run_for(scenario.duration_s)
+            world.require_no_unread_errors()
+            scenario.finish(world)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}".strip()
+            details = "".join(traceback.format_exception(error))
+        return Outcome(
+            scenario=name or reference(make),
+            seed=seed,
+            faults=faults,
+            chosen=chosen if faults else (),
+            digest=world.trace.digest(),
+            steps=world.kernel.steps,
+            events=world.trace.events,
+            ended_s=world.now,
+            failure=failure,
+            details=details,
+            trace=tuple(world.trace.lines()) if keep_trace or failure else (),
+        )
+
+
+def _checker(scenario: Scenario, world: World) -> Callable[[], None]:
+    trace, seen = world.trace, 0
+
+    def check() -> None:
+        nonlocal seen
+        if trace.marks != seen:
+            seen = trace.marks
+            scenario.check(world)
+
+    return check
+
+
+def reference(make: Make) -> str:
+    """What the command line calls this scenario."""
+    if not isinstance(make, type):
+        return repr(make)
+    address = f"{make.__module__}:{make.__qualname__}"
+    for name, known in SCENARIOS.items():
+        if known == address:
+            return name
+    module = sys.modules.get(make.__module__)
+    source = getattr(module, "__file__", None)
+    if source and importlib.util.find_spec(make.__module__.partition(".")[0]) is None:
+        return f"{_shortened(Path(source))}:{make.__qualname__}"
+    return address
+
+
+def _shortened(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def find(name: str) -> type[Scenario]:
+    """The scenario of this name, `module:Class` or `file.py:Class`."""
+    address = SCENARIOS.get(name, name)
+    place, _, attribute = address.partition(":")
+    if not attribute:
+        known = ", ".join(sorted(SCENARIOS))
+        raise ConfigurationError(
+            f"no scenario {name!r}", remedy=f"There are: {known}; or name module:Class, file.py:Class"
+        )
+    module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Scenario)):
+        raise ConfigurationError(f"{address} is no Scenario", remedy="Name a subclass of tenure.sim.Scenario")
+    return found
+
+
+def _load_file(path: Path) -> object:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise ConfigurationError(f"there is no file {path}", remedy="Give the path from the current folder")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
