@@ -1,5 +1,8 @@
 """Three signals, earned extensions and a brake. Pure: told the time, does no I/O."""
 
+from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
+from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, classify_datacenter
+from tenure.health.deadlines import ExtensionConfig, ExtensionRecord, WorkerHealthManager
 from tenure.health.extension import (
     Denial,
     ExtensionGrant,
@@ -9,18 +12,69 @@ from tenure.health.extension import (
     HealthcheckExtensionResponse,
     extension_bound,
 )
-from tenure.health.overload import OverloadState
+from tenure.health.gate import GateHealthState
+from tenure.health.manager import ManagerHealthState, has_quorum
+from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
 from tenure.health.piggyback import HealthPiggyback, NodeType
+from tenure.health.signals import (
+    Assessment,
+    HealthClass,
+    HealthConfig,
+    HealthSignals,
+    NodeHealthState,
+    ProgressState,
+    RoutingDecision,
+    classify,
+)
+from tenure.health.tracker import Eviction, HistoryEntry, NodeHealthTracker, Sweep, Verdict
+from tenure.health.window import CompletionRate, EventWindow, Flow, FlowWindow, ProgressCounts, ProgressWindow
+from tenure.health.worker import WorkerHealthState
 
 __all__ = [
+    "Assessment",
+    "BrakeConfig",
+    "BrakePhase",
+    "BrakeStatus",
+    "CompletionRate",
+    "DatacenterAssessment",
+    "DatacenterHealth",
     "Denial",
+    "EventWindow",
+    "Eviction",
+    "EvictionBrake",
+    "ExtensionConfig",
     "ExtensionGrant",
     "ExtensionReason",
+    "ExtensionRecord",
     "ExtensionTracker",
+    "Flow",
+    "FlowWindow",
+    "GateHealthState",
+    "HealthClass",
+    "HealthConfig",
     "HealthPiggyback",
+    "HealthSignals",
     "HealthcheckExtensionRequest",
     "HealthcheckExtensionResponse",
+    "HistoryEntry",
+    "HybridOverloadDetector",
+    "ManagerHealthState",
+    "NodeHealthState",
+    "NodeHealthTracker",
     "NodeType",
+    "OverloadAssessment",
+    "OverloadConfig",
     "OverloadState",
+    "ProgressCounts",
+    "ProgressState",
+    "ProgressWindow",
+    "RoutingDecision",
+    "Sweep",
+    "Verdict",
+    "WorkerHealthManager",
+    "WorkerHealthState",
+    "classify",
+    "classify_datacenter",
     "extension_bound",
+    "has_quorum",
 ]

@@ -1,8 +1,20 @@
-"""How loaded a node is, in four words."""
+"""How loaded a node is, in four words: the overload signal that gates and piggybacks carry.
+
+Four things are judged: latency against its own moving baseline (with its trend), latency against absolute bounds, CPU,
+memory. The worst wins. Hysteresis keeps the answer from flapping: two bad assessments to get worse, five calm ones for
+each step back. It is told samples and counts them; it asks no clock.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean, median
+from typing import Final, NamedTuple
+
+from tenure.errors import LimitError
+from tenure.health.checks import finite, whole
 
 
 class OverloadState(StrEnum):
@@ -12,3 +24,148 @@ class OverloadState(StrEnum):
     BUSY = "busy"
     STRESSED = "stressed"
     OVERLOADED = "overloaded"
+
+
+_LEVELS: Final = tuple(OverloadState)
+
+
+class Bounds(NamedTuple):
+    """From where on a signal is busy, stressed, overloaded."""
+
+    busy: float
+    stressed: float
+    overloaded: float
+
+    def level(self, value: float) -> int:
+        """0 for healthy to 3 for overloaded."""
+        return (value >= self.busy) + (value >= self.stressed) + (value >= self.overloaded)
+
+
+_LATENCY_MS: Final = Bounds(200.0, 500.0, 2_000.0)
+_LATENCY_RATIO: Final = Bounds(1.5, 2.0, 4.0)
+_PERCENT: Final = Bounds(70.0, 85.0, 95.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadConfig:
+    """Where load becomes overload."""
+
+    latency_ms: Bounds = _LATENCY_MS
+    latency_ratio: Bounds = _LATENCY_RATIO  # of the baseline
+    ratio_floor_ms: float = 20.0  # below it no ratio counts: from 1 to 4 ms is no overload
+    trend_ratio: float = 1.2  # the newer half of the samples over the older: one step worse, if busy already
+    cpu_percent: Bounds = _PERCENT
+    memory_percent: Bounds = _PERCENT
+    recent_samples: int = 10
+    baseline_weight: float = 0.05  # of a new sample in the baseline
+    patience: int = 10  # samples above the busy ratio weigh this much less: overload becomes normal slowly, but does
+    worse_after: int = 2
+    calm_after: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ms", "latency_ratio", "cpu_percent", "memory_percent"):
+            bounds = getattr(self, name)
+            for bound in bounds:
+                finite(name, bound)
+            if list(bounds) != sorted(bounds):
+                raise LimitError(name, tuple(bounds), "in rising order")
+        finite("ratio_floor_ms", self.ratio_floor_ms)
+        finite("trend_ratio", self.trend_ratio, least=1.0)
+        whole("recent_samples", self.recent_samples, least=2)
+        finite("baseline_weight", self.baseline_weight, most=1.0)
+        whole("patience", self.patience, least=1)
+        whole("worse_after", self.worse_after, least=1)
+        whole("calm_after", self.calm_after, least=1)
+
+
+class OverloadAssessment(NamedTuple):
+    """The state after hysteresis, and the signal that is worst now."""
+
+    state: OverloadState
+    reason: str
+
+
+class HybridOverloadDetector:
+    """Feed it latencies as they come, and assess on a cadence (once a second, say)."""
+
+    def __init__(self, config: OverloadConfig | None = None) -> None:
+        self.config = config or OverloadConfig()
+        self._recent: deque[float] = deque(maxlen=self.config.recent_samples)
+        self._seen = 0
+        self._fresh = False
+        self._baseline = 0.0
+        self._level = 0
+        self._worse_run: list[int] = []
+        self._calm_run = 0
+
+    @property
+    def state(self) -> OverloadState:
+        """The state of the last assessment."""
+        return _LEVELS[self._level]
+
+    @property
+    def baseline_ms(self) -> float:
+        """What latency is taken for normal now."""
+        return self._baseline
+
+    def record_latency(self, latency_ms: float) -> None:
+        """One request took this long."""
+        finite("latency_ms", latency_ms)
+        self._recent.append(latency_ms)
+        self._seen += 1
+        self._fresh = True
+        weight = self.config.baseline_weight
+        if self._seen <= self.config.recent_samples:
+            weight = 1 / self._seen  # a plain mean until there are enough
+        elif latency_ms > self._baseline * self.config.latency_ratio.busy:
+            weight /= self.config.patience
+        self._baseline += (latency_ms - self._baseline) * weight
+
+    def assess(self, cpu_percent: float = 0.0, memory_percent: float = 0.0) -> OverloadAssessment:
+        """Judge the four signals once."""
+        finite("cpu_percent", cpu_percent)
+        finite("memory_percent", memory_percent)
+        if not self._fresh and self._recent:
+            # A node that sheds everything sees no latency at all: old samples must not keep it shut for ever.
+            self._recent.popleft()
+        self._fresh = False
+        level, reason = max(self._signals(cpu_percent, memory_percent), key=lambda signal: signal[0])
+        self._settle(level)
+        return OverloadAssessment(self.state, reason if level else "all signals are calm")
+
+    def _signals(self, cpu_percent: float, memory_percent: float) -> list[tuple[int, str]]:
+        config = self.config
+        signals = [
+            (config.cpu_percent.level(cpu_percent), f"CPU at {cpu_percent:g} %"),
+            (config.memory_percent.level(memory_percent), f"memory at {memory_percent:g} %"),
+        ]
+        if self._recent:
+            latency = median(self._recent)
+            signals.append((config.latency_ms.level(latency), f"latency {latency:.0f} ms"))
+            signals.append(self._against_baseline(latency))
+        return signals
+
+    def _against_baseline(self, latency: float) -> tuple[int, str]:
+        config = self.config
+        if latency < config.ratio_floor_ms or self._seen < config.recent_samples or self._baseline <= 0:
+            return 0, ""
+        ratio = latency / self._baseline
+        level = config.latency_ratio.level(ratio)
+        reason = f"latency {latency:.0f} ms, {ratio:.1f} times its baseline"
+        if level and self._rising():
+            return min(level + 1, len(_LEVELS) - 1), f"{reason} and rising"
+        return level, reason
+
+    def _rising(self) -> bool:
+        samples = list(self._recent)
+        half = len(samples) // 2
+        return half > 0 and fmean(samples[half:]) > fmean(samples[:half]) * self.config.trend_ratio
+
+    def _settle(self, level: int) -> None:
+        """Worse when enough assessments in a row say so (as bad as all of them agree on); calmer by one step at a time."""
+        self._worse_run = [*self._worse_run, level][-self.config.worse_after :] if level > self._level else []
+        self._calm_run = self._calm_run + 1 if level < self._level else 0
+        if len(self._worse_run) == self.config.worse_after:
+            self._level, self._worse_run = min(self._worse_run), []
+        elif self._calm_run == self.config.calm_after:
+            self._level, self._calm_run = self._level - 1, 0
