@@ -127,6 +127,13 @@ class Crew:
         if not had_ended:
             self.start(role, name if role == "produce" else None)
 
+    def alive(self, role: str) -> list[str]:
+        return [name for name, (of, _, process) in self.running.items() if of == role and process.poll() is None]
+
+    def has_written(self, started: str) -> bool:
+        log = self.folder / f"{started}.log"
+        return log.exists() and log.stat().st_size > 0
+
     def broken(self) -> list[str]:
         """Those that ended by themselves, and not well."""
         return [name for name, (_, _, process) in self.running.items() if process.poll() not in (None, 0)]
@@ -161,12 +168,20 @@ def test_processes_killed_at_random_points_lose_nothing_and_repeat_no_result(cre
         crew.start("produce", name)
     for _ in range(3):
         crew.start("consume")
-    for _ in range(10):
-        time.sleep(0.25 + 0.15 * chance.random())
-        victim = chance.choice(sorted(crew.running))
+
+    def all_done() -> bool:
+        finished = {line["finished"] for line in crew.lines() if "finished" in line}
+        return finished == set(producers) and live.mailbox("work").approximate_count() == 0
+
+    victims = ["produce"] * 4 + ["consume"] * 6
+    chance.shuffle(victims)
+    for role in victims:
+        victim = chance.choice(crew.alive(role) or crew.alive("consume"))
+        # In the midst of its work, at whatever point that is: after its first line, before its last.
+        eventually(lambda v=victim: crew.has_written(v) or all_done(), 30)
+        time.sleep(chance.random() * 0.05)
         crew.replace(victim)
-    eventually(lambda: {line["finished"] for line in crew.lines() if "finished" in line} == set(producers), 60)
-    eventually(lambda: live.mailbox("work").approximate_count() == 0, 60)
+    eventually(all_done, 60)
     assert crew.broken() == []
 
     keys = {f"{name}/{number}" for name in producers for number in range(MESSAGES)}
@@ -175,6 +190,8 @@ def test_processes_killed_at_random_points_lose_nothing_and_repeat_no_result(cre
     lines = crew.lines()
     assert max(Counter(line["settled"] for line in lines if "settled" in line).values()) == 1
     assert_no_two_held_at_once(lines, keys)
+    assert any(line.get("count", 1) > 1 for line in lines), "nobody was killed while it held a message"
+    assert any("known" in line for line in lines), "no producer was killed"
 
 
 def assert_no_two_held_at_once(lines: list[dict[str, Any]], keys: set[str]) -> None:

@@ -25,7 +25,7 @@ from tenure.errors import (
     TermLostError,
 )
 
-MESSAGES = 80
+MESSAGES = 120
 LEASE_S = 1.0
 TTL_S = 0.6
 Log = Callable[..., None]
@@ -33,7 +33,7 @@ Log = Callable[..., None]
 
 def produce(engine: Engine, log: Log, name: str) -> None:
     """Send every key of `name`; started again after a kill it sends all of them again, and is refused."""
-    mailbox = engine.mailbox("work")
+    mailbox, chance = engine.mailbox("work"), Random(name)
     for number in range(MESSAGES):
         key = f"{name}/{number}"
         try:
@@ -42,6 +42,7 @@ def produce(engine: Engine, log: Log, name: str) -> None:
             log(known=key)
         else:
             log(sent=key)
+            time.sleep(chance.random() * 0.02)
     log(finished=name)
 
 
@@ -53,7 +54,7 @@ def consume(engine: Engine, log: Log, name: str) -> None:
         at = engine.clock.boottime()
         for message in messages:
             log(got=message.body, count=message.delivery_count, at=at, until=message.lease_until)
-            time.sleep(chance.random() * 0.02)
+            time.sleep(chance.random() * 0.05)
             try:
                 message.settle(message.body)
             except ReceiptHandleExpiredError:
