@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from tenure.clock import ManualClock
+    from tenure.testing.mailbox import FakeEngine, FakeMailbox
 
 
 @pytest.fixture
@@ -16,3 +18,18 @@ def tenure_clock() -> ManualClock:
     from tenure.clock import ManualClock
 
     return ManualClock()
+
+
+@pytest.fixture
+def tenure_engine(tenure_clock: ManualClock) -> Iterator[FakeEngine]:
+    """An engine in memory, on `tenure_clock`, whose mailboxes can be made to fail."""
+    from tenure.testing.mailbox import FakeEngine
+
+    with FakeEngine(tenure_clock) as engine:
+        yield engine
+
+
+@pytest.fixture
+def tenure_mailbox(tenure_engine: FakeEngine) -> FakeMailbox[Any, Any]:
+    """A mailbox of `tenure_engine` that can expire receipts, lose its connection, and counts its calls."""
+    return tenure_engine.mailbox("mailbox")

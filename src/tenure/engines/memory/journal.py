@@ -13,6 +13,8 @@ from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, St
 if TYPE_CHECKING:
     from tenure.engines.memory.engine import MemoryEngine
 
+Ring = Callable[[], object]
+
 
 class Log:
     """What all handles on one journal share."""
@@ -22,7 +24,7 @@ class Log:
         self.first = 1  # the sequence of entries[0], or of the next one
         self.head = Head(0, 0)
         self.snapshot: Snapshot | None = None
-        self.followers: dict[Callable[[], None], None] = {}
+        self.followers: dict[Ring, None] = {}
 
     def after(self, seq: int, limit: int) -> list[Entry]:
         if seq < self.first - 1:
@@ -35,7 +37,7 @@ class MemoryJournal(Journal):
     def __init__(self, engine: MemoryEngine, name: str, log: Log) -> None:
         self.name = name
         self._engine, self._log = engine, log
-        self._following: dict[Callable[[], None], None] = {}
+        self._following: dict[Ring, None] = {}
         self._woken = False
         engine.enlist(self)
 
@@ -74,23 +76,45 @@ class MemoryJournal(Journal):
             found = log.after(after, 1_000)
             if found or not wait_time_seconds:
                 return found
-            if self._woken:
-                self._woken = False
-                return []
             condition = Condition(engine.lock)
             ring = condition.notify
             now = engine.clock.boottime()
             deadline = now + wait_time_seconds
-            log.followers[ring] = self._following[ring] = None
+            self._enter(ring)
             try:
                 while not found and now < deadline and ring in self._following:
                     engine.clock.wait(condition, deadline - now)
                     found = log.after(after, 1_000)
                     now = engine.clock.boottime()
             finally:
-                log.followers.pop(ring, None)
-                self._following.pop(ring, None)
+                self._leave(ring)
             return found
+
+    def _enter(self, ring: Ring) -> None:
+        """Begin to follow; a handle that was woken before is over at once."""
+        if self._woken:
+            self._woken = False
+        else:
+            self._log.followers[ring] = self._following[ring] = None
+
+    def _leave(self, ring: Ring) -> None:
+        self._log.followers.pop(ring, None)
+        self._following.pop(ring, None)
+
+    def listen(self, ring: Ring, after: int) -> None:
+        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again."""
+        with self._engine.lock:
+            self._engine.check_open()
+            self._enter(ring)
+            if ring not in self._following or self._log.head.seq > after:
+                ring()
+
+    def unlisten(self, ring: Ring) -> bool:
+        """Stop listening. False when the follow is to end: it was woken, or the engine closed."""
+        with self._engine.lock:
+            goes_on = ring in self._following
+            self._leave(ring)
+            return goes_on
 
     def wake(self) -> None:
         with self._engine.lock:

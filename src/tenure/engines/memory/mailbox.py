@@ -97,20 +97,25 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         check_generation(generation)
         if key is not None:
             check_key(key)
-        reply_name = check_reply_to(reply_to)
+        check_reply_to(reply_to)
         with self._lock:
             if self._closed:
                 self._refuse()
             now = self._boottime()
-            record = Record(self._next_id(), encoded, self._epoch + now, reply_name)
-            if isinstance(reply_to, MemoryMailbox) and reply_to._engine is not self._engine:
-                record.route = (reply_to._engine, reply_to.name)
+            record = Record(self._next_id(), encoded, self._epoch + now)
+            self._address(record, reply_to)
             if key is None:
                 record.generation = generation
                 self._box.add(record, now, delay)
             else:
                 self._box.add_keyed(record, key, generation, now, delay)
         return record.id
+
+    def _address(self, record: Record, reply_to: Mailbox[Any, Any] | str | None) -> None:
+        """Say where its answers go. A standalone mailbox may be answered to from another one: it has its own engine."""
+        record.reply_to = check_reply_to(reply_to)
+        if isinstance(reply_to, MemoryMailbox) and reply_to._engine is not self._engine:
+            record.route = (reply_to._engine, reply_to.name)
 
     def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
         check_batch(messages)
@@ -191,29 +196,63 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def _poll(self, most: int, lease: float, stage: Stage, wait: float) -> list[Message[BodyT, ReplyT]]:
         """Wait for the first message. The caller holds the lock, which the wait lets go of."""
-        if self._woken:
-            self._woken = False
-            return []
-        box, clock = self._box, self._engine.clock
         condition = Condition(self._lock)
-        waiter = Waiter(condition.notify)
         now = self._boottime()
         deadline = now + wait
-        self._polls[waiter] = None
+        waiter = self._enter(condition.notify)
         found: list[Message[BodyT, ReplyT]] = []
         try:
-            while now < deadline and waiter in self._polls:
-                box.waiters.setdefault(waiter)
-                waiter.until = min(deadline, box.next_due()) if next(iter(box.waiters)) is waiter else deadline
-                clock.wait(condition, waiter.until - now)
+            while waiter in self._polls and now < deadline:
+                self._engine.clock.wait(condition, self._watch(waiter, deadline) - now)
                 if self._closed or (found := self._take(most, lease, stage)):
                     break
                 now = self._boottime()
         finally:
-            box.waiters.pop(waiter, None)
-            self._polls.pop(waiter, None)
-            box.alert()
+            self._leave(waiter)
         return found
+
+    def _enter(self, ring: Callable[[], object]) -> Waiter:
+        """Begin a long poll; one that was woken before it began is over at once."""
+        waiter = Waiter(ring)
+        if self._woken:
+            self._woken = False
+        else:
+            self._polls[waiter] = None
+        return waiter
+
+    def _watch(self, waiter: Waiter, deadline: float) -> float:
+        """Line up for the next message; when to wake by itself. The first in line looks after the timers for all."""
+        waiters = self._box.waiters
+        waiters.setdefault(waiter)
+        first = next(iter(waiters)) is waiter
+        waiter.until = min(deadline, self._box.next_due()) if first else deadline
+        return waiter.until
+
+    def _leave(self, waiter: Waiter) -> None:
+        self._box.waiters.pop(waiter, None)
+        self._polls.pop(waiter, None)
+        self._box.alert()
+
+    def listen(self, ring: Callable[[], object], deadline: float) -> Waiter:
+        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
+
+        Look again at `Waiter.until`, too. Give it back to `unlisten` each time.
+        """
+        with self._lock:
+            if self._closed:
+                self._refuse()
+            waiter = self._enter(ring)
+            self._watch(waiter, deadline)
+            if waiter not in self._polls or len(self._box.ready) > self._box.holes:
+                waiter.ring()
+            return waiter
+
+    def unlisten(self, waiter: Waiter) -> bool:
+        """Stop listening. False when the poll is to end: it was woken, or the mailbox closed."""
+        with self._lock:
+            goes_on = waiter in self._polls
+            self._leave(waiter)
+            return goes_on
 
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         with self._lock:
@@ -286,10 +325,12 @@ class InMemoryMailbox(MemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         reply: Any = Any,
         clock: Clock | None = None,
         max_delivery_count: int | None = None,
+        *,
+        engine: MemoryEngine | None = None,
     ) -> None:
         from tenure.engines.memory.engine import MemoryEngine
 
-        super().__init__(MemoryEngine(clock), name, body, reply, max_delivery_count)
+        super().__init__(engine or MemoryEngine(clock), name, body, reply, max_delivery_count)
 
 
 class MemoryDeadLetters(DeadLetters):

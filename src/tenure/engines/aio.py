@@ -1,0 +1,191 @@
+"""How asyncio code calls an engine: `calls = calls_for(engine)`, then `await calls.run(mailbox.send, body, key=key)`.
+
+Engines are synchronous. Their calls run in threads, so that the loop never waits for a disk or a server; a long poll gets a
+thread of its own, so that no number of them keeps a short call from running. The memory engine never blocks: its calls run
+inline, and its long polls wait on the loop, so that a simulation does the same thing every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from tenure.clock import Clock
+from tenure.engines.checks import check_seconds
+from tenure.engines.contracts import MAX_WAIT_S, Engine, Entry, Journal, Mailbox, Message
+from tenure.engines.memory.engine import MemoryEngine
+from tenure.engines.memory.journal import MemoryJournal
+from tenure.engines.memory.mailbox import MemoryMailbox
+from tenure.errors import EngineClosedError, TenureError
+
+ResultT = TypeVar("ResultT")
+POLLS = ("receive", "follow")
+MOST_POLLS = 4_096  # threads are made when needed and used again; this many long polls is a mistake
+
+
+class Calls(Protocol):
+    """One engine call for each `run`, as one request. The simulator brings its own, on which calls travel and get lost."""
+
+    async def run(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT: ...
+
+
+def calls_for(engine: Engine) -> Calls:
+    """The right way to call this engine from asyncio."""
+    own: Calls | None = getattr(engine, "calls", None)
+    if own is not None:
+        return own
+    return InlineCalls(engine.clock) if isinstance(engine, MemoryEngine) else ThreadCalls(engine)
+
+
+def polled(function: Callable[..., Any]) -> Mailbox[Any, Any] | Journal | None:
+    """What a call waits on, if it is one that may wait: `mailbox.receive` or `journal.follow`."""
+    owner = getattr(function, "__self__", None)
+    waits = isinstance(owner, (Mailbox, Journal)) and getattr(function, "__name__", "") in POLLS
+    return owner if waits else None
+
+
+class ThreadCalls:
+    """Calls in threads. Cancelling does not take back what was asked; what a cancelled receive claims is released."""
+
+    def __init__(self, engine: Engine, *, threads: int = 4) -> None:
+        self._engine = engine
+        self._short = ThreadPoolExecutor(threads, thread_name_prefix="tenure-engine")
+        self._polls = ThreadPoolExecutor(MOST_POLLS, thread_name_prefix="tenure-poll")
+        self._closed = False
+
+    async def run(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
+        if self._closed:
+            raise EngineClosedError(f"the calls to {self._engine.url} were closed", remedy="Open the engine again")
+        source = polled(function)
+        if source is None:
+            return await asyncio.wrap_future(self._short.submit(function, *args, **options))
+        future = self._polls.submit(function, *args, **options)
+        try:
+            # Shielded: a thread cannot be cancelled, and what it claims after we left must not be stranded.
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(_give_back)
+            if not future.done():
+                self._short.submit(_wake, source)
+            raise
+
+    async def close(self) -> None:
+        """Close the engine, which ends its long polls, and then the threads."""
+        self._closed = True
+        await asyncio.wrap_future(self._short.submit(self._engine.close))
+        self._short.shutdown(wait=False)
+        self._polls.shutdown(wait=False)
+
+
+def _wake(source: Mailbox[Any, Any] | Journal) -> None:
+    try:
+        source.wake()
+    except TenureError:  # closed meanwhile: then the poll has ended
+        return
+
+
+def _give_back(poll: Future[Any]) -> None:
+    """Nobody waits for these any more: let another consumer have them at once."""
+    if poll.cancelled() or poll.exception() is not None:
+        return
+    for claimed in poll.result():
+        if isinstance(claimed, Message):
+            try:
+                claimed.release()
+            except TenureError:  # out of reach, or it ran out: then its lease gives it back
+                continue
+
+
+class InlineCalls:
+    """Calls to the memory engine, on the loop's own thread. Each lets other tasks run first, as a thread would."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def run(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
+        await asyncio.sleep(0)
+        source = polled(function)
+        found: Any
+        if isinstance(source, MemoryMailbox):
+            found = await self._receive(source, function, *args, **options)
+        elif isinstance(source, MemoryJournal):
+            found = await self._follow(source, function, *args, **options)
+        else:
+            found = function(*args, **options)
+        result: ResultT = found
+        return result
+
+    async def _receive(
+        self,
+        mailbox: MemoryMailbox[Any, Any],
+        receive: Callable[..., Any],
+        max_messages: int = 1,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 0,
+        *,
+        provisional: bool = False,
+    ) -> list[Message[Any, Any]]:
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        deadline = self._clock.boottime() + wait_time_seconds
+        while True:
+            found: list[Message[Any, Any]]
+            found = receive(max_messages, visibility_timeout, 0, provisional=provisional)
+            if found or self._clock.boottime() >= deadline:
+                return found
+            rung = Bell()
+            waiter = mailbox.listen(rung.ring, deadline)
+            try:
+                await rung.wait(self._clock, waiter.until)
+            finally:
+                goes_on = mailbox.unlisten(waiter)
+            if not goes_on:
+                return []
+
+    async def _follow(
+        self, journal: MemoryJournal, follow: Callable[..., Any], after: int, wait_time_seconds: float
+    ) -> list[Entry]:
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        deadline = self._clock.boottime() + wait_time_seconds
+        while True:
+            found: list[Entry] = follow(after, 0)
+            if found or self._clock.boottime() >= deadline:
+                return found
+            rung = Bell()
+            journal.listen(rung.ring, after)
+            try:
+                await rung.wait(self._clock, deadline)
+            finally:
+                goes_on = journal.unlisten(rung.ring)
+            if not goes_on:
+                return []
+
+
+class Bell:
+    """Rung by whatever thread makes a message visible, heard by one task."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._heard: asyncio.Future[None] = self._loop.create_future()
+
+    def ring(self) -> None:
+        # On the loop's own thread without a detour, so that simulations need no thread-safe wake-up.
+        if threading.get_ident() == self._thread:
+            self._hear()
+        else:
+            self._loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        if not self._heard.done():
+            self._heard.set_result(None)
+
+    async def wait(self, clock: Clock, until: float) -> None:
+        """Until it is rung, or the clock says so."""
+        sleep = asyncio.ensure_future(clock.async_sleep(until - clock.boottime()))
+        try:
+            await asyncio.wait((self._heard, sleep), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()

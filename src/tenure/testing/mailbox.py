@@ -1,0 +1,214 @@
+"""A real in-memory mailbox that misbehaves when a test asks it to, and counts what was asked of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Generic
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.contracts import BodyT, DeadLetters, Depth, Mailbox, Message, Outgoing, ReplyT, Sent
+from tenure.engines.memory import InMemoryMailbox, MemoryEngine, MemoryMessage
+from tenure.engines.memory.records import Record
+from tenure.errors import ConfigurationError, MailboxConnectionError, ReceiptHandleExpiredError
+
+
+class FakeMessage(MemoryMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A delivery that counts how often it was extended, refused calls included."""
+
+    extend_visibility_calls = 0
+
+    def acknowledge(self) -> None:
+        self._fake.note("acknowledge")
+        super().acknowledge()
+
+    def nack(self, visibility_timeout: float = 0) -> None:
+        self._fake.note("nack")
+        super().nack(visibility_timeout)
+
+    def release(self) -> None:
+        self._fake.note("release")
+        super().release()
+
+    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
+        self.extend_visibility_calls += 1
+        self._fake.note("extend_visibility")
+        super().extend_visibility(seconds, checkpoint)
+
+    def reply(self, body: ReplyT) -> None:
+        self._fake.note("reply")
+        super().reply(body)
+
+    def settle(self, reply: ReplyT) -> None:
+        self._fake.note("settle")
+        super().settle(reply)
+
+    def dead_letter(self, reason: str) -> None:
+        self._fake.note("dead_letter")
+        super().dead_letter(reason)
+
+    @property
+    def _fake(self) -> FakeMailbox[Any, Any]:
+        assert isinstance(self._mailbox, FakeMailbox)
+        return self._mailbox
+
+
+class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """Passes the conformance suite as it is; `expire`, `lose_connection` and `inject` are for what real life adds.
+
+    Its messages know `extend_visibility_calls`; the mailbox has `extend_visibility_call_count`, and `calls` for the rest.
+    """
+
+    _message = FakeMessage
+
+    def __init__(
+        self,
+        name: str = "mailbox",
+        body: Any = Any,
+        reply: Any = Any,
+        clock: Clock | None = None,
+        max_delivery_count: int | None = None,
+        *,
+        engine: MemoryEngine | None = None,
+    ) -> None:
+        self.calls: Counter[str] = Counter()
+        """How often each method of the mailbox and of its messages was called."""
+        self._connected = True
+        super().__init__(name, body, reply, clock, max_delivery_count, engine=engine)
+
+    @property
+    def extend_visibility_call_count(self) -> int:
+        return self.calls["extend_visibility"]
+
+    def note(self, call: str) -> None:
+        """Count a call, and fail it when there is no connection."""
+        self.calls[call] += 1
+        self._check_connection()
+
+    def _check_connection(self) -> None:
+        if not self._connected:
+            raise MailboxConnectionError(f"mailbox {self.name!r} lost its connection")
+
+    # What a test makes happen
+
+    def expire(self, message: Message[Any, Any]) -> None:
+        """Let the lease of this delivery run out now: its receipt is dead and the message visible."""
+        with self._lock:
+            record = self._box.leased.get(message.id)
+            if record is None or f"{record.id}.{record.receipt}" != message.receipt_handle:
+                raise ReceiptHandleExpiredError(message.id, "it is over already")
+            self._box.expire(record, self._boottime())
+
+    def lose_connection(self) -> None:
+        """From now on every call on this handle and its messages raises `MailboxConnectionError`, long polls too."""
+        with self._lock:
+            self._connected = False
+            self._end_polls(or_remember=False)
+
+    def restore_connection(self) -> None:
+        self._connected = True
+
+    def inject(
+        self,
+        body: Any,
+        *,
+        delivery_count: int = 0,
+        checkpoint: bytes | None = None,
+        reply_to: Mailbox[Any, Any] | str | None = None,
+        enqueued_at: float | None = None,
+    ) -> str:
+        """Put in what no sender could send: bytes as they are, be they JSON or not; anything else unchecked by type."""
+        if delivery_count < 0:
+            raise ConfigurationError(f"delivery_count is {delivery_count}", remedy="Use 0 or more")
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        with self._lock:
+            now = self._boottime()
+            at = self._epoch + now if enqueued_at is None else enqueued_at
+            record = Record(self._next_id(), raw, at)
+            record.count, record.checkpoint = delivery_count, checkpoint
+            self._address(record, reply_to)
+            self._box.add(record, now)
+        return record.id
+
+    # The mailbox, counted
+
+    def send(
+        self,
+        body: BodyT,
+        *,
+        key: str | None = None,
+        generation: int = 0,
+        reply_to: Mailbox[ReplyT, Any] | str | None = None,
+        delay: float = 0,
+    ) -> str:
+        self.note("send")
+        return super().send(body, key=key, generation=generation, reply_to=reply_to, delay=delay)
+
+    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
+        self.note("send_many")
+        return super().send_many(messages)
+
+    def receive(
+        self,
+        max_messages: int = 1,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 0,
+        *,
+        provisional: bool = False,
+    ) -> list[Message[BodyT, ReplyT]]:
+        self.note("receive")
+        found = super().receive(max_messages, visibility_timeout, wait_time_seconds, provisional=provisional)
+        self._check_connection()  # lost while it waited: what it claimed stays claimed, as in real life
+        return found
+
+    def revoke(self, key: str) -> bool:
+        self.note("revoke")
+        return super().revoke(key)
+
+    def depth(self) -> Depth:
+        self.note("depth")
+        return super().depth()
+
+    def purge(self) -> int:
+        self.note("purge")
+        return super().purge()
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        self.note("dead_letters")
+        return super().dead_letters
+
+
+class FakeEngine(MemoryEngine):
+    """A memory engine whose mailboxes are fakes."""
+
+    def mailbox(
+        self,
+        name: str,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> FakeMailbox[BodyT, ReplyT]:
+        return FakeMailbox(name, body, reply, max_delivery_count=max_delivery_count, engine=self)
+
+
+def create_test_message(
+    body: Any = None,
+    *,
+    visibility_timeout: float = 300,
+    clock: Clock | None = None,
+    mailbox: FakeMailbox[Any, Any] | None = None,
+    reply_to: Mailbox[Any, Any] | str | None = None,
+    key: str | None = None,
+    generation: int = 0,
+) -> FakeMessage[Any, Any]:
+    """One delivery to try things on, from a mailbox of its own or the one given, which should be empty."""
+    source = FakeMailbox[Any, Any](clock=clock) if mailbox is None else mailbox
+    source.send(body, key=key, generation=generation, reply_to=reply_to)
+    (message,) = source.receive(1, visibility_timeout)
+    assert isinstance(message, FakeMessage)
+    source.calls.clear()  # what the test does is counted, not what set it up
+    return message
