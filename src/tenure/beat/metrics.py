@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 # One set of instruments per registry: a second counter of the same name would be refused by it.
-_extensions: WeakKeyDictionary[CollectorRegistry, Counter] = WeakKeyDictionary()
+_counters: WeakKeyDictionary[CollectorRegistry, dict[str, Counter]] = WeakKeyDictionary()
 
 
-def lease_extensions(registry: CollectorRegistry | None = None) -> Counter:
-    """`tenure_lease_extensions_total{kind, outcome}` in this registry (the process's own, when None)."""
+def _counter(name: str, text: str, labels: list[str], registry: CollectorRegistry | None) -> Counter:
+    """The counter of this name in this registry (the process's own, when None)."""
     import prometheus_client
 
     registry = registry if registry is not None else prometheus_client.REGISTRY
     with _lock:
-        if registry not in _extensions:
-            _extensions[registry] = prometheus_client.Counter(
-                "tenure_lease_extensions",
-                "Attempts to renew a message's lease on a beat, by kind of work and outcome.",
-                ["kind", "outcome"],
-                registry=registry,
-            )
-        return _extensions[registry]
+        counters = _counters.setdefault(registry, {})
+        if name not in counters:
+            counters[name] = prometheus_client.Counter(name, text, labels, registry=registry)
+        return counters[name]
+
+
+def count_message(loop: str, ending: str, registry: CollectorRegistry | None = None) -> None:
+    """`tenure_messages_total{loop, ending}`: what became of the deliveries that a loop took."""
+    text = "Deliveries that a loop took, by what became of them."
+    _counter("tenure_messages", text, ["loop", "ending"], registry).labels(loop, ending).inc()
 
 
 class LeaseMetrics:
@@ -43,7 +45,9 @@ class LeaseMetrics:
         self._registry = registry
 
     def count(self, outcome: str) -> None:
-        lease_extensions(self._registry).labels(kind=self._kind, outcome=outcome).inc()
+        """`tenure_lease_extensions_total{kind, outcome}`; the sum over outcomes is the number of attempts."""
+        text = "Attempts to renew a message's lease on a beat, by kind of work and outcome."
+        _counter("tenure_lease_extensions", text, ["kind", "outcome"], self._registry).labels(self._kind, outcome).inc()
 
 
 def render_metrics(registry: CollectorRegistry | None, readiness: Readiness | None) -> tuple[bytes, str]:

@@ -1,0 +1,82 @@
+"""The messages of one claim: the one at work, and those that wait for it.
+
+Nothing is stranded behind work that runs long. What waits has only a short, provisional lease, which does not count as a delivery; it is
+given back on the first beat after a while, and by the lease itself when no beat comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic
+
+from tenure.beat.heartbeat import Heartbeat
+from tenure.engines.contracts import BodyT, Message, ReplyT
+from tenure.errors import ReceiptHandleExpiredError, TenureError
+
+_logger = logging.getLogger(__name__)
+
+CLAIM_S = 30.0
+"""The lease of a claim that waits its turn."""
+_PATIENCE_S = CLAIM_S / 3
+
+
+class Batch(Generic[BodyT, ReplyT]):
+    """Hands out the messages of one claim in turn, and gives back those that would wait for too long."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message[BodyT, ReplyT]],
+        give_back: Callable[[Message[BodyT, ReplyT]], None],
+    ) -> None:
+        self._give_back = give_back
+        # Popped by the loop and by whichever thread beats: each message goes to exactly one of them.
+        self._waiting = deque(messages)
+
+    def start_next(self, lease_s: float | None) -> Message[BodyT, ReplyT] | None:
+        """The next message, its claim turned into a lease of so many seconds (None: it has its full lease already)."""
+        while (message := self._take()) is not None:
+            if lease_s is None:
+                return message
+            try:
+                message.extend_visibility(lease_s)
+            except ReceiptHandleExpiredError:
+                continue  # it waited for too long: never started, so it does not count, and somebody else has it
+            except TenureError as error:
+                if not error.retryable:
+                    raise
+                _logger.warning("Message %s could not be started, and its claim runs out: %s", message.id, error)
+                continue
+            return message
+        return None
+
+    @contextmanager
+    def patience(self, heartbeat: Heartbeat) -> Iterator[None]:
+        """While this lasts, a beat after ten seconds gives the waiting ones back."""
+        if not self._waiting:
+            yield
+            return
+
+        def on_beat(_now: float, _gap: float) -> None:
+            watch.due = math.inf
+            self.give_back()
+
+        watch = heartbeat.watch(on_beat, due=heartbeat.clock.monotonic() + _PATIENCE_S)
+        try:
+            yield
+        finally:
+            heartbeat.unwatch(watch)
+
+    def give_back(self) -> None:
+        """Release everything that was not started."""
+        while (message := self._take()) is not None:
+            self._give_back(message)
+
+    def _take(self) -> Message[BodyT, ReplyT] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None

@@ -1,0 +1,390 @@
+"""Several loops in one process, started, watched, probed and stopped together (document 004).
+
+This file decides when a group ends and what a dead loop means. Each loop has a thread; one more supervises, and everything that happens
+(a loop ended, a signal came, somebody wants to stop) reaches it through one queue, so that it decides one thing at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.ladder import Ladder
+from tenure.beat.probes import HealthServer
+from tenure.beat.readiness import LoopState, LoopVitals, Readiness, judge_readiness
+from tenure.beat.stacks import thread_stack
+from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
+from tenure.clock import Clock, SystemClock
+from tenure.errors import ConfigurationError, LimitError, LoopDiedError
+from tenure.randomness import Random, fresh_random
+from tenure.work.loop_thread import LoopCalls, LoopThread
+from tenure.work.retry import Retry
+from tenure.work.signals import stop_signals
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_logger = logging.getLogger(__name__)
+
+
+class OnLoopDeath(StrEnum):
+    """What a loop that ended with an error means for its group."""
+
+    STOP = "stop"  # the group stops, and run() raises LoopDiedError
+    RESTART = "restart"  # the loop is started again after a while; the others go on
+
+
+class Isolation(StrEnum):
+    """Where the loops of a group run."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+class Loop(Protocol):
+    """What a group needs of a loop; every `MailboxLoop` is one."""
+
+    name: str
+    heartbeat: Heartbeat
+
+    def run(self, *, visibility_timeout: float, wait_time_seconds: float) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def rearm(self) -> None: ...
+
+    def vitals(self) -> LoopVitals: ...
+
+    def ladder(self, visibility_timeout: float, wait_time_seconds: float) -> Ladder: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopEnded:
+    name: str
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class _StopAsked:
+    signal: int | None = None
+
+
+_Event = _LoopEnded | _StopAsked
+
+
+class LoopGroup:
+    """Runs loops in threads, with probes, a watchdog and a coordinated end.
+
+    Example::
+
+        group = LoopGroup(loops=[main_loop, eval_loop], health_port=8080)
+        group.run()        # until SIGTERM or SIGINT, shutdown(), or a loop dies
+    """
+
+    def __init__(
+        self,
+        loops: Iterable[Loop],
+        health_port: int | None = None,
+        watchdog_threshold: float | None = 720.0,
+        watchdog_interval: float = 60.0,
+        visibility_timeout: float = 1800,
+        wait_time_seconds: float = 30,
+        shutdown_timeout: float = 30.0,
+        *,
+        health_host: str = "",
+        readiness_threshold: float | None = None,
+        on_loop_death: OnLoopDeath | str = OnLoopDeath.STOP,
+        restart: Retry | None = None,
+        on_stall: Callable[[StallReport], object] = kill_this_process,
+        isolation: Isolation | str = Isolation.THREAD,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """`watchdog_threshold=None` means no watchdog. Readiness turns at half of it, unless set.
+
+        Raises `LadderError` when the timeouts cannot work together.
+        """
+        self.loops = tuple(loops)
+        if not self.loops:
+            raise ConfigurationError("a LoopGroup without loops has nothing to do", remedy="Give it at least one loop")
+        if not shutdown_timeout >= 0:
+            raise LimitError("shutdown_timeout", shutdown_timeout, "0 seconds or more")
+        _check_isolation(isolation)
+        self.watchdog_threshold = watchdog_threshold
+        self.watchdog_interval = watchdog_interval
+        self.visibility_timeout = visibility_timeout
+        self.wait_time_seconds = wait_time_seconds
+        self.shutdown_timeout = shutdown_timeout
+        self.readiness_threshold = (
+            _early_warning(watchdog_threshold or visibility_timeout, wait_time_seconds)
+            if readiness_threshold is None
+            else readiness_threshold
+        )
+        self.on_loop_death = OnLoopDeath(on_loop_death)
+        self._clock = clock or SystemClock()
+        self._restart = restart or Retry(base_s=1.0, most_s=60.0)
+        self._random = random or fresh_random()
+        self._named = _names(self.loops)
+        for loop in self.loops:
+            self._ladder_of(loop).check()
+        self._health = self._make_health(health_port, health_host, registry)
+        self._watchdog = self._make_watchdog(on_stall)
+        self._callbacks: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+        # Threads are waited for in real time, whatever clock the loops go by.
+        self._now = SystemClock().monotonic
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._threads: dict[str, LoopThread] = {}
+        self._supervisor: threading.Thread | None = None
+        self._stopping = False
+        self._stop_before_start = False
+        self._died: LoopDiedError | None = None
+        self._abandoned: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        return self._supervisor is not None and self._supervisor.is_alive()
+
+    @property
+    def health_address(self) -> tuple[str, int] | None:
+        """Where the probes are served while the group runs."""
+        return self._health.address if self._health is not None else None
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """The loops that were still at work when the last shutdown had waited long enough."""
+        return self._abandoned
+
+    def readiness(self) -> Readiness:
+        """What `/health/ready` says."""
+        vitals = {name: self._vitals_of(name, loop) for name, loop in self._named.items()}
+        return judge_readiness(vitals, self.readiness_threshold)
+
+    def add_shutdown_callback(self, callback: Callable[[], object]) -> None:
+        """Call this when the group begins to stop; one that raises is logged and does not skip the rest."""
+        self._callbacks.append(callback)
+
+    def run(self) -> None:
+        """Run until the group ends. SIGTERM and SIGINT stop it; a second one abandons what is still at work.
+
+        Signals are handled where Python allows it, in the main thread. Raises `LoopDiedError` when a loop's death ended it.
+        """
+        with stop_signals(self._on_signal):
+            self.start()
+            self.wait()
+        if self._died is not None:
+            raise self._died from self._died.error
+
+    def start(self) -> None:
+        """Start everything and return. Raises `PortTakenError`, and then nothing runs."""
+        with self._lock:
+            if self.running:
+                raise RuntimeError("this LoopGroup runs already")
+            self._stopping, self._died, self._abandoned = False, None, ()
+            self._events = queue.SimpleQueue()
+            if self._stop_before_start:
+                self._stop_before_start = False
+                return
+            # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
+            if self._health is not None:
+                self._health.start()
+            if self._watchdog is not None:
+                self._watchdog.start()
+            self._threads = {name: self._make_thread(name, loop) for name, loop in self._named.items()}
+            self._supervisor = threading.Thread(target=self._supervise, name="tenure-group", daemon=True)
+            self._supervisor.start()
+
+    def wait(self) -> None:
+        """Block until the group has ended."""
+        supervisor = self._supervisor
+        if supervisor is not None:
+            supervisor.join()
+
+    def shutdown(self, *, timeout: float | None = None) -> bool:
+        """Stop all loops at once, and wait; True when every one of them ended.
+
+        Before `run()`, it lets the next run end at once. From inside a loop it only asks, and returns False.
+        """
+        with self._lock:
+            if not self.running:
+                self._stop_before_start = self._supervisor is None
+                return not self._abandoned
+            self._events.put(_StopAsked())
+            supervisor, threads = self._supervisor, self._threads
+        if supervisor is None or any(thread.is_current() for thread in threads.values()):
+            return False
+        supervisor.join(self.shutdown_timeout + 5.0 if timeout is None else timeout)
+        return not supervisor.is_alive() and not self._abandoned
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+        if kind is None and self._died is not None:
+            raise self._died from self._died.error
+
+    def _on_signal(self, number: int) -> None:
+        # Runs inside the interpreter's signal handling, at any point of the main thread: SimpleQueue may be used there.
+        self._events.put(_StopAsked(signal=number))
+
+    # The supervisor's thread
+
+    def _supervise(self) -> None:
+        try:
+            self._decide_until_over(self._start_threads())
+        finally:
+            # The watchdog above all: left alive, it would kill a process that has long moved on to something else.
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            if self._health is not None:
+                self._health.stop()
+
+    def _start_threads(self) -> set[str]:
+        started = set()
+        for name, thread in self._threads.items():
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no more threads to give
+                self._events.put(_LoopEnded(name, error))
+            started.add(name)
+        return started
+
+    def _decide_until_over(self, alive: set[str]) -> None:
+        until: float | None = None
+        while alive:
+            left = None if until is None else until - self._now()
+            if left is not None and left <= 0:
+                self._abandon(alive)
+                return
+            try:
+                event = self._events.get(timeout=left)
+            except queue.Empty:
+                continue
+            match event:
+                case _LoopEnded(name=name, error=error):
+                    alive.discard(name)
+                    if error is not None and self._died is None:
+                        self._died = LoopDiedError(name, error)
+                    stop = error is not None
+                case _StopAsked(signal=number):
+                    stop = True
+                    if number is not None and self._stopping:
+                        until = self._now()  # the second signal: whoever sends it does not want to wait
+            if stop and not self._stopping:
+                until = self._now() + self.shutdown_timeout
+                self._begin_to_stop()
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = True
+        _logger.info("Stopping %d loops", len(self.loops))
+        # All loops are asked before anything else that may take its time.
+        for step in (*(thread.stop for thread in self._threads.values()), *self._callbacks):
+            try:
+                step()
+            except Exception:
+                _logger.exception("A step of the shutdown failed; the rest goes on")
+
+    def _abandon(self, names: set[str]) -> None:
+        self._abandoned = tuple(sorted(names))
+        for name in self._abandoned:
+            _logger.error(
+                "Loop %s did not stop within %g s, and is abandoned; its lease returns its message. It is at:\n%s",
+                name,
+                self.shutdown_timeout,
+                thread_stack(self._threads[name].ident),
+            )
+
+    # Parts
+
+    def _make_thread(self, name: str, loop: Loop) -> LoopThread:
+        events = self._events
+        calls = LoopCalls(
+            run=lambda: loop.run(visibility_timeout=self.visibility_timeout, wait_time_seconds=self.wait_time_seconds),
+            stop=loop.stop,
+            rearm=loop.rearm,
+            on_run=lambda: self._watch(name, loop),
+            on_end=lambda: self._unwatch(name),
+            on_over=lambda error: events.put(_LoopEnded(name, error)),
+        )
+        restart = self._restart if self.on_loop_death is OnLoopDeath.RESTART else None
+        return LoopThread(name, calls, restart=restart, clock=self._clock, random=self._random)
+
+    def _watch(self, name: str, loop: Loop) -> None:
+        loop.heartbeat.beat()  # what was before this start is no silence of this run
+        if self._watchdog is not None:
+            self._watchdog.watch(name, loop.heartbeat)
+
+    def _unwatch(self, name: str) -> None:
+        if self._watchdog is not None:
+            self._watchdog.unwatch(name)
+
+    def _vitals_of(self, name: str, loop: Loop) -> LoopVitals:
+        thread = self._threads.get(name)
+        if thread is None:
+            return LoopVitals.of(loop.heartbeat, LoopState.STARTING)
+        if thread.died is not None:
+            state = LoopState.RESTARTING if thread.will_restart else LoopState.DEAD
+            return LoopVitals.of(loop.heartbeat, state, error=f"{type(thread.died).__name__}: {thread.died}")
+        vitals = loop.vitals()
+        if self._stopping and vitals.state is not LoopState.ENDED:
+            return LoopVitals.of(loop.heartbeat, LoopState.STOPPING, in_hand=vitals.in_hand)
+        return vitals
+
+    def _ladder_of(self, loop: Loop) -> Ladder:
+        return replace(
+            loop.ladder(self.visibility_timeout, self.wait_time_seconds),
+            readiness_threshold=self.readiness_threshold,
+            watchdog_threshold=self.watchdog_threshold,
+            watchdog_interval=None if self.watchdog_threshold is None else self.watchdog_interval,
+        )
+
+    def _make_health(self, port: int | None, host: str, registry: CollectorRegistry | None) -> HealthServer | None:
+        if port is None:
+            return None
+        return HealthServer(port, host=host, readiness=self.readiness, registry=registry)
+
+    def _make_watchdog(self, on_stall: Callable[[StallReport], object]) -> Watchdog | None:
+        if self.watchdog_threshold is None:
+            return None
+        return Watchdog({}, self.watchdog_threshold, self.watchdog_interval, on_stall=on_stall, clock=self._clock)
+
+
+def _check_isolation(isolation: Isolation | str) -> None:
+    try:
+        chosen = Isolation(isolation)
+    except ValueError:
+        raise ConfigurationError(f"isolation is {isolation!r}", remedy="Choose 'thread' or 'process'") from None
+    if chosen is Isolation.PROCESS:
+        raise ConfigurationError(
+            "a LoopGroup does not run its loops in processes yet",
+            remedy="Use isolation='thread', or write the work as a @workflow, which runs in slot processes",
+        )
+
+
+def _early_warning(threshold: float, wait: float) -> float:
+    """When readiness turns: half-way to the kill, and in any case after the longest poll."""
+    half = threshold / 2
+    return half if half > wait else (wait + threshold) / 2
+
+
+def _names(loops: tuple[Loop, ...]) -> dict[str, Loop]:
+    """Each loop by its name; of several with one name, the later ones get a number."""
+    named: dict[str, Loop] = {}
+    for loop in loops:
+        name, number = loop.name, 2
+        while name in named:
+            name, number = f"{loop.name}-{number}", number + 1
+        named[name] = loop
+    return named
