@@ -71,8 +71,12 @@ class Batch(Generic[BodyT, ReplyT]):
             heartbeat.unwatch(watch)
 
     def give_back(self) -> None:
-        """Release everything that was not started."""
-        while (message := self._take()) is not None:
+        """Release everything that was not started, the last one first: each goes back to the head of the queue."""
+        while True:
+            try:
+                message = self._waiting.pop()
+            except IndexError:
+                return
             self._give_back(message)
 
     def _take(self) -> Message[BodyT, ReplyT] | None:
