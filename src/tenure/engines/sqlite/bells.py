@@ -155,9 +155,9 @@ class Bells:
         self._enter(bell)
         try:
             while True:
-                rings = bell.rings
-                if self._page is not None:
-                    self._page.arm(bell.row)
+                rings, page = bell.rings, self._page
+                if page is not None:
+                    page.arm(bell.row)
                 found, due_in = look()
                 remaining = deadline - clock.monotonic()
                 if found or remaining <= 0 or polls.ended(ticket):
@@ -180,8 +180,9 @@ class Bells:
         with self._lock:
             bell.waiting -= 1
             self._waiting -= 1
-            if self._page is not None and not any(b.waiting for b in self._bells.values() if b.row == bell.row):
-                self._page.disarm(bell.row)
+            page = self._page
+            if page is not None and not any(b.waiting for b in self._bells.values() if b.row == bell.row):
+                page.disarm(bell.row)
 
     def _start_listening(self) -> None:
         listener: socket.socket | None = None

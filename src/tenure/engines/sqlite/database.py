@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.sqlite import schema
@@ -24,6 +24,8 @@ from tenure.engines.sqlite.faults import explain, is_busy
 from tenure.engines.sqlite.timeline import Timeline, anchored
 from tenure.engines.sqlite.url import Address
 from tenure.errors import EngineClosedError, EngineRefusedError
+
+T = TypeVar("T")
 
 _FIRST_PAUSE_S = 0.000_2
 _LONGEST_PAUSE_S = 0.005
@@ -82,14 +84,24 @@ class Lane:
 
     def read(self, statement: str, arguments: Iterable[Any] = ()) -> list[Any]:
         """One statement that stands alone."""
+        return self._alone(lambda connection: connection.execute(statement, tuple(arguments)).fetchall())
+
+    def vacuum(self, pages: int) -> None:
+        """Give up to this many free pages back to the file system."""
+        # Of all ways to run a statement, only a script runs this pragma to its end: the others stop after one page.
+        self._alone(lambda connection: connection.executescript(f"PRAGMA incremental_vacuum({pages:d})"))
+
+    def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if os.getpid() != self._pid:
             self._refuse_unseen_fork()
         with self._lock:
             if self._connection is None:
                 self._connection = self._connect()
             try:
-                return self._connection.execute(statement, tuple(arguments)).fetchall()
-            except sqlite3.OperationalError as error:
+                return work(self._connection)
+            except _BUGS:
+                raise
+            except sqlite3.Error as error:
                 raise explain(error, self._address.path) from error
 
     def _refuse_unseen_fork(self) -> None:
@@ -171,21 +183,18 @@ class Database:
         self._timeline = self._create()
         self.now: Callable[[], int] = self._timeline.now
         self.after_fork: Callable[[], None] = lambda: None
-        self.before_fork: Callable[[], None] = lambda: None
         _watch_forks(self)
 
     def _create(self) -> Timeline:
         path = self.address.path
         try:
-            connection = sqlite3.connect(path, isolation_level=None, timeout=self.address.busy_timeout_s)
+            connection = sqlite3.connect(path, isolation_level=None, timeout=0)
         except sqlite3.Error as error:
             raise explain(error, path) from error
         with contextlib.closing(connection):
-            connection.execute("PRAGMA synchronous = FULL")
             try:
                 schema.prepare_file(connection, path)
             except sqlite3.Error as error:
-                # Changing the journal mode does not wait for others by itself.
                 failed = retry_while_busy(
                     lambda: schema.prepare_file(connection, path), error, self.address.busy_timeout_s
                 )
@@ -235,7 +244,6 @@ class Database:
         SQLite counts a file's locks per process in memory. A child would inherit the count without the locks, and two
         processes would each believe to be the last one to close, or to write the log. So no connection lives across a fork.
         """
-        self.before_fork()
         self._held = [lane for lane in (self.writer, self.reader) if lane.hold_for_fork()]
 
     def release_after_fork(self, *, child: bool) -> None:

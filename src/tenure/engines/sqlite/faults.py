@@ -63,6 +63,11 @@ def _cannot_open(path: Path, said: str) -> EngineError:
         )
     if path.is_dir():
         return EngineUnavailableError(f"{path} is a folder: {said}", remedy="Name a file in it")
+    if not path.exists() and os.access(folder, os.W_OK):
+        return EngineUnavailableError(
+            f"{path} is gone: {said}",
+            remedy="It was moved or deleted while in use: put it back, or open the engine anew",
+        )
     remedy = f"SQLite writes beside the file, so user {os.geteuid()} must be able to write {folder} and every file of that name in it"
     return EngineReadOnlyError(f"{path} may not be written: {said}", remedy=remedy)
 

@@ -18,6 +18,7 @@ import mmap
 import os
 import socket
 import stat
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ _OVERFLOW = ROWS * COLUMNS
 """Behind the rows: one byte per process, set when its socket was full, so that it looks at everything."""
 _SIZE = _OVERFLOW + COLUMNS
 _RING = b"\x01"
+_LOCK_ATTEMPTS = 200
 _LONGEST_SOCKET_PATH = 100  # the kernels' limit is 104 to 108 with its end
 
 
@@ -94,8 +96,8 @@ class Page:
             pass  # not ours to ring (another user's): the process looks once a second
 
     def _retire(self, column: int) -> None:
-        """Remove what a dead process left."""
-        with self._locked():
+        """Remove what a dead process left; if that fails, the next one who notices tries again."""
+        with contextlib.suppress(OSError), self._locked():
             if not self._is_alive(column):
                 self._clear(column)
 
@@ -118,8 +120,21 @@ class Page:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time gives out or takes back columns. Held for microseconds; death releases it."""
-        fcntl.flock(self._page_fd, fcntl.LOCK_EX)
+        """One process at a time gives out or takes back columns. Held for microseconds; death releases it.
+
+        A process that was stopped while it held the lock must not stop the others: after a second, `OSError`.
+        """
+        if self._page_fd < 0:
+            raise OSError(errno.EBADF, "the page was closed")
+        patience = threading.Event()
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._page_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == _LOCK_ATTEMPTS - 1:
+                    raise
+                patience.wait(0.005)
         try:
             yield
         finally:

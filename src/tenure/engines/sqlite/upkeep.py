@@ -13,8 +13,10 @@ from tenure.engines.sqlite.rows import KEY_MEMORY_US
 from tenure.errors import EngineError
 
 EVERY_US = 60_000_000
+_SOON_US = 1_000_000
+_STEPS = 4
 _ROWS = 2_000
-_PAGES = 256
+_PAGES = 512
 _SPARE_PAGES = 64
 """Free pages that are kept for the next messages: giving them back and asking again costs more than they are worth."""
 
@@ -31,8 +33,14 @@ class Upkeep:
         if self._database.now() >= self._next_at:
             self._next_at = self._database.now() + EVERY_US
             with contextlib.suppress(EngineError):  # what the caller asked for has succeeded; this comes around again
-                while self.step():
-                    pass
+                self.run()
+
+    def run(self) -> None:
+        """A few steps; what is left over is taken up soon."""
+        for _ in range(_STEPS):
+            if not self.step():
+                return
+        self._next_at = self._database.now() + _SOON_US
 
     def step(self) -> bool:
         """One bounded piece of work; whether there may be more."""
@@ -43,6 +51,6 @@ class Upkeep:
             gone = max(gone, tx.execute(sql.BURY_STORED, (now, _ROWS, KEY_MEMORY_US)).rowcount)
             gone = max(gone, tx.execute(sql.PRUNE_STORED, (now, _ROWS)).rowcount)
             (free,) = tx.execute("PRAGMA freelist_count").fetchone()
-            if free > _SPARE_PAGES:
-                tx.execute(f"PRAGMA incremental_vacuum({min(_PAGES, free - _SPARE_PAGES)})").fetchall()
+        if free > _SPARE_PAGES:
+            self._database.writer.vacuum(min(_PAGES, free - _SPARE_PAGES))
         return gone >= _ROWS or free > _SPARE_PAGES + _PAGES
