@@ -260,6 +260,20 @@ def test_closing_an_engine_ends_its_polls_and_removes_its_socket(
     assert "tenure-sqlite-bells" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_poll_that_looks_while_its_engine_closes_ends_like_the_others(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = engine.mailbox("work")
+    look = type(mailbox)._due_in
+
+    def close_first(asked: Any) -> float:
+        engine.close()
+        return look(asked)
+
+    monkeypatch.setattr(type(mailbox), "_due_in", close_first)
+    assert mailbox.receive(1, 60, 600) == []
+
+
 def test_whoever_may_write_the_file_may_ring_its_bells(path: Path, opened: Opener) -> None:
     before = os.umask(0o077)
     try:

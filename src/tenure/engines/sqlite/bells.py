@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.sqlite.page import Page, row_of
-from tenure.errors import EngineError
+from tenure.errors import EngineClosedError, EngineError
 
 T = TypeVar("T")
 
@@ -158,7 +158,12 @@ class Bells:
                 rings, page = bell.rings, self._page
                 if page is not None:
                     page.arm(bell.row)
-                found, due_in = look()
+                try:
+                    found, due_in = look()
+                except EngineClosedError:
+                    if polls.closed:  # while we looked: then this poll ends as the others do
+                        return []
+                    raise
                 remaining = deadline - clock.monotonic()
                 if found or remaining <= 0 or polls.ended(ticket):
                     return found
