@@ -1,0 +1,101 @@
+"""Makes the schema, and brings an older one up to date; one process at a time, and all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tenure.engines.contracts import KEY_MEMORY_S
+from tenure.errors import EngineReadOnlyError, EngineVersionError
+
+VERSION = 1
+# version: what brings the schema from the version before to it; the functions are always made anew.
+MIGRATIONS = {1: "schema.sql"}
+
+# Plans must not depend on statistics, which are wrong by nature for a queue: empty now, a million rows in a minute.
+_PLANNER = " ".join(
+    f"SET {name} = off" for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
+)
+
+
+def lock_number(schema: str, purpose: str) -> int:
+    """A signed 32-bit class for advisory locks, so that schemas in one database do not meet."""
+    digest = hashlib.sha256(f"tenure/{schema}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:4], "big", signed=True)
+
+
+def channel_prefix(schema: str) -> str:
+    return f"tenure_{hashlib.sha256(schema.encode()).hexdigest()[:8]}_"
+
+
+def render(name: str, schema: str) -> str:
+    """One of our SQL files for one schema."""
+    values = {
+        "schema": f'"{schema}"',
+        "sequence": f"'\"{schema}\".message_id_seq'",
+        "planner": _PLANNER,
+        "channel": f"'{channel_prefix(schema)}'",
+        "senders": str(lock_number(schema, "senders")),
+        "waiters": str(lock_number(schema, "waiters")),
+        "janitor": str(lock_number(schema, "janitor")),
+        "memory": f"interval '{KEY_MEMORY_S} s'",
+    }
+    text = files("tenure.engines.postgres").joinpath(name).read_text()
+    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
+
+
+def ensure(session: psycopg.Connection[Any], schema: str) -> None:
+    """Make sure that the schema is there in our version. Raises EngineVersionError when it is a newer one."""
+    if _version(session, schema) == VERSION:
+        return
+    with session.transaction():
+        # Released with the transaction: works behind a transaction pooler too.
+        session.execute("SELECT pg_advisory_xact_lock(%s::int, 0)", (lock_number(schema, "migration"),))
+        found = _version(session, schema)
+        if found > VERSION:
+            raise EngineVersionError(
+                f"schema {schema!r} is of version {found}, and this Tenure knows versions up to {VERSION}",
+                remedy="Upgrade Tenure, or name another schema in the URL: ?schema=other",
+            )
+        if found == VERSION:
+            return  # somebody else was faster
+        try:
+            _migrate(session, schema, found)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise EngineReadOnlyError(
+                f"schema {schema!r} cannot be made: {error.diag.message_primary}",
+                remedy=f"GRANT CREATE ON DATABASE … TO this user, or let an administrator run CREATE SCHEMA {schema} AUTHORIZATION …",
+            ) from error
+
+
+def _migrate(session: psycopg.Connection[Any], schema: str, found: int) -> None:
+    _drop_functions(session, schema)
+    for version in range(found + 1, VERSION + 1):
+        session.execute(render(MIGRATIONS[version], schema))
+    session.execute(render("functions.sql", schema))
+    keep = "INSERT INTO {}.meta (name, value) VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    session.execute(sql.SQL(keep).format(sql.Identifier(schema)), (str(VERSION),))
+
+
+def _drop_functions(session: psycopg.Connection[Any], schema: str) -> None:
+    found = session.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s",
+        (schema,),
+    )
+    for (signature,) in found.fetchall():
+        session.execute(f"DROP FUNCTION {signature}")
+
+
+def _version(session: psycopg.Connection[Any], schema: str) -> int:
+    """0 when there is nothing yet."""
+    row = session.execute("SELECT to_regclass(%s) IS NOT NULL", (f'"{schema}".meta',)).fetchone()
+    if row is None or not row[0]:
+        return 0
+    ask = sql.SQL("SELECT value FROM {}.meta WHERE name = 'version'").format(sql.Identifier(schema))
+    row = session.execute(ask).fetchone()
+    return int(row[0]) if row else 0
