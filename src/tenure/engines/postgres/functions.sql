@@ -116,7 +116,8 @@ BEGIN
 END $$;
 
 -- Lease up to p_max messages that are due, oldest first (index message_due). Looks from p_floor on, and below it only if that
--- was not enough. With nothing due: one row without an id, whose o_due says in how many seconds something will be, if p_look.
+-- was not enough. With nothing due: one row without an id, whose o_due says in how many seconds something will be, if p_look, and
+-- whose o_enqueued_at says how long the search took.
 CREATE FUNCTION {schema}.claim(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
     p_limit integer, p_floor float8, p_look boolean)
 RETURNS TABLE (o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer, o_generation bigint,
@@ -162,6 +163,7 @@ BEGIN
             WHERE m.mailbox = p_mailbox AND m.visible_at > v_now ORDER BY m.visible_at LIMIT 1;
         END IF;
         o_due := date_part('epoch', v_next - v_now);
+        o_enqueued_at := date_part('epoch', clock_timestamp() - v_now);
         RETURN NEXT;
     END IF;
 END $$;
@@ -198,14 +200,25 @@ BEGIN
     RETURN true;
 END $$;
 
--- Acknowledge several deliveries without keys; the ids that were held.
+-- Acknowledge several deliveries in one step; the ids of those that were held.
 CREATE FUNCTION {schema}.acknowledge_many(p_ids bigint[], p_tokens bigint[]) RETURNS SETOF bigint
 LANGUAGE plpgsql {planner} AS $$
+DECLARE
+    v_held record;
 BEGIN
+    -- First those that leave a checkpoint to their key: keys are always locked before messages.
+    FOR v_held IN
+        SELECT m.id, m.token, m.mailbox, m.key FROM unnest(p_ids, p_tokens) AS t (id, token)
+        JOIN {schema}.message m ON m.id = t.id AND m.token = t.token
+        WHERE m.key IS NOT NULL AND m.checkpoint IS NOT NULL ORDER BY m.mailbox, m.key
+    LOOP
+        IF {schema}.acknowledge(v_held.id, v_held.token, v_held.mailbox, v_held.key) THEN
+            RETURN NEXT v_held.id;
+        END IF;
+    END LOOP;
     RETURN QUERY
-    DELETE FROM {schema}.message m
-    USING (SELECT DISTINCT t.id, t.token FROM unnest(p_ids, p_tokens) AS t (id, token)) AS held
-    WHERE m.id = held.id AND m.token = held.token AND m.visible_at > clock_timestamp()
+    DELETE FROM {schema}.message m USING unnest(p_ids, p_tokens) AS t (id, token)
+    WHERE m.id = t.id AND m.token = t.token AND m.visible_at > clock_timestamp() AND (m.key IS NULL OR m.checkpoint IS NULL)
     RETURNING m.id;
 END $$;
 

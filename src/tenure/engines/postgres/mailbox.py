@@ -182,20 +182,18 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             self._give_back(lost)
         token = engine.new_token()
         now, asked = engine.clock.monotonic(), engine.clock.boottime()
-        floor = pace.floor(now)
+        floor, look_in = pace.floor(now), pace.look_in(now)
+        values = (self.name, most, lease, token, stage, self.max_delivery_count, floor, look and not look_in)
         try:
-            rows = self.query(
-                "claim",
-                (self.name, most, lease, token, stage, self.max_delivery_count, floor, look and pace.may_look(now)),
-            )
+            rows = self.query("claim", values)
         except EngineUnavailableError:
             pace.lost_claim(token)
             raise
         took = engine.clock.monotonic() - now
         if rows[0][0] is None:
             pace.claimed(now, took, floor, None, filled=False)
-            pace.found_nothing(now, took)
-            return Claimed([], False, rows[0][1])
+            pace.found_nothing(now, rows[0][3])
+            return Claimed([], False, look_in or rows[0][1])
         if len(rows) > 1:
             rows.sort(key=lambda row: (row[1], row[0]))
         pace.claimed(now, took, floor, rows[0][1], filled=len(rows) == most)
@@ -245,6 +243,14 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if self.polls.closed:
             self._refuse()
         return PostgresMessage.adopted(self, ticket)
+
+    def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
+        receipts = [message.receipt for message in messages if isinstance(message, PostgresMessage)]
+        if not receipts:
+            return list(messages)
+        rows, tokens = map(list, zip(*receipts, strict=True))
+        held = {str(number) for (number,) in self.query("acknowledge_many", (rows, tokens))}
+        return [message for message in messages if message.id not in held]
 
     def wake(self) -> None:
         if self.polls.closed:

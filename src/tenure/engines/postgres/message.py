@@ -73,6 +73,11 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             reply_to=ticket.reply_to,
         )
 
+    @property
+    def receipt(self) -> tuple[int, int]:
+        """Row and token, which name the delivery."""
+        return self._row, self._token
+
     def acknowledge(self) -> None:
         self._ask("acknowledge", (self._row, self._token, self._mailbox.name, self.key))
 

@@ -16,6 +16,7 @@ _FULL_EVERY_S = 0.5
 _SHARE = 20.0
 """A full look takes at most one part in this many of the time."""
 _SLOW_S = 0.02
+_LOOK_AT_LEAST_EVERY_S = 1.0
 
 
 class Pace:
@@ -32,9 +33,9 @@ class Pace:
         """Where to begin: engine time, or None for the very beginning."""
         return self._floor if now < self._full_at else None
 
-    def may_look(self, now: float) -> bool:
-        """Whether to ask when the next message is due; not again at once if that was slow."""
-        return now >= self._look_at
+    def look_in(self, now: float) -> float:
+        """In how many seconds to ask when the next message is due: 0 for now; not again at once if that was slow."""
+        return max(0.0, self._look_at - now)
 
     def claimed(self, now: float, took: float, floor: float | None, first_due: float | None, *, filled: bool) -> None:
         if floor is None or not filled:
@@ -43,8 +44,9 @@ class Pace:
         self._floor = first_due - 0.001 if filled and first_due is not None else None
 
     def found_nothing(self, now: float, took: float) -> None:
+        """`took` is the server's part of it."""
         if took > _SLOW_S:
-            self._look_at = now + _SHARE * took
+            self._look_at = now + min(_LOOK_AT_LEAST_EVERY_S, _SHARE * took)
 
     def moved_back(self) -> None:
         """Something was put before where we would look."""
