@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.case import EngineCase
+from tests.contract.case import EngineCase, ServerCase
 
 from tenure.engines import Engine
 
@@ -39,7 +39,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
         fit = [c for c in CASES if (c.exact or "exact" not in marks) and (c.processes or "processes" not in marks)]
-        metafunc.parametrize("case", fit, ids=[case.name for case in fit], indirect=True)
+        # Servers pass time by waiting: their part of the suite takes minutes, and `make quick` leaves it out.
+        cases = [pytest.param(c, marks=[pytest.mark.slow] if issubclass(c, ServerCase) else []) for c in fit]
+        metafunc.parametrize("case", cases, ids=[case.name for case in fit], indirect=True)
 
 
 @pytest.fixture
