@@ -43,6 +43,10 @@
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
     │   └── Cancelled                 raised inside a workflow whose time is over
+    ├── JobError
+    │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
+    │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
+    │   └── UnknownJobError           no job of that id
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
@@ -272,6 +276,36 @@ class JoinError(GossipError):
 
     retryable = True
     remedy = "Check addresses, label and keys; the node goes on without a pool and tries its seeds again"
+
+
+class JobError(TenureError):
+    """Something about one job."""
+
+
+class IllegalTransitionError(JobError):
+    """A state machine was asked for a step that its table does not have. Terminal states are written once."""
+
+    def __init__(self, what: str, old: str, new: str) -> None:
+        self.what, self.old, self.new = what, old, new
+        super().__init__(f"{what} cannot go from {old} to {new}")
+
+
+class SubmissionConflictError(JobError):
+    """The id or the idempotency key of a submission is taken by a different job."""
+
+    remedy = "Send the same submission again to get the same job, or choose a new key"
+
+    def __init__(self, field: str, value: str, job_id: str) -> None:
+        self.field, self.value, self.job_id = field, value, job_id
+        super().__init__(f"{field} {value!r} belongs to job {job_id!r}, which was submitted with other contents")
+
+
+class UnknownJobError(JobError):
+    """No job of that id is known, live or archived."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"there is no job {job_id!r}")
 
 
 class TermLostError(TenureError):

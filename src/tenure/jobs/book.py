@@ -1,0 +1,223 @@
+"""The state of a datacenter's jobs: a fold over its journal, its snapshot, and the indexes that answer questions fast.
+
+`apply` is the only thing that changes it. Indexes are derived: they are rebuilt from the state on restore, and are
+never part of a snapshot. Two books that folded the same events have the same snapshot, byte for byte, whether or not
+one of them was restored on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tenure.errors import EngineVersionError, UnknownJobError
+from tenure.jobs.events import Event, ManagerEvent, decode_event, encode_event
+from tenure.jobs.fold import FOLD
+from tenure.jobs.model import (
+    ArchivedJob,
+    JobInfo,
+    QueueRecord,
+    Tombstone,
+    WorkerRecord,
+    Workflow,
+)
+from tenure.jobs.settings import JobSettings
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.timers import Timers
+
+SNAPSHOT_VERSION = 1
+
+WorkflowKey = tuple[str, str]
+"""(job id, workflow name)."""
+Lane = tuple[str, int]
+"""(queue, priority)."""
+
+
+class BookState(msgspec.Struct, kw_only=True):
+    """What a snapshot holds. Dictionaries keep the order in which things happened."""
+
+    version: int = SNAPSHOT_VERSION
+    epoch: int = 0
+    leader: str = ""
+    elected_at: float = 0.0
+    jobs: dict[str, JobInfo] = {}
+    archive: dict[str, ArchivedJob] = {}
+    tombstones: dict[str, Tombstone] = {}
+    cron: dict[str, float] = {}
+    """The last instant of each schedule that fired."""
+    workers: dict[str, WorkerRecord] = {}
+    queues: dict[str, QueueRecord] = {}
+    forgotten_early: int = 0
+    """Ids that left memory before their time because there were too many."""
+
+
+_encode_state = msgspec.msgpack.Encoder().encode
+_state_decoder = msgspec.msgpack.Decoder(BookState)
+
+
+class JobBook:
+    """Every job that this datacenter knows."""
+
+    def __init__(self, settings: JobSettings | None = None, state: BookState | None = None) -> None:
+        self.settings = settings or JobSettings()
+        self.state = state or BookState()
+        self.resting: Timers[WorkflowKey] = Timers()
+        """Workflows whose attempt is decided and not recorded as sent, until its time comes."""
+        self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
+        """And those whose time has come, oldest first in each lane; `wake` moves them here."""
+        self.on_worker: dict[str, dict[WorkflowKey, None]] = {}
+        """Attempts that a worker has started and not ended."""
+        self.in_queue: dict[str, int] = {}
+        """How many attempts of each queue are in the engine or running."""
+        self.uncleaned: dict[str, None] = {}
+        """Ended jobs whose messages are not known to be revoked."""
+        self.ended: dict[str, None] = {}
+        """Ended jobs that are not archived, in the order of their end."""
+        self.keys: dict[str, str] = {}
+        """Idempotency keys of live and archived jobs."""
+        self._index()
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def jobs(self) -> dict[str, JobInfo]:
+        return self.state.jobs
+
+    def job(self, job_id: str) -> JobInfo:
+        """The job, or `UnknownJobError`."""
+        info = self.state.jobs.get(job_id)
+        if info is None:
+            raise UnknownJobError(job_id)
+        return info
+
+    def apply(self, event: Event, encoded: bytes | None = None) -> None:
+        """Fold one event. `encoded` saves encoding it again for the job's history."""
+        fold = FOLD.get(type(event))
+        if fold is None:
+            raise EngineVersionError(f"this Tenure cannot fold a {type(event).__name__}")
+        fold(self, event)
+        if self.settings.history_limit:
+            self._note(event, encoded)
+
+    def apply_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.apply(event)
+
+    def replay(self, encoded_events: Iterable[bytes]) -> None:
+        """Fold events as the journal keeps them."""
+        for encoded in encoded_events:
+            self.apply(decode_event(encoded), encoded)
+
+    def snapshot(self) -> bytes:
+        """All of the state, in an encoding that depends on nothing but the state."""
+        return _encode_state(self.state)
+
+    @classmethod
+    def restore(cls, snapshot: bytes, settings: JobSettings | None = None) -> JobBook:
+        """The book that `snapshot` was taken of."""
+        try:
+            state = _state_decoder.decode(snapshot)
+        except msgspec.DecodeError as error:
+            raise EngineVersionError(f"a snapshot of jobs cannot be read: {error}") from error
+        if state.version > SNAPSHOT_VERSION:
+            raise EngineVersionError(
+                f"the snapshot has version {state.version}, and this Tenure reads up to {SNAPSHOT_VERSION}",
+                remedy="Start the newer version again",
+            )
+        return cls(settings, state)
+
+    def live_jobs(self) -> Iterator[JobInfo]:
+        return (info for info in self.state.jobs.values() if not info.state.terminal)
+
+    def history(self, job_id: str) -> list[ManagerEvent]:
+        """The events of a job that are still in memory, oldest first; `JobInfo.elided` says how many are not."""
+        return [decode_event(encoded) for encoded in self.job(job_id).history]
+
+    # What the fold tells the indexes.
+
+    def moved(self, info: JobInfo, workflow: Workflow, old: WorkflowState) -> None:
+        """A workflow changed its state: keep the indexes right."""
+        key = (info.id, workflow.spec.name)
+        new = workflow.state
+        if old is WorkflowState.PENDING:
+            self.resting.cancel(key)
+            if lane := self.ready.get(lane_of(info)):
+                lane.pop(key, None)
+        if new is WorkflowState.PENDING:
+            self.resting.set(key, workflow.not_before)
+        was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
+        now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
+        if was != now:
+            queue = info.job.submission.queue
+            self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
+
+    def wake(self, now: float) -> None:
+        """Let attempts whose rest is over stand in their lanes. Costs what is due."""
+        for key in self.resting.pop_due(now):
+            self.ready.setdefault(lane_of(self.state.jobs[key[0]]), {})[key] = None
+
+    def left_worker(self, worker: str, key: WorkflowKey) -> None:
+        held = self.on_worker.get(worker)
+        if held is not None:
+            held.pop(key, None)
+            if not held:
+                del self.on_worker[worker]
+
+    def _index(self) -> None:
+        for job_id, info in self.state.jobs.items():
+            if key := info.job.submission.idempotency_key:
+                self.keys[key] = job_id
+            if info.state.terminal:
+                self.ended[job_id] = None
+                if not info.cleaned:
+                    self.uncleaned[job_id] = None
+            for name, workflow in info.workflows.items():
+                self.moved(info, workflow, WorkflowState.WAITING)
+                if workflow.state is WorkflowState.RUNNING:
+                    self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
+        for job_id, archived in self.state.archive.items():
+            if archived.idempotency_key:
+                self.keys[archived.idempotency_key] = job_id
+
+    def _note(self, event: Event, encoded: bytes | None) -> None:
+        """Keep the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
+        jobs = self.state.jobs
+        job_id = getattr(event, "job_id", None)
+        if job_id is not None:
+            info = jobs.get(job_id)
+            if info is not None:
+                self._keep(info, encoded or encode_event(event))
+            return
+        names: Iterable[str] = getattr(event, "jobs", None) or ()
+        if type(event).__name__ == "LeaderElected":
+            names = [info.id for info in self.live_jobs()]
+        if names:
+            encoded = encoded or encode_event(event)
+            for name in names:
+                if info := jobs.get(name):
+                    self._keep(info, encoded)
+
+    def _keep(self, info: JobInfo, encoded: bytes) -> None:
+        if encoded.startswith(b'{"type":"JobSubmitted"'):
+            return  # the job itself holds its submission
+        history = info.history
+        if encoded.startswith(_PROGRESS) and history and history[-1].startswith(_PROGRESS):
+            history[-1] = encoded  # a run of progress is one line: the newest
+            info.elided += 1
+            return
+        history.append(encoded)
+        limit = self.settings.history_limit
+        if len(history) > limit:
+            del history[limit // 10]  # the beginning explains the end: keep some of it
+            info.elided += 1
+
+
+def lane_of(info: JobInfo) -> Lane:
+    submission = info.job.submission
+    return submission.queue, submission.priority
+
+
+_PROGRESS = b'{"type":"ProgressRecorded"'

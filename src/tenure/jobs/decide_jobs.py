@@ -1,0 +1,214 @@
+"""Decisions about whole jobs: accepted once, ended once, archived, and known for long after."""
+
+from __future__ import annotations
+
+from tenure.errors import ConfigurationError, LimitError, StaleEpochError, SubmissionConflictError
+from tenure.jobs import commands as c
+from tenure.jobs import events as e
+from tenure.jobs.book import JobBook
+from tenure.jobs.commands import Decision, Outcome
+from tenure.jobs.events import Rule
+from tenure.jobs.model import JobInfo
+from tenure.jobs.rules import Rules
+from tenure.jobs.settings import JobLimits
+from tenure.jobs.states import JobState
+from tenure.jobs.submission import digest, settled, validate
+
+LIMITS = JobLimits()
+
+
+def take_lead(book: JobBook, command: c.TakeLead, now: float, rules: Rules) -> Decision:
+    if command.epoch <= book.epoch:
+        raise StaleEpochError(command.epoch, book.epoch)
+    elected = e.LeaderElected(
+        at=now,
+        by=command.leader,
+        rule=Rule.TAKEOVER,
+        epoch=command.epoch,
+        leader=command.leader,
+        evidence={"previous_leader": book.state.leader, "previous_epoch": book.epoch},
+    )
+    return Decision([elected], Outcome.ACCEPTED, Rule.TAKEOVER)
+
+
+def submit(book: JobBook, command: c.SubmitJob, now: float, rules: Rules) -> Decision:
+    submission = command.submission
+    validate(submission, LIMITS)
+    job_id, contents = submission.job_id, digest(submission)
+    known = known_digest(book, job_id)
+    if known is not None:
+        if known != contents:
+            raise SubmissionConflictError("job id", job_id, job_id)
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "this job was submitted before", job_id)
+    key = submission.idempotency_key
+    if key and (other := book.keys.get(key)):
+        if known_digest(book, other) != contents:
+            raise SubmissionConflictError("idempotency key", key, other)
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "its idempotency key was used before", other)
+    submitted = e.JobSubmitted(
+        at=now,
+        by=command.by or submission.submitted_by,
+        rule=Rule.ASKED,
+        job_id=job_id,
+        submission=settled(submission, book.settings),
+        digest=contents,
+    )
+    stone = book.state.tombstones.get(job_id)
+    if stone is None:
+        return Decision([submitted], Outcome.ACCEPTED, Rule.ASKED, "", job_id)
+    ended = e.JobEnded(
+        at=now,
+        by=stone.by,
+        rule=Rule.TOMBSTONE,
+        job_id=job_id,
+        state=stone.state,
+        reason=stone.reason,
+        evidence={"decided_at": stone.at, "gate_epoch": stone.gate_epoch},
+    )
+    return Decision([submitted, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
+
+
+def known_digest(book: JobBook, job_id: str) -> str | None:
+    if info := book.jobs.get(job_id):
+        return info.digest
+    archived = book.state.archive.get(job_id)
+    return archived.digest if archived else None
+
+
+def fire_cron(book: JobBook, command: c.FireCron, now: float, rules: Rules) -> Decision:
+    job_id = c.cron_job_id(command.schedule, command.instant)
+    if command.submission.job_id != job_id:
+        raise ConfigurationError(
+            f"the job of schedule {command.schedule!r} at {command.instant:g} is called "
+            f"{command.submission.job_id!r}, and must be called {job_id!r}",
+            remedy="Use cron_job_id(schedule, instant)",
+        )
+    if command.instant <= book.state.cron.get(command.schedule, float("-inf")):
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "this instant has fired", job_id)
+    decision = submit(book, c.SubmitJob(by=f"schedule {command.schedule}", submission=command.submission), now, rules)
+    fired = e.CronFired(
+        at=now,
+        by=command.by,
+        rule=Rule.ASKED,
+        schedule=command.schedule,
+        instant=command.instant,
+        job_id=job_id,
+        evidence={"late_by": now - command.instant},
+    )
+    # The job first: the fold notes an event with the job that it is about.
+    return decision._replace(events=[*decision.events, fired])
+
+
+def cancel(book: JobBook, command: c.CancelJob, now: float, rules: Rules) -> Decision:
+    job_id, reason = command.job_id, command.reason or "cancelled"
+    if archived := book.state.archive.get(job_id):
+        return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {archived.state}", job_id)
+    info = book.jobs.get(job_id)
+    if info is None:
+        if job_id in book.state.tombstones:
+            return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, "it was cancelled before it was known", job_id)
+        stone = e.TombstoneSet(
+            at=now, by=command.by, rule=Rule.ASKED, job_id=job_id, state=JobState.CANCELLED, reason=reason
+        )
+        return Decision([stone], Outcome.ACCEPTED, Rule.TOMBSTONE, "not known here yet; it will not run", job_id)
+    if rules.is_final(info.state):
+        return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {info.state}", job_id)
+    ended = end(info, now, JobState.CANCELLED, Rule.ASKED, reason, by=command.by)
+    return Decision([ended], Outcome.ACCEPTED, Rule.ASKED, reason, job_id)
+
+
+def end(
+    info: JobInfo,
+    now: float,
+    state: JobState,
+    rule: Rule,
+    reason: str,
+    *,
+    by: str = "",
+    evidence: e.Evidence | None = None,
+    gate_epoch: int = 0,
+) -> e.JobEnded:
+    """The terminal event, with where the job stood."""
+    stood = {
+        "completed": info.completed_workflows,
+        "failed": info.failed_workflows,
+        "running": info.running_workflows,
+        "total": len(info.workflows),
+    }
+    return e.JobEnded(
+        at=now,
+        by=by,
+        rule=rule,
+        job_id=info.id,
+        state=state,
+        reason=reason,
+        gate_epoch=gate_epoch,
+        evidence={**stood, **(evidence or {})},
+    )
+
+
+def confirm_cleaned(book: JobBook, command: c.ConfirmCleaned, now: float, rules: Rules) -> Decision:
+    if command.job_id not in book.uncleaned:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "nothing was left to revoke", command.job_id)
+    cleaned = e.JobCleaned(at=now, by=command.by, job_id=command.job_id)
+    return Decision([cleaned], Outcome.ACCEPTED, Rule.FOLLOWED, "", command.job_id)
+
+
+def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
+    if command.max_running is not None and command.max_running < 1:
+        raise LimitError("max_running", command.max_running, "1 or more", remedy="To stop a queue, pause it")
+    changed = e.QueueChanged(
+        at=now,
+        by=command.by,
+        rule=Rule.ASKED,
+        queue=command.queue,
+        paused=command.paused,
+        max_running=command.max_running,
+    )
+    return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
+
+
+def archive(book: JobBook, command: c.ArchiveJob, now: float, rules: Rules) -> Decision:
+    info = book.jobs.get(command.job_id)
+    if info is None:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is not in memory", command.job_id)
+    held = why_not_archived(book, info, now)
+    if held:
+        return Decision([], Outcome.NOTHING, Rule.RETENTION, held, command.job_id)
+    room = book.settings.max_remembered
+    surplus = max(0, len(book.state.archive) + 1 - room)
+    oldest = iter(book.state.archive)
+    archived = e.JobArchived(
+        at=now,
+        by=command.by,
+        rule=Rule.RETENTION,
+        job_id=info.id,
+        forget=tuple(next(oldest) for _ in range(surplus)),
+        evidence={"ended_at": info.ended_at},
+    )
+    return Decision([archived], Outcome.ACCEPTED, Rule.RETENTION, "", info.id)
+
+
+def why_not_archived(book: JobBook, info: JobInfo, now: float) -> str:
+    """Empty when the job may leave memory."""
+    if not info.state.terminal:
+        return f"it is {info.state}"
+    if now < info.ended_at + book.settings.archive_after:
+        return "it ended a short while ago"
+    if not info.cleaned:
+        return "its messages are not revoked yet"
+    # A gate that never comes back must not hold memory for ever.
+    if not info.gate_acked and now < info.ended_at + book.settings.id_memory:
+        return "its gate does not know yet how it ended"
+    return ""
+
+
+def forget_old(book: JobBook, command: c.ForgetOld, now: float, rules: Rules) -> Decision:
+    until = now - book.settings.id_memory
+    oldest = next(iter(book.state.archive.values()), None)
+    stone = next(iter(book.state.tombstones.values()), None)
+    if (oldest is None or oldest.archived_at > until) and (stone is None or stone.at > until):
+        return Decision([], Outcome.NOTHING, Rule.RETENTION)
+    return Decision(
+        [e.Forgotten(at=now, by=command.by, rule=Rule.RETENTION, until=until)], Outcome.ACCEPTED, Rule.RETENTION
+    )

@@ -1,0 +1,369 @@
+"""How each event changes the book. One function per event, and a table.
+
+The only code that writes to `JobInfo`. It decides nothing: whatever needs judgement was judged before the event was
+written. It asserts what must hold, so that a wrong decision stops at the journal's door rather than in somebody's job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenure.jobs import events as e
+from tenure.jobs.model import (
+    ArchivedJob,
+    Job,
+    JobInfo,
+    JobSubmission,
+    QueueRecord,
+    TimeoutTrackingState,
+    Tombstone,
+    WorkerRecord,
+    Workflow,
+)
+from tenure.jobs.settings import STUCK_THRESHOLD_S
+from tenure.jobs.states import (
+    JobState,
+    OnFailure,
+    StrategyType,
+    WorkflowState,
+    check_job_transition,
+    check_workflow_transition,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+
+_DONE = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
+
+
+def move(book: JobBook, info: JobInfo, workflow: Workflow, new: WorkflowState) -> None:
+    """The one place where a workflow changes its state: table, counters and indexes together."""
+    old = workflow.state
+    check_workflow_transition(info.id, workflow.spec.name, old, new)
+    workflow.state = new
+    if old is WorkflowState.WAITING:
+        info.waiting_workflows -= 1
+    elif old is WorkflowState.RUNNING:
+        info.running_workflows -= 1
+        book.left_worker(workflow.worker, (info.id, workflow.spec.name))
+    if new is WorkflowState.RUNNING:
+        info.running_workflows += 1
+    elif new in _DONE:
+        info.open_workflows -= 1
+        if new is WorkflowState.COMPLETED:
+            info.completed_workflows += 1
+        elif new is WorkflowState.FAILED:
+            info.failed_workflows += 1
+    book.moved(info, workflow, old)
+
+
+def leader_elected(book: JobBook, event: e.LeaderElected) -> None:
+    state = book.state
+    state.epoch, state.leader, state.elected_at = event.epoch, event.leader, event.at
+    for info in state.jobs.values():
+        if not info.state.terminal:
+            tracking = info.timeout_tracking
+            tracking.timeout_fence_token += 1
+            tracking.resumed_at = event.at
+
+
+def job_submitted(book: JobBook, event: e.JobSubmitted) -> None:
+    submission = event.submission
+    begins = event.at + submission.delay
+    info = JobInfo(
+        job=Job(submission, event.at),
+        workflows={spec.name: Workflow(spec=spec) for spec in submission.workflows},
+        timeout_tracking=start_tracking(submission, begins),
+        digest=event.digest,
+        waiting_workflows=len(submission.workflows),
+        open_workflows=len(submission.workflows),
+    )
+    book.jobs[event.job_id] = info
+    book.state.tombstones.pop(event.job_id, None)
+    if submission.idempotency_key:
+        book.keys[submission.idempotency_key] = event.job_id
+    for workflow in info.workflows.values():
+        if not workflow.spec.after:
+            workflow.not_before = begins
+            move(book, info, workflow, WorkflowState.PENDING)
+
+
+def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingState:
+    """The strategy is chosen by `gate_addr`, with no configuration (document 002, part 1)."""
+    gate = submission.gate_addr
+    return TimeoutTrackingState(
+        strategy_type=StrategyType.LOCAL_AUTHORITY if gate is None else StrategyType.GATE_COORDINATED,
+        gate_addr=gate,
+        started_at=begins,
+        last_progress_at=begins,
+        timeout_seconds=submission.timeout_seconds,
+        stuck_threshold=submission.stuck_threshold or STUCK_THRESHOLD_S,
+        timeout_fence_token=1,
+        gate_epoch=submission.gate_epoch,
+    )
+
+
+def cron_fired(book: JobBook, event: e.CronFired) -> None:
+    book.state.cron[event.schedule] = max(event.instant, book.state.cron.get(event.schedule, 0.0))
+
+
+def dispatched(book: JobBook, event: e.Dispatched) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    workflow.dispatched_at = event.at
+    if workflow.state is WorkflowState.PENDING:  # the start may have been recorded first
+        move(book, info, workflow, WorkflowState.QUEUED)
+
+
+def workflow_started(book: JobBook, event: e.WorkflowStarted) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    move(book, info, workflow, WorkflowState.RUNNING)
+    workflow.worker, workflow.incarnation = event.worker, event.incarnation
+    workflow.delivery, workflow.started_at, workflow.steps = event.delivery, event.at, 0
+    book.on_worker.setdefault(event.worker, {})[(event.job_id, event.workflow)] = None
+    if info.state is JobState.PENDING:
+        info.state, info.started_at = JobState.RUNNING, event.at
+    progressed(info, event.at)
+
+
+def progressed(info: JobInfo, at: float) -> None:
+    tracking = info.timeout_tracking
+    if at > tracking.last_progress_at:
+        tracking.last_progress_at = at
+
+
+def progress_recorded(book: JobBook, event: e.ProgressRecorded) -> None:
+    info = book.job(event.job_id)
+    if event.workflow:
+        workflow = info.workflows[event.workflow]
+        workflow.steps = max(workflow.steps, event.steps)
+        if event.fraction is not None:
+            workflow.fraction = event.fraction
+    progressed(info, event.at)
+
+
+def workflow_completed(book: JobBook, event: e.WorkflowCompleted) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    move(book, info, workflow, WorkflowState.COMPLETED)
+    workflow.ended_at, workflow.result, workflow.result_key = event.at, event.result, event.result_key
+    workflow.worker = event.worker or workflow.worker
+    progressed(info, event.at)
+    release_followers(book, info, event.at)
+
+
+def attempt_failed(book: JobBook, event: e.AttemptFailed) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    if event.exclude and event.worker and event.worker not in workflow.excluded:
+        workflow.excluded.append(event.worker)
+    final = event.next_attempt == 0
+    workflow.not_before = event.not_before
+    move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
+    workflow.cause, workflow.error = event.cause, event.error
+    if final:
+        workflow.ended_at = event.at
+        workflow.worker = event.worker or workflow.worker
+        if workflow.spec.on_failure is OnFailure.CONTINUE:
+            release_followers(book, info, event.at)
+    else:
+        assert event.next_attempt > workflow.attempt, "an attempt only grows"
+        workflow.attempt = event.next_attempt
+        workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
+
+
+def release_followers(book: JobBook, info: JobInfo, at: float) -> None:
+    """What came after the workflow that has just ended may go, if nothing else holds it."""
+    if not info.waiting_workflows:
+        return
+    for workflow in info.workflows.values():
+        if workflow.state is WorkflowState.WAITING and all(
+            info.workflows[name].state.terminal for name in workflow.spec.after
+        ):
+            workflow.not_before = at
+            move(book, info, workflow, WorkflowState.PENDING)
+
+
+def result_refused(book: JobBook, event: e.ResultRefused) -> None:
+    info = book.jobs.get(event.job_id)
+    if info is not None and event.workflow in info.workflows:
+        info.workflows[event.workflow].refused.append((event.attempt, event.delivery, event.worker))
+
+
+def job_ended(book: JobBook, event: e.JobEnded) -> None:
+    info = book.job(event.job_id)
+    check_job_transition(event.job_id, info.state, event.state)
+    info.state, info.reason, info.ended_at = event.state, event.reason, event.at
+    see_gate_epoch(info, event.gate_epoch)
+    tracking = info.timeout_tracking
+    if event.state is JobState.TIMED_OUT:
+        tracking.timeout_reason = tracking.timeout_reason or event.reason
+        tracking.globally_timed_out = event.rule is e.Rule.GLOBAL_TIMEOUT
+        if not tracking.globally_timed_out:
+            tracking.locally_timed_out = True
+    if tracking.gate_addr is None:
+        info.gate_acked = True
+    for workflow in info.workflows.values():
+        if workflow.state not in _DONE:
+            if workflow.state is not WorkflowState.WAITING:
+                info.cleaned = False  # it has, or may have, a live message
+            move(book, info, workflow, WorkflowState.CANCELLED)
+            workflow.ended_at = event.at
+    book.ended[event.job_id] = None
+    if not info.cleaned:
+        book.uncleaned[event.job_id] = None
+
+
+def job_cleaned(book: JobBook, event: e.JobCleaned) -> None:
+    book.job(event.job_id).cleaned = True
+    book.uncleaned.pop(event.job_id, None)
+
+
+def tombstone_set(book: JobBook, event: e.TombstoneSet) -> None:
+    book.state.tombstones[event.job_id] = Tombstone(
+        at=event.at, state=event.state, reason=event.reason, by=event.by, gate_epoch=event.gate_epoch
+    )
+
+
+def local_timeout_reported(book: JobBook, event: e.LocalTimeoutReported) -> None:
+    tracking = book.job(event.job_id).timeout_tracking
+    if not tracking.locally_timed_out:
+        tracking.locally_timed_out = True
+        tracking.first_reported_at = event.at
+        tracking.timeout_reason = event.reason
+        tracking.reported_reason = event.reason
+    tracking.reported_token = event.token
+    tracking.last_report_at = event.at
+
+
+def global_decision_refused(book: JobBook, event: e.GlobalDecisionRefused) -> None:
+    info = book.job(event.job_id)
+    info.timeout_tracking.last_refused = (event.fence_token, event.gate_epoch)
+    see_gate_epoch(info, event.gate_epoch)
+
+
+def gate_epoch_seen(book: JobBook, event: e.GateEpochSeen) -> None:
+    see_gate_epoch(book.job(event.job_id), event.gate_epoch)
+
+
+def gate_acknowledged(book: JobBook, event: e.GateAcknowledged) -> None:
+    info = book.job(event.job_id)
+    info.gate_acked = True
+    see_gate_epoch(info, event.gate_epoch)
+
+
+def see_gate_epoch(info: JobInfo, epoch: int) -> None:
+    tracking = info.timeout_tracking
+    tracking.gate_epoch = max(tracking.gate_epoch, epoch)
+
+
+def extension_granted(book: JobBook, event: e.ExtensionGranted) -> None:
+    record = worker_record(book, event.worker)
+    record.extension_count, record.total_extended = event.count, event.total
+    record.last_progress, record.last_counter = event.progress, event.counter
+    for job_id in event.jobs:
+        info = book.jobs.get(job_id)
+        if info is None or info.state.terminal:
+            continue
+        tracking = info.timeout_tracking
+        given = tracking.extensions_by_worker
+        given[event.worker] = min(event.bound, given.get(event.worker, 0.0) + event.seconds)
+        # The maximum, not the sum: a job's deadline must not grow with the size of the fleet.
+        tracking.total_extensions_granted = max(given.values())
+        progressed(info, event.at)
+
+
+def extension_denied(book: JobBook, event: e.ExtensionDenied) -> None:
+    worker_record(book, event.worker)
+
+
+def extensions_reset(book: JobBook, event: e.ExtensionsReset) -> None:
+    record = worker_record(book, event.worker)
+    record.extension_count, record.total_extended = 0, 0.0
+    record.last_progress, record.last_counter = 0.0, None
+
+
+def worker_judged(book: JobBook, event: e.WorkerJudged) -> None:
+    record = worker_record(book, event.worker)
+    if event.incarnation and event.incarnation != record.incarnation:
+        record = book.state.workers[event.worker] = WorkerRecord(incarnation=event.incarnation)
+    record.verdict, record.reason, record.since = event.verdict, event.reason, event.at
+
+
+def worker_evicted(book: JobBook, event: e.WorkerEvicted) -> None:
+    book.state.workers.pop(event.worker, None)
+
+
+def worker_record(book: JobBook, worker: str) -> WorkerRecord:
+    record = book.state.workers.get(worker)
+    if record is None:
+        record = book.state.workers[worker] = WorkerRecord()
+    return record
+
+
+def queue_changed(book: JobBook, event: e.QueueChanged) -> None:
+    book.state.queues[event.queue] = QueueRecord(paused=event.paused, max_running=event.max_running)
+
+
+def job_archived(book: JobBook, event: e.JobArchived) -> None:
+    info = book.state.jobs.pop(event.job_id)
+    book.ended.pop(event.job_id, None)
+    book.uncleaned.pop(event.job_id, None)
+    tracking = info.timeout_tracking
+    book.state.archive[event.job_id] = ArchivedJob(
+        state=info.state,
+        ended_at=info.ended_at,
+        archived_at=event.at,
+        digest=info.digest,
+        idempotency_key=info.job.submission.idempotency_key,
+        fence_token=tracking.timeout_fence_token,
+        gate_epoch=tracking.gate_epoch,
+    )
+    for job_id in event.forget:
+        drop_archived(book, job_id)
+        book.state.forgotten_early += 1
+
+
+def drop_archived(book: JobBook, job_id: str) -> None:
+    archived = book.state.archive.pop(job_id)
+    if book.keys.get(archived.idempotency_key) == job_id:
+        del book.keys[archived.idempotency_key]
+
+
+def forgotten(book: JobBook, event: e.Forgotten) -> None:
+    # Both are in the order of time, so this costs what it removes.
+    archive, stones = book.state.archive, book.state.tombstones
+    while archive and archive[job_id := next(iter(archive))].archived_at <= event.until:
+        drop_archived(book, job_id)
+    while stones and stones[job_id := next(iter(stones))].at <= event.until:
+        del stones[job_id]
+
+
+FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
+    e.LeaderElected: leader_elected,
+    e.JobSubmitted: job_submitted,
+    e.CronFired: cron_fired,
+    e.Dispatched: dispatched,
+    e.WorkflowStarted: workflow_started,
+    e.ProgressRecorded: progress_recorded,
+    e.WorkflowCompleted: workflow_completed,
+    e.AttemptFailed: attempt_failed,
+    e.ResultRefused: result_refused,
+    e.JobEnded: job_ended,
+    e.JobCleaned: job_cleaned,
+    e.TombstoneSet: tombstone_set,
+    e.LocalTimeoutReported: local_timeout_reported,
+    e.GlobalDecisionRefused: global_decision_refused,
+    e.GateEpochSeen: gate_epoch_seen,
+    e.GateAcknowledged: gate_acknowledged,
+    e.ExtensionGranted: extension_granted,
+    e.ExtensionDenied: extension_denied,
+    e.ExtensionsReset: extensions_reset,
+    e.WorkerJudged: worker_judged,
+    e.WorkerEvicted: worker_evicted,
+    e.QueueChanged: queue_changed,
+    e.JobArchived: job_archived,
+    e.Forgotten: forgotten,
+}

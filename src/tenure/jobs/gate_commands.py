@@ -1,0 +1,78 @@
+"""What can be asked of a gate's jobs, and the shape of every answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.events import Event, Rule
+from tenure.jobs.messages import (
+    JobLeaderTransfer,
+    JobProgressReport,
+    JobReportAck,
+    JobStatusCorrection,
+    JobTimeoutReport,
+)
+from tenure.jobs.model import JobSubmission
+
+
+class GateDecision(NamedTuple):
+    """The events to append, in one append, and the answer with its reason."""
+
+    events: list[Event]
+    outcome: Outcome
+    rule: Rule
+    reason: str = ""
+    job_id: str = ""
+    ack: JobReportAck | None = None
+    """What goes back to the manager that reported, once the append has returned."""
+    campaign_above: int = 0
+    """A datacenter has seen a gate epoch above ours: lead again with a higher one before deciding anything."""
+
+
+class GateTakeLead(Command, frozen=True, kw_only=True):
+    epoch: int
+    gate: str
+
+
+class GateSubmit(Command, frozen=True, kw_only=True):
+    """Placed: `target_datacenters` are where it is to run."""
+
+    submission: JobSubmission
+    target_datacenters: tuple[str, ...]
+
+
+class HearProgress(Command, frozen=True, kw_only=True):
+    report: JobProgressReport
+
+
+class HearTimeout(Command, frozen=True, kw_only=True):
+    report: JobTimeoutReport
+
+
+class HearCorrection(Command, frozen=True, kw_only=True):
+    correction: JobStatusCorrection
+
+
+class HearTransfer(Command, frozen=True, kw_only=True):
+    transfer: JobLeaderTransfer
+
+
+class CheckGlobal(Command, frozen=True, kw_only=True):
+    """The periodic check of one job. `link_suspect`: the gate takes its own link for broken, so silence proves nothing."""
+
+    job_id: str
+    link_suspect: bool = False
+
+
+class GateCancel(Command, frozen=True, kw_only=True):
+    job_id: str
+    reason: str = ""
+
+
+class GateArchive(Command, frozen=True, kw_only=True):
+    job_id: str
+
+
+class GateForgetOld(Command, frozen=True, kw_only=True):
+    pass

@@ -1,0 +1,103 @@
+"""Everything that a gate's journal can say about jobs. Decisions with their evidence, as in `events.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.jobs.events import Event, JobEvent
+from tenure.jobs.model import Address, JobSubmission
+from tenure.jobs.states import JobState, TimeoutReason
+
+
+class GateElected(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The first word of a gate that leads its cluster. Stuck clocks restart."""
+
+    epoch: int
+    gate: str
+
+
+class GateJobAccepted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    submission: JobSubmission
+    target_datacenters: tuple[str, ...]
+    digest: str
+
+
+class GateJobRebuilt(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A report came for a job that this gate does not know: its journal was lost, and this is what the report says."""
+
+    submitted_at: float
+    """By the gate's own clock: now, less the seconds that the report says have elapsed."""
+    timeout_seconds: float
+    target_datacenters: tuple[str, ...]
+
+
+class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """What a datacenter said, as far as it changes what the gate knows."""
+
+    datacenter: str
+    token: int
+    status: JobState
+    progressed: bool = False
+    extensions: float = 0.0
+    manager_addr: Address | None = None
+    reason: str = ""
+
+
+class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A timeout report that counts."""
+
+    datacenter: str
+    token: int
+    reason: TimeoutReason
+    extensions: float = 0.0
+    manager_addr: Address | None = None
+
+
+class GlobalDecisionMade(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Final. Sent to every datacenter until each is terminal."""
+
+    state: JobState
+    reason: str
+    from_reports: bool = False
+
+
+class GateJobEnded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Every datacenter is terminal."""
+
+    state: JobState
+    reason: str
+
+
+class GateTombstoneSet(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A job that this gate does not know was cancelled."""
+
+    reason: str
+
+
+class GateJobArchived(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    forget: tuple[str, ...] = ()
+
+
+class GateForgotten(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    until: float
+
+
+GateEvent = (
+    GateElected
+    | GateJobAccepted
+    | GateJobRebuilt
+    | DatacenterReported
+    | DatacenterTimedOut
+    | GlobalDecisionMade
+    | GateJobEnded
+    | GateTombstoneSet
+    | GateJobArchived
+    | GateForgotten
+)
+
+_decoder: msgspec.json.Decoder[GateEvent] = msgspec.json.Decoder(GateEvent)
+
+
+def decode_gate_event(encoded: bytes) -> GateEvent:
+    """The event that was written; raises `msgspec.ValidationError` for anything else."""
+    return _decoder.decode(encoded)

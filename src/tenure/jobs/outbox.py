@@ -1,0 +1,156 @@
+"""What a leader has to do outside, read off the state: so a new leader does what the last one left undone.
+
+Everything here may be done twice. A message is sent under its key and generation, so that the engine refuses a second
+one; a revoked key stays revoked; a directive is the whole desired state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tenure.jobs.book import JobBook, WorkflowKey
+from tenure.jobs.states import WorkflowState
+
+
+class Dispatch(NamedTuple):
+    """One message to send: `key="job/workflow"`, `generation=attempt`."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    function: str
+    version: str
+    arguments: dict[str, Any]
+    queue: str
+    priority: int
+    stall: float | None
+    excluded: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return message_key(self.job_id, self.workflow)
+
+    @property
+    def generation(self) -> int:
+        return self.attempt
+
+    @property
+    def mailbox(self) -> str:
+        return mailbox_name(self.queue, self.priority)
+
+
+class Standing(NamedTuple):
+    """Whether an attempt that a worker reports may go on, and why not."""
+
+    wanted: bool
+    reason: str = ""
+
+
+def message_key(job_id: str, workflow: str) -> str:
+    """A workflow's name has no slash, so keys of different jobs never meet."""
+    return f"{job_id}/{workflow}"
+
+
+def mailbox_name(queue: str, priority: int) -> str:
+    """Priorities are one mailbox each."""
+    return f"{queue}.p{priority}"
+
+
+def to_dispatch(book: JobBook, now: float, *, limit: int = 1_000, workers: Iterable[str] = ()) -> list[Dispatch]:
+    """What is decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
+
+    Paused queues give nothing, full ones no more than their limit. `workers` are those that take work: an exclude list
+    that names them all would strand the workflow, so it is left out then.
+    """
+    book.wake(now)
+    able = frozenset(workers)
+    found: list[Dispatch] = []
+    for lane in sorted(book.ready, key=lambda lane: -lane[1]):
+        queue = lane[0]
+        taken = sum(order.queue == queue for order in found)
+        most = max(0, min(limit - len(found), room_in(book, queue) - taken))
+        found += [order_for(book, key, able) for key in islice(book.ready[lane], most)]
+    return found
+
+
+def room_in(book: JobBook, queue: str) -> int:
+    """How many more attempts of this queue may be in the engine."""
+    record = book.state.queues.get(queue)
+    if record is None:
+        return sys.maxsize
+    if record.paused:
+        return 0
+    if record.max_running is None:
+        return sys.maxsize
+    return max(0, record.max_running - book.in_queue.get(queue, 0))
+
+
+def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch:
+    job_id, name = key
+    info = book.jobs[job_id]
+    workflow = info.workflows[name]
+    submission, spec = info.job.submission, workflow.spec
+    stranded = bool(able) and able <= set(workflow.excluded)
+    return Dispatch(
+        job_id,
+        name,
+        workflow.attempt,
+        spec.called,
+        spec.version,
+        spec.arguments,
+        submission.queue,
+        submission.priority,
+        spec.stall,
+        () if stranded else tuple(workflow.excluded),
+    )
+
+
+def next_dispatch_at(book: JobBook) -> float:
+    """When the next attempt that rests may go; infinity when none rests."""
+    return book.resting.next_due()
+
+
+def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Each ended job whose messages may be live, with (mailbox, key) of those; then `ConfirmCleaned`."""
+    for job_id in book.uncleaned:
+        info = book.jobs[job_id]
+        mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
+        keys = [
+            (mailbox, message_key(job_id, name))
+            for name, workflow in info.workflows.items()
+            if workflow.state is WorkflowState.CANCELLED
+        ]
+        yield job_id, keys
+
+
+def to_archive(book: JobBook, now: float, *, limit: int = 100) -> list[str]:
+    """Ended jobs old enough to leave memory; `ArchiveJob` says whether anything else holds them."""
+    due: list[str] = []
+    for job_id in book.ended:
+        if len(due) >= limit or book.jobs[job_id].ended_at + book.settings.archive_after > now:
+            break
+        due.append(job_id)
+    return due
+
+
+def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0) -> Standing:
+    """What the leader says to a worker that reports this attempt as running; a directive lists the unwanted ones."""
+    info = book.jobs.get(job_id)
+    if info is None:
+        archived = book.state.archive.get(job_id)
+        return Standing(False, f"its job ended: {archived.state}" if archived else "its job is not known")
+    known = info.workflows.get(workflow)
+    if known is None:
+        return Standing(False, f"its job has no workflow {workflow!r}")
+    if info.state.terminal:
+        return Standing(False, f"its job ended: {info.state}: {info.reason}")
+    if attempt != known.attempt:
+        return Standing(False, f"attempt {attempt} was replaced by attempt {known.attempt}")
+    if delivery and delivery < known.delivery:
+        return Standing(False, f"delivery {delivery} was replaced by delivery {known.delivery}")
+    if known.state.terminal:
+        return Standing(False, f"the workflow ended: {known.state}")
+    return Standing(True)

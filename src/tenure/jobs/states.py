@@ -1,0 +1,112 @@
+"""The closed choices of jobs, and their state machines as tables.
+
+A transition that is not in a table is an error, wherever it comes from. Terminal states have no way out: they are
+written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from tenure.errors import IllegalTransitionError
+
+
+class JobState(StrEnum):
+    """Where a job is, in one datacenter or, at a gate, in all of them."""
+
+    PENDING = "pending"  # accepted; nothing of it has run yet
+    RUNNING = "running"  # at least one attempt was started
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def terminal(self) -> bool:
+        return self in JOB_TERMINAL
+
+
+class WorkflowState(StrEnum):
+    """Where one workflow of a job is."""
+
+    WAITING = "waiting"  # for the workflows that it comes after
+    PENDING = "pending"  # an attempt is decided, and not yet known to be in the engine
+    QUEUED = "queued"  # the attempt is in the engine, nobody has started it
+    RUNNING = "running"  # a worker has started the attempt
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in WORKFLOW_TERMINAL
+
+
+class StrategyType(StrEnum):
+    """Who may end a job for its time (document 002, part 1)."""
+
+    LOCAL_AUTHORITY = "local_authority"
+    GATE_COORDINATED = "gate_coordinated"
+
+
+class TimeoutReason(StrEnum):
+    """Why time ran out, as `JobTimeoutReport.reason` says it."""
+
+    TIMEOUT = "timeout"
+    STUCK = "stuck"
+
+
+class OnFailure(StrEnum):
+    """What the final failure of a workflow means for its job."""
+
+    FAIL = "fail"  # the job fails, the rest is cancelled
+    CONTINUE = "continue"  # the rest goes on, and what comes after it runs
+
+
+class AttemptCause(StrEnum):
+    """How an attempt ended without a result."""
+
+    ERROR = "error"  # the workflow raised
+    STALL = "stall"  # no beat within its threshold: its slot was killed
+    CRASH = "crash"  # its process died
+    LOST_LEASE = "lost_lease"  # its lease ran out, or a newer delivery has it
+    EVICTED = "evicted"  # its worker was evicted
+    DEAD_LETTER = "dead_letter"  # the engine gave up on the message
+
+
+JOB_TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})
+WORKFLOW_TERMINAL = frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED})
+
+JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    JobState.PENDING: JOB_TERMINAL | {JobState.RUNNING},
+    JobState.RUNNING: JOB_TERMINAL,
+    JobState.COMPLETED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+    JobState.TIMED_OUT: frozenset(),
+}
+
+# A result may overtake the record of its dispatch and of its start: both are written after the fact, by a leader that
+# may die in between. So every state with an attempt can end. RUNNING to RUNNING is a later delivery of one attempt.
+WORKFLOW_TRANSITIONS: Mapping[WorkflowState, frozenset[WorkflowState]] = {
+    WorkflowState.WAITING: frozenset({WorkflowState.PENDING, WorkflowState.CANCELLED}),
+    WorkflowState.PENDING: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.QUEUED, WorkflowState.RUNNING},
+    WorkflowState.QUEUED: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING},
+    WorkflowState.RUNNING: WORKFLOW_TERMINAL | {WorkflowState.PENDING, WorkflowState.RUNNING},
+    WorkflowState.COMPLETED: frozenset(),
+    WorkflowState.FAILED: frozenset(),
+    WorkflowState.CANCELLED: frozenset(),
+}
+
+
+def check_job_transition(job_id: str, old: JobState, new: JobState) -> None:
+    """Raise `IllegalTransitionError` unless the table allows it."""
+    if new not in JOB_TRANSITIONS[old]:
+        raise IllegalTransitionError(f"job {job_id!r}", old, new)
+
+
+def check_workflow_transition(job_id: str, name: str, old: WorkflowState, new: WorkflowState) -> None:
+    """Raise `IllegalTransitionError` unless the table allows it."""
+    if new not in WORKFLOW_TRANSITIONS[old]:
+        raise IllegalTransitionError(f"workflow {name!r} of job {job_id!r}", old, new)

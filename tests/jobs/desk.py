@@ -1,0 +1,166 @@
+"""A manager and a gate without their shells: decide, encode, append to a list, decode, fold. As the nodes do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure.jobs import (
+    AttemptCause,
+    CheckJob,
+    Decision,
+    GateDecision,
+    GateJobTracker,
+    GateSettings,
+    GateTakeLead,
+    Identity,
+    JobBook,
+    JobSettings,
+    JobSubmission,
+    ProgressWatch,
+    RecordDispatched,
+    RecordFailure,
+    RecordProgress,
+    RecordResult,
+    RecordStarted,
+    Rules,
+    SubmitJob,
+    TakeLead,
+    Timers,
+    WorkflowSpec,
+    decide,
+    decide_gate,
+    encode_event,
+    next_due,
+    report_for,
+)
+from tenure.jobs.commands import Command
+
+GATE = ("gate.example", 7000)
+
+
+def spec(name: str = "w", **options: Any) -> WorkflowSpec:
+    return WorkflowSpec(name=name, **options)
+
+
+def submission(job_id: str = "j", *specs: WorkflowSpec, **options: Any) -> JobSubmission:
+    return JobSubmission(job_id=job_id, workflows=specs or (spec(),), **options)
+
+
+class Desk:
+    """One datacenter's leader."""
+
+    def __init__(
+        self, datacenter: str = "dc-a", *, at: float = 0.0, settings: JobSettings | None = None, lead: bool = True
+    ) -> None:
+        self.settings = settings or JobSettings()
+        self.book = JobBook(self.settings)
+        self.journal: list[bytes] = []
+        self.at = at
+        self.rules = Rules()
+        self.progress = ProgressWatch()
+        self.timers: Timers[str] = Timers()
+        self.datacenter = datacenter
+        self.identity = Identity(datacenter, "m1", "10.0.0.1", 7001)
+        if lead:
+            self.elect("m1")
+
+    def now(self) -> float:
+        return self.at
+
+    async def record(self, decision: Decision) -> None:
+        self.fold(decision)
+
+    def fold(self, decision: Decision) -> None:
+        encoded = [encode_event(event) for event in decision.events]
+        self.journal += encoded
+        self.book.replay(encoded)
+
+    def do(self, command: Command) -> Decision:
+        decision = decide(self.book, command, self.at, self.rules)
+        self.fold(decision)
+        return decision
+
+    def elect(self, leader: str) -> None:
+        self.identity = Identity(self.datacenter, leader, "10.0.0.1", 7001)
+        self.progress = ProgressWatch()
+        self.do(TakeLead(epoch=self.book.epoch + 1, leader=leader))
+
+    def submit(self, job_id: str = "j", *specs: WorkflowSpec, **options: Any) -> Decision:
+        return self.do(SubmitJob(by="client", submission=submission(job_id, *specs, **options)))
+
+    def run(
+        self, job_id: str = "j", workflow: str = "w", *, worker: str = "w1", attempt: int = 1, **options: Any
+    ) -> None:
+        self.do(RecordDispatched(job_id=job_id, workflow=workflow, attempt=attempt))
+        decision = self.do(RecordStarted(job_id=job_id, workflow=workflow, attempt=attempt, worker=worker, **options))
+        assert decision.events, decision
+
+    def advance(
+        self,
+        steps: int,
+        job_id: str = "j",
+        workflow: str = "w",
+        *,
+        worker: str = "w1",
+        attempt: int = 1,
+        **options: Any,
+    ) -> Decision:
+        command = RecordProgress(
+            job_id=job_id, workflow=workflow, attempt=attempt, worker=worker, steps=steps, **options
+        )
+        decision = self.do(command)
+        if decision.outcome != "refused":
+            self.progress.observe(command, self.at)
+        return decision
+
+    def result(self, job_id: str = "j", workflow: str = "w", *, attempt: int = 1, **options: Any) -> Decision:
+        return self.do(RecordResult(job_id=job_id, workflow=workflow, attempt=attempt, **options))
+
+    def fail(
+        self,
+        job_id: str = "j",
+        workflow: str = "w",
+        *,
+        attempt: int = 1,
+        cause: AttemptCause = AttemptCause.ERROR,
+        **options: Any,
+    ) -> Decision:
+        return self.do(RecordFailure(job_id=job_id, workflow=workflow, attempt=attempt, cause=cause, **options))
+
+    def check(self, job_id: str = "j", **options: Any) -> Decision:
+        return self.do(CheckJob(job_id=job_id, progress_at=self.progress.last(job_id), **options))
+
+    def report(self, job_id: str = "j") -> Any:
+        return report_for(self.book.job(job_id), self.identity, self.at, self.settings, self.progress.last(job_id))
+
+    def due(self, job_id: str = "j") -> float:
+        return next_due(self.book.job(job_id), self.settings, self.progress.last(job_id))
+
+    def state(self, job_id: str = "j") -> str:
+        return self.book.job(job_id).state
+
+    def kinds(self) -> list[str]:
+        return [event.split(b'"', 4)[3].decode() for event in self.journal]
+
+
+class GateDesk:
+    """The leader of a gate cluster."""
+
+    def __init__(self, *, at: float = 0.0, settings: GateSettings | None = None, lead: bool = True) -> None:
+        self.settings = settings or GateSettings()
+        self.tracker = GateJobTracker(self.settings)
+        self.journal: list[bytes] = []
+        self.at = at
+        self.rules = Rules()
+        if lead:
+            self.elect("g1")
+
+    def do(self, command: Command) -> GateDecision:
+        decision = decide_gate(self.tracker, command, self.at, self.rules)
+        encoded = [encode_event(event) for event in decision.events]
+        self.journal += encoded
+        self.tracker.replay(encoded)
+        return decision
+
+    def elect(self, gate: str, epoch: int | None = None) -> None:
+        self.do(GateTakeLead(epoch=epoch or self.tracker.epoch + 1, gate=gate))

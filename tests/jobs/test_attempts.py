@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import pytest
+from tests.jobs.desk import Desk, spec
+
+from tenure.errors import LimitError
+from tenure.jobs import (
+    AttemptCause,
+    CancelJob,
+    ConfirmCleaned,
+    EvictWorker,
+    JudgeWorker,
+    OnFailure,
+    Outcome,
+    RecordDispatched,
+    RecordStarted,
+    RetryPolicy,
+    Rule,
+    SetQueue,
+    standing,
+    to_dispatch,
+    to_revoke,
+)
+from tenure.jobs.outbox import next_dispatch_at
+
+
+def sent(desk: Desk, **options: object) -> list[tuple[str, int]]:
+    return [(order.key, order.generation) for order in to_dispatch(desk.book, desk.at, **options)]  # type: ignore[arg-type]
+
+
+def test_a_new_leader_sends_again_what_lacks_its_dispatched_record() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b"))
+    assert sent(desk) == [("j/a", 1), ("j/b", 1)]
+    desk.do(RecordDispatched(job_id="j", workflow="a", attempt=1))
+    desk.elect("m2")
+    assert sent(desk) == [("j/b", 1)]
+    assert desk.do(RecordDispatched(job_id="j", workflow="a", attempt=1)).outcome is Outcome.ALREADY
+
+
+def test_after_orders_workflows_and_the_rest_runs_in_parallel() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b"), spec("c", after=("a", "b")), spec("d", after=("c",)))
+    assert sent(desk) == [("j/a", 1), ("j/b", 1)]
+    for name in "ab":
+        desk.run("j", name)
+        assert ("j/c", 1) not in sent(desk)
+        desk.result("j", name)
+    assert sent(desk) == [("j/c", 1)]
+    desk.run("j", "c")
+    desk.result("j", "c")
+    desk.run("j", "d")
+    assert desk.state() == "running"
+    desk.result("j", "d")
+    assert desk.state() == "completed"
+
+
+def test_a_delayed_job_is_sent_when_its_time_comes_and_its_timeout_starts_then() -> None:
+    desk = Desk()
+    desk.submit("j", delay=60.0)
+    assert sent(desk) == []
+    assert next_dispatch_at(desk.book) == 60.0
+    assert desk.book.job("j").timeout_tracking.started_at == 60.0
+    desk.at = 60.0
+    assert sent(desk) == [("j/w", 1)]
+
+
+def test_higher_priorities_go_first_to_their_own_mailbox() -> None:
+    desk = Desk()
+    desk.submit("low")
+    desk.submit("high", priority=5)
+    orders = to_dispatch(desk.book, desk.at)
+    assert [(order.job_id, order.mailbox) for order in orders] == [("high", "default.p5"), ("low", "default.p0")]
+    assert [order.job_id for order in to_dispatch(desk.book, desk.at, limit=1)] == ["high"]
+
+
+def test_a_paused_queue_gives_nothing_and_a_full_one_no_more_than_its_limit() -> None:
+    desk = Desk()
+    for number in range(4):
+        desk.submit(f"j{number}")
+    desk.do(SetQueue(queue="default", paused=True))
+    assert sent(desk) == []
+    desk.do(SetQueue(queue="default", max_running=2))
+    assert sent(desk) == [("j0/w", 1), ("j1/w", 1)]
+    desk.run("j0")
+    assert sent(desk) == [("j1/w", 1)]
+    desk.result("j0")
+    assert sent(desk) == [("j1/w", 1), ("j2/w", 1)]
+    with pytest.raises(LimitError, match="max_running is 0"):
+        desk.do(SetQueue(queue="default", max_running=0))
+
+
+def test_a_failed_attempt_rests_longer_each_time_and_then_fails_the_job() -> None:
+    desk = Desk()
+    desk.submit("j", spec(retry=RetryPolicy(max_attempts=3, delay=10, factor=2, jitter=0)))
+    for attempt, rest in ((1, 10.0), (2, 20.0)):
+        desk.run(attempt=attempt)
+        desk.fail(attempt=attempt, error="ValueError: no")
+        assert sent(desk) == []
+        assert next_dispatch_at(desk.book) == desk.at + rest
+        desk.at += rest
+        assert sent(desk) == [("j/w", attempt + 1)]
+    desk.run(attempt=3)
+    desk.fail(attempt=3, error="ValueError: no")
+    info = desk.book.job("j")
+    assert (info.state, info.reason) == ("failed", "workflow 'w' failed for good at attempt 3: error")
+
+
+def test_jitter_is_within_its_share_and_the_same_on_every_replay() -> None:
+    rests = set()
+    for number in range(50):
+        desk = Desk()
+        desk.submit(f"j{number}", spec(retry=RetryPolicy(delay=100, jitter=0.2)))
+        desk.run(f"j{number}")
+        event = desk.fail(f"j{number}").events[0]
+        rests.add(event.not_before)
+    assert len(rests) > 40
+    assert all(80 <= rest <= 120 for rest in rests)
+
+
+def test_an_error_that_no_retry_helps_is_final_at_once() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    desk.fail(retryable=False)
+    assert desk.state() == "failed"
+
+
+def test_a_dead_letter_is_final_and_says_so_at_once() -> None:
+    desk = Desk()
+    desk.submit()
+    decision = desk.fail(cause=AttemptCause.DEAD_LETTER, error="delivered 5 times without being settled")
+    assert decision.events[0].rule is Rule.ENGINE_SAID
+    assert desk.state() == "failed"
+
+
+def test_a_final_failure_fails_the_job_and_cancels_the_rest() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a", retry=RetryPolicy(max_attempts=1)), spec("b"), spec("c", after=("a",)))
+    desk.run("j", "a")
+    desk.run("j", "b", worker="w2")
+    desk.fail("j", "a")
+    info = desk.book.job("j")
+    assert (info.state, info.workflows["b"].state, info.workflows["c"].state) == ("failed", "cancelled", "cancelled")
+    assert list(to_revoke(desk.book)) == [("j", [("default.p0", "j/b"), ("default.p0", "j/c")])]
+    desk.elect("m2")  # the leader died before it revoked
+    assert [job_id for job_id, _ in to_revoke(desk.book)] == ["j"]
+    desk.do(ConfirmCleaned(job_id="j"))
+    assert list(to_revoke(desk.book)) == []
+    assert desk.do(ConfirmCleaned(job_id="j")).outcome is Outcome.ALREADY
+
+
+def test_on_failure_continue_lets_the_rest_and_what_comes_after_go_on() -> None:
+    desk = Desk()
+    once = RetryPolicy(max_attempts=1)
+    desk.submit("j", spec("a", retry=once, on_failure=OnFailure.CONTINUE), spec("b", after=("a",)))
+    desk.run("j", "a")
+    desk.fail("j", "a")
+    assert desk.state() == "running"
+    desk.run("j", "b")
+    desk.result("j", "b")
+    info = desk.book.job("j")
+    assert (info.state, info.completed_workflows, info.failed_workflows) == ("completed", 1, 1)
+    assert info.reason == "all 2 workflows ended, 1 failed"
+
+
+def test_a_job_in_which_nothing_completed_has_not_completed() -> None:
+    desk = Desk()
+    desk.submit("j", spec(retry=RetryPolicy(max_attempts=1), on_failure=OnFailure.CONTINUE))
+    desk.run()
+    desk.fail()
+    assert desk.state() == "failed"
+
+
+def test_a_repeated_result_is_already_recorded() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b"))
+    desk.run("j", "a")
+    desk.result("j", "a", result=42)
+    again = desk.result("j", "a", result=42)
+    assert (again.outcome, again.reason, again.events) == (Outcome.ALREADY, "already recorded", [])
+    assert desk.book.job("j").workflows["a"].result == 42
+
+
+def test_a_result_may_overtake_the_records_of_its_dispatch_and_start() -> None:
+    desk = Desk()
+    desk.submit()
+    assert desk.result().outcome is Outcome.ACCEPTED
+    assert desk.state() == "completed"
+    assert sent(desk) == []
+
+
+def test_a_result_of_a_lower_attempt_is_refused_and_recorded_once() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1")
+    desk.do(EvictWorker(worker="w1", reason="silent"))
+    first = desk.result(attempt=1, worker="w1", delivery=1)
+    assert (first.outcome, first.rule) == (Outcome.REFUSED, Rule.STALE_ATTEMPT)
+    assert first.reason == "attempt 1 was replaced by attempt 2"
+    assert desk.result(attempt=1, worker="w1", delivery=1).events == []
+    assert desk.kinds().count("ResultRefused") == 1
+    assert desk.state() == "running"
+
+
+def test_a_result_of_a_lower_delivery_of_the_same_attempt_is_refused_by_its_fence() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1", delivery=1)
+    desk.do(RecordStarted(job_id="j", workflow="w", attempt=1, worker="w2", delivery=2))
+    refused = desk.result(attempt=1, delivery=1, worker="w1")
+    assert (refused.outcome, refused.rule) == (Outcome.REFUSED, Rule.STALE_DELIVERY)
+    assert desk.result(attempt=1, delivery=2, worker="w2").outcome is Outcome.ACCEPTED
+
+
+def test_a_result_for_an_ended_job_is_refused_and_recorded() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    desk.do(CancelJob(job_id="j"))
+    late = desk.result(worker="w1", delivery=1)
+    assert (late.outcome, late.rule, late.reason) == (Outcome.REFUSED, Rule.JOB_ENDED, "the job had ended: cancelled")
+    assert desk.state() == "cancelled"
+    assert desk.kinds()[-1] == "ResultRefused"
+
+
+def test_results_that_were_never_asked_for_are_refused() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b", after=("a",)))
+    assert desk.result("nobody").outcome is Outcome.REFUSED
+    assert desk.result("j", "nothing").outcome is Outcome.REFUSED
+    assert desk.result("j", "a", attempt=2).reason == "attempt 2 was never issued"
+    assert desk.result("j", "b").reason == "attempt 1 was never issued"
+
+
+def test_refusals_of_one_workflow_do_not_fill_the_journal() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.do(CancelJob(job_id="j"))
+    for delivery in range(1, 100):
+        assert desk.result(delivery=delivery).outcome is Outcome.REFUSED
+    assert desk.kinds().count("ResultRefused") == 20
+
+
+def test_an_evicted_workers_attempts_are_issued_anew_elsewhere_in_one_append() -> None:
+    desk = Desk()
+    desk.submit("j", spec("a"), spec("b"))
+    desk.submit("k")
+    desk.run("j", "a", worker="w1")
+    desk.run("j", "b", worker="w2")
+    desk.run("k", worker="w1")
+    decision = desk.do(EvictWorker(by="m1", worker="w1", reason="no report for 31 s"))
+    assert [type(event).__name__ for event in decision.events] == ["WorkerEvicted", "AttemptFailed", "AttemptFailed"]
+    assert decision.events[0].jobs == ("j", "k")
+    assert sent(desk) == [("j/a", 2), ("k/w", 2)]
+    assert to_dispatch(desk.book, desk.at)[0].excluded == ("w1",)
+    assert desk.do(EvictWorker(worker="w1", reason="again")).outcome is Outcome.NOTHING
+
+
+def test_an_exclude_list_that_names_every_worker_would_strand_the_work_and_is_left_out() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1")
+    desk.do(EvictWorker(worker="w1", reason="silent"))
+    assert to_dispatch(desk.book, desk.at, workers=["w1"])[0].excluded == ()
+    assert to_dispatch(desk.book, desk.at, workers=["w1", "w2"])[0].excluded == ("w1",)
+
+
+def test_only_the_evicted_incarnation_loses_its_work() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1", incarnation="second")
+    desk.do(JudgeWorker(worker="w1", verdict="route", reason="healthy", incarnation="second"))
+    decision = desk.do(EvictWorker(worker="w1", reason="the first start is gone", incarnation="first"))
+    assert [type(event).__name__ for event in decision.events] == ["WorkerEvicted"]
+    assert desk.book.job("j").workflows["w"].state == "running"
+
+
+def test_poison_does_not_spread_beyond_its_attempts() -> None:
+    desk = Desk()
+    desk.submit()
+    for attempt in (1, 2, 3):
+        desk.run(worker=f"w{attempt}", attempt=attempt)
+        desk.do(EvictWorker(worker=f"w{attempt}", reason="crashed"))
+    assert desk.state() == "failed"
+    assert desk.book.job("j").workflows["w"].excluded == ["w1", "w2", "w3"]
+
+
+def test_eviction_that_ends_a_job_with_several_workflows_there_ends_it_once() -> None:
+    desk = Desk()
+    once = RetryPolicy(max_attempts=1)
+    desk.submit("j", spec("a", retry=once), spec("b", retry=once))
+    desk.submit("k", *(spec(name, retry=once, on_failure=OnFailure.CONTINUE) for name in "ab"))
+    for job_id in "jk":
+        for name in "ab":
+            desk.run(job_id, name, worker="w1")
+    desk.do(EvictWorker(worker="w1", reason="silent"))
+    assert (desk.state("j"), desk.state("k")) == ("failed", "failed")
+    assert desk.kinds().count("JobEnded") == 2
+
+
+def test_a_workers_report_is_answered_with_what_it_should_stop() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1", delivery=2)
+    assert standing(desk.book, "j", "w", 1, 2).wanted
+    assert standing(desk.book, "j", "w", 1, 1).reason == "delivery 1 was replaced by delivery 2"
+    desk.do(EvictWorker(worker="w1", reason="silent"))
+    assert standing(desk.book, "j", "w", 1).reason == "attempt 1 was replaced by attempt 2"
+    assert standing(desk.book, "nobody", "w", 1).reason == "its job is not known"
+    assert not standing(desk.book, "j", "nothing", 1).wanted
+    desk.do(CancelJob(job_id="j", reason="enough"))
+    assert standing(desk.book, "j", "w", 2).reason == "its job ended: cancelled: enough"
+
+
+def test_progress_is_journaled_at_most_every_quarter_of_the_stuck_threshold() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    for second in range(1, 121):
+        desk.at = float(second)
+        desk.advance(second)
+    assert desk.kinds().count("ProgressRecorded") == 4
+    assert desk.progress.last("j") == 120.0
+    assert desk.progress.steps("j", "w") == 120
+
+
+def test_a_counter_that_does_not_rise_is_no_progress() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    desk.at = 40.0
+    desk.advance(5)
+    desk.at = 90.0
+    assert desk.advance(5).reason == "the counter has not risen"
+    assert desk.progress.last("j") == 40.0
+
+
+def test_a_report_of_progress_tells_of_a_start_whose_word_was_lost() -> None:
+    desk = Desk()
+    desk.submit()
+    assert [type(event).__name__ for event in desk.advance(3, worker="w7").events] == ["WorkflowStarted"]
+    assert desk.book.on_worker == {"w7": {("j", "w"): None}}
+
+
+@pytest.mark.parametrize(("steps", "fraction"), [(-1, None), (1, float("nan")), (1, -0.1), (1, 1.1)])
+def test_impossible_progress_is_rejected_with_a_clear_error(steps: int, fraction: float | None) -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    with pytest.raises(LimitError, match=r"steps is|fraction is"):
+        desk.advance(steps, fraction=fraction)

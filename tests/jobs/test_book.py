@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.jobs.desk import Desk, spec, submission
+
+from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError, UnknownJobError
+from tenure.jobs import (
+    ArchiveJob,
+    AttemptCause,
+    CancelJob,
+    CheckJob,
+    ConfirmCleaned,
+    EvictWorker,
+    GrantExtension,
+    JobBook,
+    JobSettings,
+    JudgeWorker,
+    OnFailure,
+    RecordDispatched,
+    RecordFailure,
+    RecordProgress,
+    RecordResult,
+    RecordStarted,
+    RetryPolicy,
+    SubmitJob,
+    TakeLead,
+    WorkflowState,
+    decode_event,
+    encode_event,
+)
+from tenure.jobs import events as e
+from tenure.jobs.commands import Command
+from tenure.jobs.fold import FOLD
+
+JOBS = ("j0", "j1", "j2")
+names = st.sampled_from(JOBS)
+workers = st.sampled_from(("w1", "w2"))
+flows = st.sampled_from(("a", "b", "c"))
+attempts = st.integers(1, 3)
+
+
+def three_flows(job_id: str) -> SubmitJob:
+    once = RetryPolicy(max_attempts=2, delay=1)
+    return SubmitJob(
+        submission=submission(
+            job_id,
+            spec("a", retry=once),
+            spec("b", retry=once, on_failure=OnFailure.CONTINUE),
+            spec("c", after=("a", "b")),
+            idempotency_key=f"key {job_id}",
+            timeout_seconds=400,
+        )
+    )
+
+
+commands: st.SearchStrategy[Command] = st.one_of(
+    names.map(three_flows),
+    names.map(lambda job_id: CancelJob(job_id=job_id)),
+    st.builds(RecordDispatched, job_id=names, workflow=flows, attempt=attempts),
+    st.builds(
+        RecordStarted, job_id=names, workflow=flows, attempt=attempts, worker=workers, delivery=st.integers(1, 2)
+    ),
+    st.builds(RecordProgress, job_id=names, workflow=flows, attempt=attempts, worker=workers, steps=st.integers(0, 9)),
+    st.builds(RecordResult, job_id=names, workflow=flows, attempt=attempts, worker=workers),
+    st.builds(
+        RecordFailure,
+        job_id=names,
+        workflow=flows,
+        attempt=attempts,
+        worker=workers,
+        cause=st.sampled_from(list(AttemptCause)),
+    ),
+    st.builds(EvictWorker, worker=workers, reason=st.just("silent")),
+    st.builds(JudgeWorker, worker=workers, verdict=st.sampled_from(("route", "drain")), reason=st.just("r")),
+    st.builds(
+        GrantExtension,
+        worker=workers,
+        seconds=st.just(30.0),
+        count=st.just(1),
+        total=st.just(30.0),
+        bound=st.just(58.125),
+        progress=st.just(0.5),
+        advanced=st.just(JOBS),
+    ),
+    st.builds(CheckJob, job_id=names),
+    st.builds(ConfirmCleaned, job_id=names),
+    st.builds(ArchiveJob, job_id=names),
+    st.just(TakeLead(epoch=0, leader="next")),
+)
+
+
+def follow(desk: Desk, steps: list[tuple[Command, int]]) -> None:
+    for command, seconds in steps:
+        desk.at += seconds
+        if isinstance(command, TakeLead):
+            desk.elect(f"m{desk.book.epoch + 1}")
+            continue
+        with contextlib.suppress(UnknownJobError):  # a check of a job that is archived
+            desk.do(command)
+
+
+def check_invariants(book: JobBook) -> None:
+    """What must hold after every event, counted anew from the state alone."""
+    queued: dict[str, int] = {}
+    on_worker: dict[str, set[tuple[str, str]]] = {}
+    pending = set()
+    for job_id, info in book.jobs.items():
+        states = [workflow.state for workflow in info.workflows.values()]
+        assert info.open_workflows == sum(not state.terminal for state in states)
+        assert info.running_workflows == states.count(WorkflowState.RUNNING)
+        assert info.waiting_workflows == states.count(WorkflowState.WAITING)
+        assert info.completed_workflows == states.count(WorkflowState.COMPLETED)
+        assert info.failed_workflows == states.count(WorkflowState.FAILED)
+        assert info.state.terminal == (info.open_workflows == 0), (info.state, states)
+        assert info.state.terminal == (job_id in book.ended)
+        assert (not info.cleaned) == (job_id in book.uncleaned)
+        assert 0 <= info.timeout_tracking.total_extensions_granted <= 58.125
+        for name, workflow in info.workflows.items():
+            assert 1 <= workflow.attempt <= workflow.spec.retry.max_attempts
+            if workflow.state in (WorkflowState.QUEUED, WorkflowState.RUNNING):
+                queued["default"] = queued.get("default", 0) + 1
+            if workflow.state is WorkflowState.RUNNING:
+                on_worker.setdefault(workflow.worker, set()).add((job_id, name))
+            if workflow.state is WorkflowState.PENDING:
+                pending.add((job_id, name))
+    assert {worker: set(keys) for worker, keys in book.on_worker.items()} == on_worker
+    assert book.in_queue.get("default", 0) == queued.get("default", 0)
+    book.wake(float("inf"))
+    assert {key for lane in book.ready.values() for key in lane} == pending
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(commands, st.sampled_from((0, 1, 31, 150))), max_size=60), st.integers(0, 60))
+def test_replay_and_any_snapshot_on_the_way_give_the_same_state_byte_for_byte(
+    steps: list[tuple[Command, int]], cut: int
+) -> None:
+    desk = Desk(settings=JobSettings(archive_after=100, history_limit=12, max_remembered=1))
+    follow(desk, [(three_flows(job_id), 0) for job_id in JOBS] + steps)
+    whole = desk.book.snapshot()
+
+    replayed = JobBook(desk.settings)
+    replayed.replay(desk.journal)
+    assert replayed.snapshot() == whole
+
+    half = JobBook(desk.settings)
+    half.replay(desk.journal[:cut])
+    resumed = JobBook.restore(half.snapshot(), desk.settings)
+    resumed.replay(desk.journal[cut:])
+    assert resumed.snapshot() == whole
+    check_invariants(desk.book)
+    check_invariants(resumed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(commands, st.sampled_from((0, 1, 31, 150))), max_size=60))
+def test_no_job_ends_twice_and_no_decision_breaks_the_fold(steps: list[tuple[Command, int]]) -> None:
+    desk = Desk(settings=JobSettings(archive_after=1e5))
+    follow(desk, [(three_flows(job_id), 0) for job_id in JOBS] + steps)
+    ended = [event.job_id for event in map(decode_event, desk.journal) if isinstance(event, e.JobEnded)]
+    assert len(ended) == len(set(ended))
+    done = [
+        (event.job_id, event.workflow)
+        for event in map(decode_event, desk.journal)
+        if isinstance(event, e.WorkflowCompleted)
+    ]
+    assert len(done) == len(set(done))
+
+
+def test_every_event_has_a_fold() -> None:
+    assert set(FOLD) == set(e.ManagerEvent.__args__)
+
+
+def test_an_event_survives_its_encoding() -> None:
+    desk = Desk()
+    desk.submit("j", spec(arguments={"x": [1, 2.5, "ü", None]}), labels={"team": "a"})
+    for encoded in desk.journal:
+        assert encode_event(decode_event(encoded)) == encoded
+
+
+def test_a_foreign_event_is_an_error_and_not_a_shrug() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_event(b'{"type":"Unheard","at":1}')
+    with pytest.raises(EngineVersionError, match="cannot fold a Event"):
+        JobBook().apply(e.Event(at=1.0))
+
+
+def test_a_snapshot_of_a_newer_version_or_of_something_else_is_refused() -> None:
+    book = JobBook()
+    book.state.version = 99
+    with pytest.raises(EngineVersionError, match="has version 99"):
+        JobBook.restore(book.snapshot())
+    with pytest.raises(EngineVersionError, match="cannot be read"):
+        JobBook.restore(b"garbage")
+
+
+def test_the_fold_refuses_a_second_end_whoever_wrote_it() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.do(CancelJob(job_id="j"))
+    with pytest.raises(IllegalTransitionError, match="from cancelled to completed"):
+        desk.book.apply(e.JobEnded(at=1.0, job_id="j", state="completed", reason=""))  # type: ignore[arg-type]
+
+
+def test_a_leader_of_an_old_epoch_cannot_take_over() -> None:
+    desk = Desk()
+    desk.elect("m2")
+    with pytest.raises(StaleEpochError, match="append with epoch 1 refused: epoch 2 has written"):
+        desk.do(TakeLead(epoch=1, leader="m1"))
+
+
+def test_history_is_bounded_keeps_the_beginning_and_counts_what_it_left_out() -> None:
+    desk = Desk(settings=JobSettings(history_limit=10))
+    desk.submit("j", spec(retry=RetryPolicy(max_attempts=50, delay=0)))
+    for attempt in range(1, 50):
+        desk.run(attempt=attempt)
+        desk.fail(attempt=attempt)
+    info = desk.book.job("j")
+    assert len(info.history) == 10
+    assert info.elided == 3 * 49 - 10
+    assert isinstance(desk.book.history("j")[0], e.Dispatched)
+
+
+def test_a_run_of_progress_is_one_line_of_history() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    for round_ in range(1, 40):
+        desk.at += 30.0
+        desk.advance(round_)
+    kept = [type(event).__name__ for event in desk.book.history("j")]
+    assert kept == ["Dispatched", "WorkflowStarted", "ProgressRecorded"]
+    assert desk.book.history("j")[-1].steps == 39  # type: ignore[union-attr]
+
+
+def test_every_error_of_a_command_is_one_that_users_can_meet() -> None:
+    with pytest.raises(TenureError):
+        Desk().do(CheckJob(job_id="nobody"))

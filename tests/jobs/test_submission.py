@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.jobs.desk import Desk, spec, submission
+
+from tenure.errors import ConfigurationError, LimitError, SubmissionConflictError
+from tenure.jobs import ArchiveJob, CancelJob, FireCron, ForgetOld, Outcome, RetryPolicy, SubmitJob, cron_job_id
+from tenure.jobs.settings import JobSettings
+
+
+def test_a_job_without_workflows_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has no workflows"):
+        Desk().do(SubmitJob(submission=submission("j").__class__(job_id="j", workflows=())))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds is nan"),
+        ({"timeout_seconds": float("inf")}, "timeout_seconds is inf"),
+        ({"timeout_seconds": 1e9}, "at most 31536000 s|at most 3.1536e"),
+        ({"delay": -1}, "delay is -1"),
+        ({"idempotency_key": "k" * 201}, "idempotency_key is 201 characters"),
+        ({"stuck_threshold": -1, "timeout_seconds": 300}, "stuck_threshold is -1"),
+    ],
+)
+def test_a_wrong_number_names_its_field(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(LimitError, match=said):
+        Desk().submit("j", **options)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "new\nline"])
+def test_an_id_is_printable_and_not_too_long(name: str) -> None:
+    with pytest.raises(LimitError, match="job_id is"):
+        Desk().submit(name)
+
+
+def test_a_workflow_name_has_no_slash_because_its_key_has_one() -> None:
+    with pytest.raises(ConfigurationError, match="contains a slash"):
+        Desk().submit("j", spec("a/b"))
+
+
+def test_workflow_names_are_unique_and_after_names_workflows_of_the_job() -> None:
+    with pytest.raises(ConfigurationError, match="'a' appears twice"):
+        Desk().submit("j", spec("a"), spec("a"))
+    with pytest.raises(ConfigurationError, match=r"comes after 'b', which is not in this job. Its workflows are: a"):
+        Desk().submit("j", spec("a", after=("b",)))
+
+
+def test_workflows_that_wait_for_each_other_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="in a circle: a, b"):
+        Desk().submit("j", spec("a", after=("b",)), spec("b", after=("a",)), spec("c"))
+
+
+def test_arguments_and_submissions_have_a_size_limit_with_a_remedy() -> None:
+    with pytest.raises(LimitError, match=r"arguments of 'w' is .* bytes, and must be at most 131,072 bytes. Put large"):
+        Desk().submit("j", spec(arguments={"x": "y" * 140_000}))
+    many = [spec(f"w{number}", arguments={"x": "y" * 100_000}) for number in range(4)]
+    with pytest.raises(LimitError, match=r"submission is .* bytes"):
+        Desk().submit("j", *many)
+    with pytest.raises(LimitError, match="workflows is 1001"):
+        Desk().submit("j", *[spec(f"w{number}") for number in range(1_001)])
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        RetryPolicy(max_attempts=0),
+        RetryPolicy(max_attempts=101),
+        RetryPolicy(delay=-1),
+        RetryPolicy(delay=10, max_delay=5),
+        RetryPolicy(factor=0.5),
+        RetryPolicy(jitter=2),
+    ],
+)
+def test_a_retry_policy_that_makes_no_sense_is_refused(retry: RetryPolicy) -> None:
+    with pytest.raises(LimitError, match="of 'w' is"):
+        Desk().submit("j", spec(retry=retry))
+
+
+def test_an_upright_ladder_is_accepted_and_a_leaning_one_is_printed() -> None:
+    Desk().submit("j", spec(stall=60), stuck_threshold=120, timeout_seconds=300)
+    with pytest.raises(ConfigurationError, match=r"stall of 'w' 200 s < stuck_threshold 120 s < timeout_seconds 300 s"):
+        Desk().submit("j", spec(stall=200), stuck_threshold=120, timeout_seconds=300)
+    with pytest.raises(ConfigurationError, match="stuck_threshold 400 s < timeout_seconds 300 s does not hold"):
+        Desk().submit("j", stuck_threshold=400, timeout_seconds=300)
+    with pytest.raises(ConfigurationError, match=r"stall of 'w' 400 s < stuck_threshold \(derived\)"):
+        Desk().submit("j", spec(stall=400), timeout_seconds=300)
+
+
+def test_an_unset_stuck_threshold_is_derived_from_the_longest_stall() -> None:
+    desk = Desk()
+    desk.submit("plain")
+    desk.submit("long", spec("a", stall=600), spec("b", stall=10))
+    assert desk.book.job("plain").timeout_tracking.stuck_threshold == 120.0
+    assert desk.book.job("long").timeout_tracking.stuck_threshold == 1_200.0
+
+
+def test_the_same_submission_twice_is_one_job() -> None:
+    desk = Desk()
+    assert desk.submit("j").outcome is Outcome.ACCEPTED
+    again = desk.submit("j")
+    assert (again.outcome, again.job_id, again.events) == (Outcome.ALREADY, "j", [])
+
+
+def test_the_same_id_with_other_contents_is_a_conflict() -> None:
+    desk = Desk()
+    desk.submit("j", timeout_seconds=100)
+    with pytest.raises(SubmissionConflictError, match="job id 'j' belongs to job 'j'"):
+        desk.submit("j", timeout_seconds=200)
+
+
+def test_an_idempotency_key_finds_its_job_under_another_id() -> None:
+    desk = Desk()
+    desk.submit("first", idempotency_key="k")
+    again = desk.submit("second", idempotency_key="k", submitted_by="another client")
+    assert (again.outcome, again.job_id) == (Outcome.ALREADY, "first")
+    with pytest.raises(SubmissionConflictError, match="idempotency key 'k' belongs to job 'first'"):
+        desk.submit("third", idempotency_key="k", timeout_seconds=1)
+
+
+def test_a_resend_by_the_gates_successor_is_the_same_job() -> None:
+    desk = Desk()
+    desk.submit("j", gate_addr=("g1", 1), gate_epoch=1, global_submitted_at=5.0)
+    assert desk.submit("j", gate_addr=("g2", 1), gate_epoch=2, global_submitted_at=6.0).outcome is Outcome.ALREADY
+
+
+def test_a_cancel_that_overtakes_its_submission_ends_the_job_once() -> None:
+    desk = Desk()
+    assert desk.do(CancelJob(by="ada", job_id="j", reason="changed my mind")).outcome is Outcome.ACCEPTED
+    assert desk.do(CancelJob(job_id="j")).outcome is Outcome.ALREADY
+    desk.at = 5.0
+    assert desk.submit("j").outcome is Outcome.ACCEPTED
+    info = desk.book.job("j")
+    assert (info.state, info.reason, info.ended_at) == ("cancelled", "changed my mind", 5.0)
+    assert not desk.book.state.tombstones
+    assert desk.submit("j").outcome is Outcome.ALREADY
+    assert desk.kinds().count("JobEnded") == 1
+
+
+def ended_and_archived(desk: Desk, job_id: str = "j") -> None:
+    desk.submit(job_id, idempotency_key=f"key of {job_id}")
+    desk.run(job_id)
+    desk.result(job_id)
+    desk.at += desk.settings.archive_after + 1
+    assert desk.do(ArchiveJob(job_id=job_id)).outcome is Outcome.ACCEPTED
+
+
+def test_a_submission_retried_after_its_job_was_archived_is_the_same_job() -> None:
+    desk = Desk()
+    ended_and_archived(desk)
+    assert "j" not in desk.book.jobs
+    assert desk.submit("j", idempotency_key="key of j").outcome is Outcome.ALREADY
+    assert desk.submit("other", idempotency_key="key of j").job_id == "j"
+    assert desk.do(CancelJob(job_id="j")).reason == "it had ended before: completed"
+
+
+def test_a_live_or_fresh_job_is_not_archived_and_says_why() -> None:
+    desk = Desk()
+    desk.submit("j")
+    assert desk.do(ArchiveJob(job_id="j")).reason == "it is pending"
+    desk.run()
+    desk.result()
+    assert desk.do(ArchiveJob(job_id="j")).reason == "it ended a short while ago"
+
+
+def test_a_job_whose_messages_are_not_revoked_is_not_archived() -> None:
+    desk = Desk()
+    desk.submit("j")
+    desk.do(CancelJob(job_id="j"))
+    desk.at = 1e5
+    assert desk.do(ArchiveJob(job_id="j")).reason == "its messages are not revoked yet"
+
+
+def test_ids_outlive_archiving_until_their_memory_ends() -> None:
+    desk = Desk(settings=JobSettings(archive_after=10, id_memory=100))
+    ended_and_archived(desk)
+    desk.do(CancelJob(job_id="never came"))
+    desk.at += 100
+    assert desk.do(ForgetOld()).outcome is Outcome.ACCEPTED
+    assert not desk.book.state.archive
+    assert not desk.book.state.tombstones
+    assert not desk.book.keys
+    assert desk.do(ForgetOld()).outcome is Outcome.NOTHING
+
+
+def test_memory_of_ids_is_bounded_and_says_when_it_forgot_early() -> None:
+    desk = Desk(settings=JobSettings(max_remembered=3))
+    for number in range(5):
+        ended_and_archived(desk, f"j{number}")
+    assert list(desk.book.state.archive) == ["j2", "j3", "j4"]
+    assert desk.book.state.forgotten_early == 2
+    assert set(desk.book.keys) == {"key of j2", "key of j3", "key of j4"}
+
+
+def test_cron_fires_an_instant_once_whoever_leads() -> None:
+    desk = Desk(at=1_000.0)
+    fire = FireCron(schedule="nightly", instant=990.0, submission=submission(cron_job_id("nightly", 990.0)))
+    first = desk.do(fire)
+    assert [type(event).__name__ for event in first.events] == ["JobSubmitted", "CronFired"]
+    desk.elect("m2")
+    assert desk.do(fire).outcome is Outcome.ALREADY
+    assert list(desk.book.jobs) == ["nightly/990"]
+    assert first.events[1].evidence == {"late_by": 10.0}
+
+
+def test_a_cron_job_must_be_called_by_its_instant() -> None:
+    with pytest.raises(ConfigurationError, match="must be called 'nightly/990'"):
+        Desk().do(FireCron(schedule="nightly", instant=990.0, submission=submission("anything")))
+
+
+def test_an_instant_before_the_last_one_does_not_fire() -> None:
+    desk = Desk()
+    for instant, outcome in ((100.0, Outcome.ACCEPTED), (50.0, Outcome.ALREADY), (150.0, Outcome.ACCEPTED)):
+        fire = FireCron(schedule="s", instant=instant, submission=submission(cron_job_id("s", instant)))
+        assert desk.do(fire).outcome is outcome

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.jobs import Timers
+
+
+def test_keys_come_up_when_due_earliest_first_and_once() -> None:
+    timers: Timers[str] = Timers()
+    for key, due in (("late", 30.0), ("early", 10.0), ("middle", 20.0)):
+        timers.set(key, due)
+    assert timers.next_due() == 10.0
+    assert timers.pop_due(20.0) == ["early", "middle"]
+    assert timers.pop_due(20.0) == []
+    assert timers.next_due() == 30.0
+
+
+def test_equal_times_come_up_in_the_order_in_which_they_were_set() -> None:
+    timers: Timers[str] = Timers()
+    for key in "cab":
+        timers.set(key, 1.0)
+    assert timers.pop_due(1.0) == ["c", "a", "b"]
+
+
+def test_a_later_time_replaces_an_earlier_one_and_the_other_way_round() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 10.0)
+    timers.set("a", 30.0)
+    assert timers.pop_due(20.0) == []
+    timers.set("a", 5.0)
+    assert timers.next_due() == 5.0
+    assert timers.pop_due(5.0) == ["a"]
+
+
+def test_a_cancelled_key_and_one_set_to_infinity_never_come_up() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 1.0)
+    timers.set("b", 1.0)
+    timers.cancel("a")
+    timers.set("b", math.inf)
+    assert (timers.pop_due(1e9), timers.next_due(), len(timers)) == ([], math.inf, 0)
+
+
+def test_a_limit_leaves_the_rest_for_the_next_call() -> None:
+    timers: Timers[int] = Timers()
+    for key in range(5):
+        timers.set(key, float(key))
+    assert timers.pop_due(9.0, limit=2) == [0, 1]
+    assert timers.pop_due(9.0) == [2, 3, 4]
+
+
+def test_moving_one_key_a_million_times_does_not_grow_the_heap() -> None:
+    timers: Timers[str] = Timers()
+    for round_ in range(20_000):
+        timers.set("a", float(20_000 - round_))
+    assert len(timers._heap) <= 65
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("set"), st.integers(0, 5), st.integers(0, 50)),
+            st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
+            st.tuples(st.just("pop"), st.just(0), st.integers(0, 50)),
+        ),
+        max_size=60,
+    )
+)
+def test_it_agrees_with_a_scan_of_a_plain_dictionary(steps: list[tuple[str, int, int]]) -> None:
+    timers: Timers[int] = Timers()
+    plain: dict[int, float] = {}
+    for what, key, when in steps:
+        if what == "set":
+            timers.set(key, float(when))
+            plain[key] = float(when)
+        elif what == "cancel":
+            timers.cancel(key)
+            plain.pop(key, None)
+        else:
+            due = sorted(key for key, at in plain.items() if at <= when)
+            popped = timers.pop_due(float(when))
+            assert sorted(popped) == due
+            assert [plain[key] for key in popped] == sorted(plain[key] for key in popped)
+            for key in due:
+                del plain[key]
+        assert len(timers) == len(plain)
+        assert timers.next_due() == min(plain.values(), default=math.inf)
