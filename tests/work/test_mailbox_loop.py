@@ -20,7 +20,9 @@ from tenure.errors import (
     LimitError,
     MailboxConnectionError,
 )
+from tenure.testing import FakeMailbox
 from tenure.work import Ending, FunctionLoop, MailboxLoop
+from tenure.work.dead_letter import DeadLetterPolicy
 from tenure.work.retry import Retry
 
 Work = Callable[[Message[Any, Any], Heartbeat], Any]
@@ -109,19 +111,15 @@ def test_a_failure_is_tried_again_after_a_backoff_that_grows(mailbox: Mailbox[An
 
 
 def test_a_final_failure_becomes_a_dead_letter_with_its_reason(mailbox: Mailbox[Any, Any], clock: ManualClock) -> None:
-    class Rule:
-        def should_dead_letter(self, message: Message[Any, Any], error: Exception) -> bool:
-            return isinstance(error, KeyError)
-
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         raise {"a": KeyError("no such user"), "b": ValueError("later")}[message.body]
 
-    loop = loop_of(mailbox, work, clock, dead_letters=Rule())
+    loop = loop_of(mailbox, work, clock, dead_letters=DeadLetterPolicy(include_errors=(KeyError,)))
     mailbox.send("a")
     mailbox.send("b")
     loop.run(max_iterations=2, wait_time_seconds=0)
     (dead,) = mailbox.dead_letters.list()
-    assert dead.reason == "KeyError: 'no such user'"
+    assert dead.reason == "KeyError: 'no such user' (not worth a retry)"
     assert endings(loop) == {"dead letter": 1, "failed": 1}
 
 
@@ -283,16 +281,10 @@ def test_finished_work_that_cannot_be_settled_is_lost_when_its_lease_is(
 
 
 def test_an_unreachable_mailbox_is_tried_again_shown_and_beaten_for(
-    mailbox: Mailbox[Any, Any], clock: ManualClock, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, failing = mailbox.receive, True
-
-    def receive(*args: Any, **options: Any) -> Any:
-        if failing:
-            raise MailboxConnectionError("no route to host")
-        return real(*args, **options)
-
-    mailbox.receive = receive  # type: ignore[method-assign]
+    mailbox = FakeMailbox("work", clock=clock)
+    mailbox.lose_connection()
     loop = loop_of(mailbox, lambda message, heartbeat: None, clock)
     runner = threading.Thread(target=loop.run)
     runner.start()
@@ -301,10 +293,13 @@ def test_an_unreachable_mailbox_is_tried_again_shown_and_beaten_for(
         clock.advance(11)
     clock.until_waiting(1)
     vitals = loop.vitals()
-    assert (vitals.state, vitals.error) == (LoopState.CUT_OFF, "MailboxConnectionError: no route to host")
+    assert (vitals.state, vitals.error) == (
+        LoopState.CUT_OFF,
+        "MailboxConnectionError: mailbox 'work' lost its connection",
+    )
     assert vitals.beats >= 11
     assert caplog.text.count("cannot reach its mailbox") == 1
-    failing = False
+    mailbox.restore_connection()
     mailbox.send("a")
     clock.advance(11)
     deadline = threading.Event()

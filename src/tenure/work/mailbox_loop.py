@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Generic, Protocol
+from typing import Generic
 
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
@@ -32,6 +32,7 @@ from tenure.errors import (
 )
 from tenure.randomness import Random, fresh_random
 from tenure.work.batch import CLAIM_S, Batch
+from tenure.work.dead_letter import DeadLetterPolicy
 from tenure.work.retry import Retry
 
 _logger = logging.getLogger(__name__)
@@ -56,12 +57,6 @@ class Ending(StrEnum):
     RELEASED = "released"  # given back unstarted
 
 
-class DeadLetterRule(Protocol):
-    """Says which failures are final (`tenure.work.DeadLetterPolicy` is one)."""
-
-    def should_dead_letter(self, message: Message[BodyT, ReplyT], error: Exception) -> bool: ...
-
-
 class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
     """Takes messages from a mailbox, one at a time, and settles each by what `handle` did.
 
@@ -77,13 +72,16 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         lease_extender: LeaseExtenderConfig | None = None,
         on_lease_lost: OnLeaseLost | str = OnLeaseLost.CONTINUE,
         retry: Retry | None = None,
-        dead_letters: DeadLetterRule | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
         max_messages: int = 1,
         max_silence_s: float | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        """`max_silence_s` is the longest the work goes without a beat, where known: the timeouts are checked against it."""
+        """`max_silence_s` is the longest the work goes without a beat, where known: the timeouts are checked against it.
+
+        Without `dead_letters`, only the mailbox's own `max_delivery_count` ends the retries of a message.
+        """
         if max_messages < 1:
             raise LimitError("max_messages", max_messages, "1 or more")
         self.requests = requests
@@ -122,9 +120,10 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         _logger.warning("%s: %s", self.name, message.failure)
 
     def handle_error(self, message: Message[BodyT, ReplyT], error: Exception) -> None:
-        """The work raised: make it a dead letter when the rule says so, otherwise try again later."""
-        if self._dead_letters is not None and self._dead_letters.should_dead_letter(message, error):
-            message.dead_letter(f"{type(error).__name__}: {error}")
+        """The work raised: make it a dead letter when the policy says so, otherwise try again later."""
+        final = self._dead_letters.verdict(message.delivery_count, error) if self._dead_letters is not None else None
+        if final is not None:
+            message.dead_letter(final)
             self._ended(Ending.DEAD_LETTER)
         else:
             message.nack(self._retry.delay_s(message.delivery_count, self._random))

@@ -1,0 +1,1 @@
+"""What `make demo` shows: `python -m tenure.demo [name]`."""

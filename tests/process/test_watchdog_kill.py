@@ -1,0 +1,98 @@
+"""The watchdog's SIGKILL in real processes: hung Python, hung C that holds the interpreter lock, hung evidence."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PREAMBLE = """
+import ctypes, logging, os, sys, threading, time
+from tenure.beat import Heartbeat, Watchdog
+from tenure.engines.contracts import Engine
+from tenure.work import FunctionLoop, LoopGroup
+
+def run(work):
+    engine = Engine.open("memory://")
+    engine.mailbox("reviews").send(1)
+    loop = FunctionLoop(engine.mailbox("reviews"), work)
+    LoopGroup([loop], watchdog_threshold=0.5, watchdog_interval=0.1, wait_time_seconds=0.1, visibility_timeout=5).run()
+"""
+
+
+def python(script: str, *, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    code = PREAMBLE + textwrap.dedent(script)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout)
+
+
+def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() -> None:
+    ended = python(
+        """
+        def stuck_in_here(message, heartbeat):
+            heartbeat.beat(note="page 3")
+            time.sleep(60)
+
+        run(stuck_in_here)
+        """
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert "reviews stalled: no beat for 0." in ended.stderr
+    assert "it last said 'page 3'" in ended.stderr
+    assert "in stuck_in_here" in ended.stderr
+    assert "The process is ended with SIGKILL" in ended.stderr
+
+
+def test_work_that_beats_is_left_alone() -> None:
+    ended = python(
+        """
+        def busy(message, heartbeat):
+            for _ in range(15):
+                time.sleep(0.1)
+                heartbeat.beat()
+            os._exit(7)
+
+        run(busy)
+        """
+    )
+    assert ended.returncode == 7
+
+
+def test_native_code_that_holds_the_interpreter_lock_is_ended_too() -> None:
+    """Not even the watchdog's thread runs then: faulthandler's timer, which needs no lock, ends the process."""
+    ended = python(
+        """
+        def hold_the_lock(message, heartbeat):
+            ctypes.PyDLL(None).sleep(60)
+
+        run(hold_the_lock)
+        """
+    )
+    assert ended.returncode == 1
+    assert "Timeout (" in ended.stderr
+    assert "in hold_the_lock" in ended.stderr
+
+
+@pytest.mark.slow
+def test_evidence_that_cannot_be_written_does_not_save_a_stuck_process() -> None:
+    """Standard error is a full pipe that nobody reads, and the stuck thread holds the log handler's lock."""
+    code = PREAMBLE + textwrap.dedent(
+        """
+        logging.basicConfig()
+        def stuck(message, heartbeat):
+            logging.root.handlers[0].acquire()
+            os.set_blocking(2, False)
+            try:
+                while True:
+                    os.write(2, b"x" * 65536)
+            except BlockingIOError:
+                os.set_blocking(2, True)
+            time.sleep(60)
+
+        run(stuck)
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        assert process.wait(timeout=30) == -signal.SIGKILL
