@@ -144,11 +144,17 @@ class WorkerHealthManager:
             # `expire` may not have run yet; the deadline passed all the same.
             suspect=worker.suspect or (_overdue(worker, now) if now >= worker.deadline else None),
         )
+        seconds = grant.extension_seconds
         if grant.granted:
-            self._move(request.worker_id, worker, worker.deadline + grant.extension_seconds)
+            # A worker that completes one short workflow after another gets series after series: what it saved up must
+            # not hide a hang for longer than one whole series could.
+            latest = now + self._config.base_deadline + worker.extensions.bound
+            if worker.deadline + seconds > latest:
+                seconds = max(0.0, latest - worker.deadline)
+            self._move(request.worker_id, worker, worker.deadline + seconds)
         response = HealthcheckExtensionResponse(
             granted=grant.granted,
-            extension_seconds=grant.extension_seconds,
+            extension_seconds=seconds,
             new_deadline=wall + worker.deadline - now,
             remaining_extensions=worker.extensions.remaining_extensions,
             denial_reason=None if grant.granted else grant.reason,

@@ -2,7 +2,8 @@
 
 Four things are judged: latency against its own moving baseline (with its trend), latency against absolute bounds, CPU,
 memory. The worst wins. Hysteresis keeps the answer from flapping: two bad assessments to get worse, five calm ones for
-each step back. It is told samples and counts them; it asks no clock.
+each step back. It asks no clock: time passes by assessments, not by requests, so that a burst of a thousand slow requests
+is one bad second and not a new normal.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class OverloadConfig:
     latency_ms: Bounds = _LATENCY_MS
     latency_ratio: Bounds = _LATENCY_RATIO  # of the baseline
     ratio_floor_ms: float = 20.0  # below it no ratio counts: from 1 to 4 ms is no overload
-    trend_ratio: float = 1.2  # the newer half of the samples over the older: one step worse, if busy already
+    trend_ratio: float = 1.2  # the newer half of the recent latencies over the older: one step worse, if busy already
     cpu_percent: Bounds = _PERCENT
     memory_percent: Bounds = _PERCENT
-    recent_samples: int = 10
-    baseline_weight: float = 0.05  # of a new sample in the baseline
-    patience: int = 10  # samples above the busy ratio weigh this much less: overload becomes normal slowly, but does
+    recent: int = 10  # assessments that make a trend, and the evidence that a baseline needs
+    baseline_weight: float = 0.05  # of a new assessment in the baseline: about 20 of them
+    patience: int = (
+        100  # those above the busy ratio weigh this much less: after half an hour, overload is the new normal
+    )
     worse_after: int = 2
     calm_after: int = 5
 
@@ -71,7 +74,7 @@ class OverloadConfig:
                 raise LimitError(name, tuple(bounds), "in rising order")
         finite("ratio_floor_ms", self.ratio_floor_ms)
         finite("trend_ratio", self.trend_ratio, least=1.0)
-        whole("recent_samples", self.recent_samples, least=2)
+        whole("recent", self.recent, least=2)
         finite("baseline_weight", self.baseline_weight, most=1.0)
         whole("patience", self.patience, least=1)
         whole("worse_after", self.worse_after, least=1)
@@ -85,14 +88,18 @@ class OverloadAssessment(NamedTuple):
     reason: str
 
 
+_FEWEST: Final = 3  # latencies that make a judgement: one slow request on a quiet node is no overload
+_MOST_SAMPLES: Final = 256  # between two assessments; the latest count
+
+
 class HybridOverloadDetector:
-    """Feed it latencies as they come, and assess on a cadence (once a second, say)."""
+    """Feed it latencies as they come, and assess on a cadence (once a second)."""
 
     def __init__(self, config: OverloadConfig | None = None) -> None:
         self.config = config or OverloadConfig()
-        self._recent: deque[float] = deque(maxlen=self.config.recent_samples)
-        self._seen = 0
-        self._fresh = False
+        self._samples: deque[float] = deque(maxlen=_MOST_SAMPLES)
+        self._latencies: deque[float] = deque(maxlen=self.config.recent)  # one per assessment
+        self._measured = 0
         self._baseline = 0.0
         self._level = 0
         self._worse_run: list[int] = []
@@ -110,28 +117,32 @@ class HybridOverloadDetector:
 
     def record_latency(self, latency_ms: float) -> None:
         """One request took this long."""
-        finite("latency_ms", latency_ms)
-        self._recent.append(latency_ms)
-        self._seen += 1
-        self._fresh = True
-        weight = self.config.baseline_weight
-        if self._seen <= self.config.recent_samples:
-            weight = 1 / self._seen  # a plain mean until there are enough
-        elif latency_ms > self._baseline * self.config.latency_ratio.busy:
-            weight /= self.config.patience
-        self._baseline += (latency_ms - self._baseline) * weight
+        self._samples.append(finite("latency_ms", latency_ms))
 
     def assess(self, cpu_percent: float = 0.0, memory_percent: float = 0.0) -> OverloadAssessment:
         """Judge the four signals once."""
         finite("cpu_percent", cpu_percent)
         finite("memory_percent", memory_percent)
-        if not self._fresh and self._recent:
-            # A node that sheds everything sees no latency at all: old samples must not keep it shut for ever.
-            self._recent.popleft()
-        self._fresh = False
+        if self._samples:
+            self._latencies.append(median(self._samples))
+        elif self._latencies:
+            # A node that sheds everything sees no latency at all: what it saw last must not keep it shut for ever.
+            self._latencies.popleft()
         level, reason = max(self._signals(cpu_percent, memory_percent), key=lambda signal: signal[0])
+        if self._samples:
+            self._move_baseline(self._latencies[-1])
+            self._samples.clear()
         self._settle(level)
         return OverloadAssessment(self.state, reason if level else "all signals are calm")
+
+    def _move_baseline(self, latency: float) -> None:
+        self._measured += 1
+        weight = self.config.baseline_weight
+        if self._measured <= self.config.recent:
+            weight = 1 / self._measured  # a plain mean until there is enough
+        elif latency > self._baseline * self.config.latency_ratio.busy:
+            weight /= self.config.patience
+        self._baseline += (latency - self._baseline) * weight
 
     def _signals(self, cpu_percent: float, memory_percent: float) -> list[tuple[int, str]]:
         config = self.config
@@ -139,15 +150,15 @@ class HybridOverloadDetector:
             (config.cpu_percent.level(cpu_percent), f"CPU at {cpu_percent:g} %"),
             (config.memory_percent.level(memory_percent), f"memory at {memory_percent:g} %"),
         ]
-        if self._recent:
-            latency = median(self._recent)
+        if len(self._latencies) >= _FEWEST:
+            latency = median(self._latencies)
             signals.append((config.latency_ms.level(latency), f"latency {latency:.0f} ms"))
             signals.append(self._against_baseline(latency))
         return signals
 
     def _against_baseline(self, latency: float) -> tuple[int, str]:
         config = self.config
-        if latency < config.ratio_floor_ms or self._seen < config.recent_samples or self._baseline <= 0:
+        if latency < config.ratio_floor_ms or self._measured < config.recent or self._baseline <= 0:
             return 0, ""
         ratio = latency / self._baseline
         level = config.latency_ratio.level(ratio)
@@ -157,9 +168,9 @@ class HybridOverloadDetector:
         return level, reason
 
     def _rising(self) -> bool:
-        samples = list(self._recent)
-        half = len(samples) // 2
-        return half > 0 and fmean(samples[half:]) > fmean(samples[:half]) * self.config.trend_ratio
+        recent = list(self._latencies)
+        half = len(recent) // 2
+        return half > 0 and fmean(recent[half:]) > fmean(recent[:half]) * self.config.trend_ratio
 
     def _settle(self, level: int) -> None:
         """Worse when enough assessments in a row say so (as bad as all of them agree on); calmer by one step at a time."""

@@ -63,6 +63,8 @@ class HistoryEntry(NamedTuple):
     reason: str
 
 
+_UNTOLD: Final = "its signals say so"
+
 UNKNOWN: Final = Eviction(False, "unknown node")
 HEALTHY: Final = Eviction(False, "healthy")
 DRAINING: Final = Eviction(False, "stuck, draining until its healthcheck deadline")
@@ -268,13 +270,16 @@ class NodeHealthTracker(Generic[T]):
 
     def _silence(self, node_ids: list[str], now: float) -> None:
         """These were not heard of for too long."""
-        suspect = HealthClass.SUSPECT
+        suspect, nodes, failing, length = HealthClass.SUSPECT, self._nodes, self._failing, self._history_length
         for node_id in node_ids:
-            node = self._nodes[node_id]
+            node = nodes[node_id]
             if node.health_class is not suspect:
                 node.health_class = suspect
-                self._failing[node_id] = None
-                self._remember(node, now)
+                failing[node_id] = None
+                # As `_remember` does, without a call: this may be half a fleet.
+                node.changes.append((now, suspect, node.timed or _UNTOLD))
+                if len(node.changes) > length:
+                    del node.changes[0]
         self._observe()
 
     def _observe(self) -> None:
@@ -319,7 +324,7 @@ class NodeHealthTracker(Generic[T]):
 
 def _witness(node: _Node[T]) -> NodeHealthState | str:
     """What explains a node's class: the suspicion, or its state."""
-    return node.suspected or node.timed or "its signals say so"
+    return node.suspected or node.timed or _UNTOLD
 
 
 def _entry(at: float, health_class: HealthClass, witness: NodeHealthState | str) -> HistoryEntry:
