@@ -147,8 +147,8 @@ class WorkerHealthManager:
         seconds = grant.extension_seconds
         if grant.granted:
             # A worker that completes one short workflow after another gets series after series: what it saved up must
-            # not hide a hang for longer than one whole series could.
-            latest = now + self._config.base_deadline + worker.extensions.bound
+            # not hide a hang for longer than two whole series could.
+            latest = now + self._config.base_deadline + 2 * worker.extensions.bound
             if worker.deadline + seconds > latest:
                 seconds = max(0.0, latest - worker.deadline)
             self._move(request.worker_id, worker, worker.deadline + seconds)
