@@ -14,7 +14,7 @@ maybe_source = st.one_of(st.none(), addresses)
 metas = st.binary(max_size=m.MAX_META_BYTES)
 versions = st.binary(min_size=6, max_size=6)
 
-pings = st.builds(m.Ping, u32, names, st.just(("10.0.0.1", 7946)), names, st.binary(max_size=64), st.integers(0, 2**63))
+pings = st.builds(m.Ping, u32, names, st.just(("10.0.0.1", 7946)), names, st.binary(max_size=64))
 acks = st.builds(m.Ack, u32, st.binary(max_size=100), st.binary(max_size=64), st.integers(0, 2**63))
 indirect_pings = st.builds(m.IndirectPing, u32, addresses, names, st.booleans(), addresses, names)
 nacks = st.builds(m.Nack, u32)

@@ -37,7 +37,7 @@ HERE = ("127.0.0.1", 7946)
 EXAMPLES = [
     encode(message)
     for message in (
-        Ping(7, "web-1", HERE, "web-2", b"health", 1_700_000_000_000_000),
+        Ping(7, "web-1", HERE, "web-2", b"health"),
         IndirectPing(8, HERE, "web-1", True, HERE, "web-2"),
         Ack(7, b"\x01coordinate", b"health", 5),
         Nack(8),

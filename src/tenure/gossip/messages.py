@@ -56,7 +56,6 @@ class Ping(Struct, frozen=True):
     source: Address | None = None
     source_node: str = ""
     health: bytes = b""
-    wall_us: int = 0
 
 
 class IndirectPing(Struct, frozen=True):
@@ -71,7 +70,7 @@ class IndirectPing(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True):
-    """I am here."""
+    """I am here. `wall_us` is our clock, in microseconds since 1970, for who wants to know how far it is off."""
 
     seq: int
     payload: bytes = b""

@@ -6,6 +6,8 @@ it arrives; a push/pull of thousands of nodes goes on from the node where it sto
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tenure.errors import WireError
 from tenure.gossip import lzw
 from tenure.gossip.messages import Kind, Message, NodeState, PushPull, User
@@ -37,7 +39,15 @@ class StreamInbox:
     `opened_by_peer`: the peer opened the stream, so its bytes begin with the label, if the pool has one.
     """
 
-    def __init__(self, codec: PacketCodec, *, opened_by_peer: bool, most: int = MAX_STREAM_BYTES) -> None:
+    def __init__(
+        self,
+        codec: PacketCodec,
+        *,
+        opened_by_peer: bool,
+        most: int = MAX_STREAM_BYTES,
+        on_bytes: Callable[[int], object] | None = None,
+    ) -> None:
+        self._on_bytes = on_bytes
         self._codec = codec
         self._most = most
         self._buffer = bytearray()
@@ -49,6 +59,8 @@ class StreamInbox:
     def feed(self, data: bytes) -> StreamMessage | None:
         """The message, once it is complete; a `WireError` when it never can be."""
         self.received += len(data)
+        if self._on_bytes is not None:
+            self._on_bytes(len(data))
         if self.received > self._most + 1024:
             raise WireError(f"a stream sent more than {self._most} bytes")
         self._buffer += data

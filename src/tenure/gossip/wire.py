@@ -125,7 +125,7 @@ def encode(message: Message) -> bytes:
 
 
 def _encode_ping(ping: Ping) -> bytes:
-    extra_count, extras = _extras(ping.health, ping.wall_us)
+    extra_count, extras = _extras(ping.health, 0)
     source = b"" if ping.source is None else _source(ping.source, ping.source_node)
     head = b"\x00" + pack_map_head(2 + (3 if source else 0) + extra_count)
     return b"".join((head, _SEQ, pack_uint(ping.seq), _NODE, _raw_text(ping.node), source, extras))
@@ -290,7 +290,6 @@ def _decode_ping(fields: dict[Value, Value]) -> Ping:
         _take_source(fields),
         take_text(fields, b"SourceNode"),
         take_bytes(fields, b"TnH", MAX_HEALTH_BYTES),
-        take_uint(fields, b"TnT", 0xFFFFFFFFFFFFFFFF),
     )
 
 

@@ -1,0 +1,408 @@
+"""A member of a pool: the state machine with a clock, sockets and listeners around it.
+
+Everything runs on one event loop; nothing here may be called from another thread. It decides nothing about members: it
+receives, asks `Swim`, and performs what comes back. It notices when its own loop was late, and tells `Swim`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from tenure.clock import Clock, SystemClock
+from tenure.errors import ConfigurationError, JoinError, WireError
+from tenure.gossip.addresses import format_address, parse_address, resolve
+from tenure.gossip.counters import Counters
+from tenure.gossip.events import Event, HealthEvent, Warned
+from tenure.gossip.keyring import Keyring
+from tenure.gossip.members import Member
+from tenure.gossip.messages import Ack, Address, Ping, PushPull, Refused, User
+from tenure.gossip.outcome import Exchange, Outcome, StreamPing
+from tenure.gossip.packet import PacketCodec
+from tenure.gossip.settings import GossipSettings
+from tenure.gossip.skew import Skew
+from tenure.gossip.stream import StreamInbox, StreamMessage, seal_stream
+from tenure.gossip.swim import Swim
+from tenure.gossip.transport import GossipTransport, UdpTcpTransport
+from tenure.gossip.wire import decode, encode, encode_push_pull
+from tenure.health.piggyback import HealthPiggyback
+from tenure.ids import IdSource, new_id
+from tenure.randomness import Random, fresh_random
+
+log = logging.getLogger("tenure.gossip")
+
+EventListener = Callable[[Event], object]
+HealthListener = Callable[[str, HealthPiggyback], object]
+
+MAX_CONCURRENT_STREAMS = 32
+LEAVE_WAIT_S = 5.0
+
+
+class GossipNode:
+    """Start it, join some seeds, listen. `async with` starts and closes it; `leave` says goodbye first."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        bind: Address = ("127.0.0.1", 0),
+        advertise: Address | None = None,
+        settings: GossipSettings | None = None,
+        tags: dict[str, str] | None = None,
+        keyring: Keyring | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        ids: IdSource = new_id,
+        transport: GossipTransport | None = None,
+    ) -> None:
+        self.name = name
+        self.settings = settings or GossipSettings.lan()
+        self.keyring = keyring
+        self.counters = Counters()
+        self._advertise = advertise
+        self._tags = tags
+        self._clock = clock or SystemClock()
+        self._random = random or fresh_random()
+        self._start_id = ids()[:8]
+        self._codec = PacketCodec(label=self.settings.label, keyring=keyring, compression=self.settings.compression)
+        self._transport = transport or UdpTcpTransport(bind)
+        self._swim: Swim | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams = 0
+        self._event_listeners: list[EventListener] = []
+        self._health_listeners: list[HealthListener] = []
+        self._closed = False
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, alone until `join`."""
+        if self._swim is not None:
+            raise ConfigurationError("this gossip node was started before", remedy="Make a new one for each start")
+        address = await self._transport.open(
+            packets=self._on_packet,
+            streams=self._on_stream,
+            stream_failed=self._on_stream_failure,
+            inbox=lambda opened_by_peer: StreamInbox(
+                self._codec, opened_by_peer=opened_by_peer, on_bytes=self._on_stream_bytes
+            ),
+            stream_timeout_s=self.settings.stream_timeout_s,
+        )
+        host, port = self._advertise or address
+        if host in ("0.0.0.0", "::"):  # noqa: S104  compared with, not bound to
+            await self._transport.close()
+            raise ConfigurationError(
+                f"gossip listens on {host}, which nobody can answer to", remedy="Give the address to advertise"
+            )
+        self._swim = Swim(
+            self.name,
+            (host, port or address[1]),
+            self.settings,
+            now=self._clock.monotonic(),
+            # Higher than in any former life, as long as the wall clock does not go back; then evidence raises it.
+            incarnation=int(self._clock.wall()),
+            start_id=self._start_id,
+            random=self._random,
+            tags=self._tags,
+            packet_overhead=self._codec.overhead_bytes,
+            counters=self.counters,
+        )
+        self._arm()
+
+    async def join(self, seeds: Iterable[str | Address]) -> int:
+        """Exchange all that is known with each seed; how many answered. `JoinError` when none did.
+
+        The seeds are remembered, and dialled again whenever they are not among the live members.
+        """
+        swim = self._running()
+        addresses = [seed if isinstance(seed, tuple) else parse_address(seed) for seed in seeds]
+        found = [address for seed in addresses for address in await resolve(seed) if address != swim.me.address]
+        swim.seeds.add(found)
+        joined, failures = 0, []
+        for address in found:
+            try:
+                await self._push_pull(address, join=True)
+                joined += 1
+            except (OSError, WireError, TimeoutError) as error:
+                failures.append(f"{format_address(address)}: {error or type(error).__name__}")
+        if not joined and addresses:
+            raise JoinError("no seed let us in: " + ("; ".join(failures) or "none of their names is known"))
+        return joined
+
+    async def leave(self, *, timeout_s: float = LEAVE_WAIT_S) -> None:
+        """Tell the pool that we go, and wait until it was told. `close` comes after."""
+        swim = self._running()
+        self._perform(swim.leave(self._clock.monotonic()))
+        until = self._clock.monotonic() + timeout_s
+        alone = swim.alive_count <= 1
+        while not alone and not swim.told_leaving and self._clock.monotonic() < until:
+            await self._clock.async_sleep(self.settings.gossip_interval_s / 4)
+
+    async def close(self) -> None:
+        """Stop at once, as a crash does for others: they will suspect us, and declare us dead."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
+
+    async def __aenter__(self) -> GossipNode:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- what is known, and what we are -----------------------------------------------------------------------
+
+    @property
+    def address(self) -> Address:
+        """Where others find us."""
+        return self._running().me.address
+
+    @property
+    def start_id(self) -> str:
+        """Names this start of the node: no other start of this name has it."""
+        return self._start_id
+
+    @property
+    def incarnation(self) -> int:
+        return self._running().me.incarnation
+
+    @property
+    def members(self) -> list[Member]:
+        """All known members, ourselves and the recently dead included."""
+        return self._running().members
+
+    def member(self, name: str) -> Member | None:
+        return self._running().member(name)
+
+    def health(self, name: str) -> HealthPiggyback | None:
+        """The newest health known of a node."""
+        return self._running().health(name)
+
+    @property
+    def awareness(self) -> int:
+        """How much we distrust ourselves: 0 is well, 7 is worst."""
+        return self._running().awareness
+
+    @property
+    def queued(self) -> int:
+        """Rumours that wait to be passed on."""
+        return self._running().queued
+
+    def skew(self, name: str) -> Skew | None:
+        """Their clock minus ours, as far as acks could tell."""
+        return self._running().skew.of(name)
+
+    @property
+    def own_skew(self) -> float | None:
+        """Our clock minus the pool's middle."""
+        return self._running().skew.ours()
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        """Replace our tags; the pool hears of it."""
+        self._perform(self._running().set_tags(tags))
+
+    def set_health(self, health: HealthPiggyback) -> None:
+        """Our health from now on."""
+        self._perform(self._running().set_health(health))
+
+    def on_event(self, listener: EventListener) -> Callable[[], None]:
+        """Call this with every event; gives what ends it."""
+        self._event_listeners.append(listener)
+        return lambda: self._event_listeners.remove(listener)
+
+    def on_health(self, listener: HealthListener) -> Callable[[], None]:
+        """Call this with `(node, piggyback)` whenever a node's health is news; gives what ends it."""
+        self._health_listeners.append(listener)
+        return lambda: self._health_listeners.remove(listener)
+
+    # -- what arrives -----------------------------------------------------------------------------------------
+
+    def _on_packet(self, source: Address, data: bytes) -> None:
+        self.counters.packets_received += 1
+        self.counters.bytes_received += len(data)
+        if self._swim is None or self._closed:
+            return
+        try:
+            messages = [decode(part) for part in self._codec.open(data)]
+        except WireError as error:
+            self.counters.malformed += 1
+            log.debug("a datagram from %s was dropped: %s", format_address(source), error)
+            return
+        now = self._tell_time(self._swim)
+        for message in messages:
+            self._perform(self._swim.receive(now, source, message))
+
+    def _on_stream(self, source: Address, message: StreamMessage) -> bytes | None:
+        self.counters.streams_accepted += 1
+        swim = self._swim
+        if swim is None or self._closed:
+            return None
+        now = self._tell_time(swim)
+        match message:
+            case PushPull():
+                answer = encode_push_pull(swim.state())
+                self._perform(swim.merge(now, message))
+            case Ping():
+                ack = swim.answer_to(now, message)
+                self._perform(swim.drain())
+                if ack is None:
+                    return None
+                answer = encode(ack)
+            case User():
+                self._perform(swim.receive(now, source, message))
+                return None
+            case _:
+                self.counters.malformed += 1
+                return None
+        sealed = seal_stream(self._codec, answer)
+        self.counters.stream_bytes_sent += len(sealed)
+        return sealed
+
+    def _on_stream_failure(self) -> None:
+        self.counters.streams_failed += 1
+
+    def _on_stream_bytes(self, count: int) -> None:
+        self.counters.stream_bytes_received += count
+
+    # -- what is done -----------------------------------------------------------------------------------------
+
+    def _perform(self, outcome: Outcome) -> None:
+        if not outcome:
+            self._arm()
+            return
+        for packet in outcome.packets:
+            self._send(packet.to, self._codec.seal(packet.parts, checksum=packet.checksum), packet.probe)
+        for ping in outcome.stream_pings:
+            self._spawn(self._stream_ping(ping))
+        for exchange in outcome.exchanges:
+            self._spawn(self._exchange(exchange))
+        for event in outcome.events:
+            self._publish(event)
+        self._arm()
+
+    def _send(self, to: Address, data: bytes, probe: int) -> None:
+        self.counters.packets_sent += 1
+        self.counters.bytes_sent += len(data)
+        try:
+            self._transport.send(to, data)
+        except OSError as error:
+            swim = self._running()
+            why = f"cannot send to {format_address(to)}: {error.strerror or error}"
+            self._perform(swim.send_failed(self._clock.monotonic(), probe, why))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed or self._streams >= MAX_CONCURRENT_STREAMS:
+            work.close()  # the next round tries again
+            return
+        self._streams += 1
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._stream_ended)
+
+    def _stream_ended(self, task: asyncio.Task[None]) -> None:
+        self._streams -= 1
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("gossip on a stream failed in an unexpected way", exc_info=error)
+
+    async def _stream_ping(self, ask: StreamPing) -> None:
+        swim = self._running()
+        left = ask.until - self._clock.monotonic()
+        if left <= 0:
+            return
+        try:
+            answer = await self._talk(ask.to, encode(ask.ping), timeout_s=left)
+        except (OSError, WireError, TimeoutError):
+            return
+        if isinstance(answer, Ack) and answer.seq == ask.ping.seq:
+            self._perform(swim.stream_answered(self._clock.monotonic(), answer.seq))
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        try:
+            await self._push_pull(exchange.to, join=exchange.join)
+        except (OSError, WireError, TimeoutError) as error:
+            log.info("push/pull with %s failed: %s", format_address(exchange.to), error or type(error).__name__)
+
+    async def _push_pull(self, to: Address, *, join: bool) -> None:
+        swim = self._running()
+        timeout_s = self.settings.stream_timeout_s
+        answer = await self._talk(to, encode_push_pull(swim.state(join=join)), timeout_s=timeout_s)
+        if isinstance(answer, Refused):
+            raise WireError(f"the other side refused: {answer.error}")
+        if not isinstance(answer, PushPull):
+            raise WireError(f"the other side answered a push/pull with {type(answer).__name__}")
+        self._perform(swim.merge(self._tell_time(swim), answer))
+
+    async def _talk(self, to: Address, body: bytes, *, timeout_s: float) -> StreamMessage:
+        data = self._codec.stream_head + seal_stream(self._codec, body)
+        self.counters.streams_opened += 1
+        self.counters.stream_bytes_sent += len(data)
+        try:
+            return await self._transport.exchange(to, data, timeout_s=timeout_s)
+        except (OSError, WireError, TimeoutError):
+            self.counters.streams_failed += 1
+            raise
+
+    def _publish(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            log.warning("%s: %s: %s", event.complaint, event.node, event.why)
+        for listener in self._event_listeners:
+            _call(listener, event)
+        if isinstance(event, HealthEvent):
+            for health_listener in self._health_listeners:
+                _call(health_listener, event.node, event.health)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _tell_time(self, swim: Swim) -> float:
+        now = self._clock.monotonic()
+        swim.tell_wall(self._clock.wall() - now)
+        return now
+
+    def _arm(self) -> None:
+        """One timer, for whatever is due next."""
+        swim = self._swim
+        if swim is None or self._closed:
+            return
+        due = swim.next_due
+        if self._timer is not None:
+            if due >= self._timer_due:
+                return  # it rings first, and looks again
+            self._timer.cancel()
+        now = self._clock.monotonic()
+        self._timer_due = max(due, now)
+        self._timer = asyncio.get_running_loop().call_later(self._timer_due - now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        swim = self._running()
+        self._timer = None
+        now = self._tell_time(swim)
+        late = now - self._timer_due
+        if late > self.settings.lag_tolerance_s:
+            self._perform(swim.lagged(now, late))
+        self._perform(swim.tick(now))
+
+    def _running(self) -> Swim:
+        if self._swim is None:
+            raise ConfigurationError("this gossip node was not started", remedy="Await start(), or use async with")
+        return self._swim
+
+
+def _call(listener: Callable[..., object], *arguments: object) -> None:
+    """A listener that raises is logged; neither the others nor the pool pay for it."""
+    try:
+        listener(*arguments)
+    except Exception:
+        log.exception("a gossip listener raised")
