@@ -16,6 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 
@@ -54,18 +55,20 @@ class Clock(ABC):
         """Suspend this task for a while."""
 
 
+# Linux has CLOCK_BOOTTIME (7). Elsewhere CLOCK_MONOTONIC is the nearest thing: macOS counts sleep in it.
+_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock(Clock):
     """The machine's own clock."""
 
     # The builtins themselves, not wrappers: beats ask for the time in a tight loop.
     monotonic = staticmethod(time.monotonic)
+    boottime = staticmethod(partial(time.clock_gettime, _BOOTTIME))
     wall = staticmethod(time.time)
 
     def __init__(self) -> None:
         self._boot_id = ""
-
-    def boottime(self) -> float:
-        return time.clock_gettime(_BOOTTIME)
 
     def boot_id(self) -> str:
         if not self._boot_id:
@@ -80,10 +83,6 @@ class SystemClock(Clock):
 
     async def async_sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
-
-
-# Linux has CLOCK_BOOTTIME (7). Elsewhere CLOCK_MONOTONIC is the nearest thing: macOS counts sleep in it.
-_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _read_boot_id() -> str:

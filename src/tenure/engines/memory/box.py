@@ -17,10 +17,8 @@ from typing import Protocol
 import msgspec
 
 from tenure.engines.contracts import DeadLetter, Depth, Failure, FailureCause
-from tenure.engines.memory.records import KeyMemory, Record, Stage, State
+from tenure.engines.memory.records import CLAIMED, DELAYED, ENDED, LEASED, READY, STARTED, KeyMemory, Record, Stage
 
-READY, DELAYED, LEASED, ENDED = State
-CLAIMED, HELD, STARTED = Stage
 _SLACK = 64  # dead entries that are not worth a clean-up
 
 encode_failure = msgspec.json.Encoder().encode
@@ -93,7 +91,7 @@ class Box:
     # Going out
 
     def claim(self, now: float, lease: float, limit: int | None, stage: Stage) -> Record | None:
-        """The next ready record, leased; None when nothing is ready. Callers promote first."""
+        """Lease the next record that is ready. Callers promote first."""
         ready = self.ready
         while ready:
             record = ready.popleft()
@@ -105,12 +103,13 @@ class Box:
                 continue
             record.state = LEASED
             record.stage = stage
-            record.due = due = now + lease
             record.receipt += 1
             record.count += 1
+            record.due = due = now + lease
             self.leased[record.id] = record
             if due < record.armed:
-                self._arm(record)
+                record.armed = due
+                heappush(self.timers, (due, next(self._tickets), record))
             return record
         return None
 

@@ -32,8 +32,8 @@ class MemoryEngine(Engine):
         self.lock = Lock()
         # Engine time is boot time from a fixed point: stepping the wall clock moves no lease and no timestamp.
         self.epoch = self.clock.wall() - self.clock.boottime()
-        self._numbers = count(1)
-        self._prefix = ids()[:12]
+        self.prefix = f"{ids()[:12]}-"
+        self.next_number = count(1).__next__
         self.outbox: list[tuple[MemoryEngine, str, Record]] = []
         self._boxes: dict[str, Box] = {}
         self._logs: dict[str, Log] = {}
@@ -80,7 +80,7 @@ class MemoryEngine(Engine):
             raise EngineClosedError(f"the engine {self.url} was closed", remedy="Open it again")
 
     def next_id(self) -> str:
-        return f"{self._prefix}-{next(self._numbers)}"
+        return f"{self.prefix}{self.next_number()}"
 
     def enlist(self, handle: MemoryMailbox[Any, Any] | MemoryJournal) -> None:
         with self.lock:

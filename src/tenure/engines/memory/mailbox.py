@@ -37,14 +37,13 @@ from tenure.engines.contracts import (
 )
 from tenure.engines.memory.box import Box, Waiter
 from tenure.engines.memory.message import MemoryMessage
-from tenure.engines.memory.records import Record, Stage
+from tenure.engines.memory.records import CLAIMED, HELD, Record, Stage
 from tenure.errors import KeyRefusedError, MailboxClosedError
 
 if TYPE_CHECKING:
     from tenure.engines.memory.engine import MemoryEngine
 
 ResultT = TypeVar("ResultT")
-HELD, CLAIMED = Stage.HELD, Stage.CLAIMED
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
@@ -64,7 +63,8 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._boottime = engine.clock.boottime
         self._body_codec, self._reply_codec = Codec(body), Codec(reply)
         self._encode, self._decode = self._body_codec.encode, self._body_codec.decode
-        self._next_id = engine.next_id
+        self._make = self._message
+        self._next_id, self._prefix, self._number = engine.next_id, engine.prefix, engine.next_number
         self._epoch = engine.epoch
         self._cut = False
         self._closed = False
@@ -84,13 +84,22 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         encoded = self._encode(body)
         if delay or key is not None or reply_to is not None or generation:
             return self._send_with(encoded, key, generation, reply_to, delay)
-        with self._lock:
+        # acquire and release by hand here and in receive and acknowledge: `with` costs 0.12 us more, of about 1.4 for a send.
+        self._lock.acquire()
+        try:
             if self._closed:
                 self._refuse()
             now = self._boottime()
-            record = Record(self._next_id(), encoded, self._epoch + now)
-            self._box.add(record, now)
-        return record.id
+            id = f"{self._prefix}{self._number()}"
+            box = self._box
+            timers = box.timers
+            if box.waiters or (timers and timers[0][0] <= now):
+                box.add(Record(id, encoded, self._epoch + now), now)
+            else:
+                box.ready.append(Record(id, encoded, self._epoch + now))
+            return id
+        finally:
+            self._lock.release()
 
     def _send_with(self, encoded: bytes, key: str | None, generation: int, reply_to: Any, delay: float) -> str:
         check_seconds("delay", delay)
@@ -134,7 +143,8 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return [self._queue(message, body, now) for message, body in zip(messages, encoded, strict=True)]
 
     def _queue(self, message: Outgoing[BodyT], encoded: bytes, now: float) -> Sent:
-        record = Record(self._next_id(), encoded, self._epoch + now, message.reply_to)
+        record = Record(self._next_id(), encoded, self._epoch + now)
+        record.reply_to = message.reply_to
         if message.key is None:
             record.generation = message.generation
             self._box.add(record, now, message.delay)
@@ -160,7 +170,8 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         stage = CLAIMED if provisional else HELD
         if wait_time_seconds:
             check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        with self._lock:
+        self._lock.acquire()
+        try:
             if self._closed:
                 self._refuse()
             found = self._take(max_messages, visibility_timeout, stage)
@@ -168,30 +179,32 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 found = self._poll(max_messages, visibility_timeout, stage, wait_time_seconds)
             elif self._box.waiters:
                 self._box.alert()
+        finally:
+            self._lock.release()
         if self._engine.outbox:
             self._engine.forward()
         return found
 
     def _take(self, most: int, lease: float, stage: Stage) -> list[Message[BodyT, ReplyT]]:
         """Claim what is ready. The caller holds the lock."""
-        box, limit = self._box, self.max_delivery_count
+        box = self._box
         now = self._boottime()
         timers = box.timers
         if timers and timers[0][0] <= now:
             box.promote(now)
         found: list[Message[BodyT, ReplyT]] = []
-        while len(found) < most:
-            record = box.claim(now, lease, limit, stage)
-            if record is None:
-                break
+        while record := box.claim(now, lease, self.max_delivery_count, stage):
             try:
                 if record.is_failure:
-                    found.append(self._message(self, record, None, _decode_failure(record.body)))
+                    found.append(self._make(self, record, None, _decode_failure(record.body)))
                 else:
-                    found.append(self._message(self, record, self._decode(record.body), None))
+                    found.append(self._make(self, record, self._decode(record.body), None))
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 del box.leased[record.id]
                 box.bury(record, FailureCause.UNDECODABLE, f"the body cannot be decoded: {error}", now)
+            else:
+                if len(found) == most:
+                    break
         return found
 
     def _poll(self, most: int, lease: float, stage: Stage, wait: float) -> list[Message[BodyT, ReplyT]]:

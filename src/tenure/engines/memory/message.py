@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from tenure.engines.checks import check_checkpoint, check_seconds
 from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
-from tenure.engines.memory.records import Record, State
+from tenure.engines.memory.records import LEASED, Record
 from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
 
 if TYPE_CHECKING:
     from tenure.engines.memory.mailbox import MemoryMailbox
 
-LEASED = State.LEASED
-
 
 class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Holds its record and the number of its receipt: while both agree, and time is left, the delivery is ours."""
+
+    _handle = ""  # made when asked for: most deliveries never are
+    _given_up = ""
 
     def __init__(self, mailbox: MemoryMailbox[Any, Any], record: Record, body: Any, failure: Failure | None) -> None:
         self._mailbox = mailbox
         self._record = record
         self._receipt = record.receipt
-        self._given_up = ""
         self.id = record.id
         self.body = body
-        self.receipt_handle = f"{record.id}.{record.receipt}"
         self.delivery_count = record.count
         self.enqueued_at = record.enqueued_at
         self.reply_to = record.reply_to
@@ -35,13 +34,22 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.failure = failure
         self.lease_until = record.due
 
+    @property
+    def receipt_handle(self) -> str:
+        return self._handle or f"{self.id}.{self._receipt}"
+
+    @receipt_handle.setter
+    def receipt_handle(self, handle: str) -> None:
+        self._handle = handle
+
     @classmethod
     def adopted(cls, mailbox: MemoryMailbox[Any, Any], record: Record | None, ticket: Ticket) -> Self:
         """A second handle on a delivery, or on nothing any more when it is over: then every call says so."""
-        message = cls(mailbox, record or Record(ticket.id, b"", ticket.enqueued_at, ticket.reply_to), None, None)
+        message = cls(mailbox, record or Record(ticket.id, b"", ticket.enqueued_at), None, None)
+        message.reply_to = ticket.reply_to
         number = ticket.receipt_handle.rpartition(".")[2]
         message._receipt = int(number) if number.isdecimal() else -1
-        message.receipt_handle = ticket.receipt_handle
+        message._handle = ticket.receipt_handle
         message.delivery_count = ticket.delivery_count
         message.checkpoint = None
         message.key, message.generation = ticket.key, ticket.generation
@@ -50,12 +58,15 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def acknowledge(self) -> None:
         mailbox, record = self._mailbox, self._record
-        with mailbox._lock:
+        mailbox._lock.acquire()
+        try:
             now = mailbox._boottime()
             if record.receipt != self._receipt or record.state is not LEASED or record.due <= now or mailbox._cut:
                 self._refuse()
             mailbox._box.end(record, now)
-            self._given_up = record.ended = "it was acknowledged"
+            record.ended = "it was acknowledged"
+        finally:
+            mailbox._lock.release()
 
     def nack(self, visibility_timeout: float = 0) -> None:
         check_seconds("visibility_timeout", visibility_timeout)
@@ -95,7 +106,7 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = self._hold()
             mailbox._engine.post(record, encoded, False)
             mailbox._box.end(record, now)
-            self._given_up = record.ended = "it was settled"
+            record.ended = "it was settled"
         mailbox._engine.forward()
 
     def dead_letter(self, reason: str) -> None:
@@ -104,7 +115,7 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = self._hold()
             del mailbox._box.leased[record.id]
             mailbox._box.bury(record, FailureCause.REJECTED, reason, now)
-            self._given_up = record.ended = "it is a dead letter"
+            record.ended = "it is a dead letter"
         mailbox._engine.forward()
 
     def _encode_reply(self, body: ReplyT) -> bytes:

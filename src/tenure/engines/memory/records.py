@@ -29,6 +29,10 @@ class Stage(IntEnum):
     STARTED = 2  # extended at least once: it may have had effects, so its fence is never given out again
 
 
+READY, DELAYED, LEASED, ENDED = State
+CLAIMED, HELD, STARTED = Stage
+
+
 class Record:
     """A message. Only its box changes it, under the engine's lock."""
 
@@ -52,18 +56,18 @@ class Record:
         "state",
     )
 
-    def __init__(self, id: str, body: bytes, enqueued_at: float, reply_to: str | None = None) -> None:
+    def __init__(self, id: str, body: bytes, enqueued_at: float) -> None:
         self.id = id
         self.body = body
         self.enqueued_at = enqueued_at
-        self.reply_to = reply_to
-        self.route: tuple[MemoryEngine, str] | None = None  # when the reply goes to a mailbox of another memory engine
+        self.reply_to: str | None = None
+        self.route: tuple[MemoryEngine, str] | None = None  # when the reply goes to another memory engine
         self.key: str | None = None
         self.generation = 0
         self.checkpoint: bytes | None = None
         self.is_failure = False
-        self.state = State.READY
-        self.stage = Stage.HELD
+        self.state = READY
+        self.stage = HELD
         self.receipt = 0  # grows with every delivery, also with those that do not count
         self.count = 0
         self.base = 0  # the count at the last replay: the threshold counts from here
