@@ -208,6 +208,24 @@ def test_a_client_that_has_said_all_and_closed_its_side_still_gets_its_answer(se
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_client_that_closes_its_side_while_a_check_is_under_way_still_gets_its_answer() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def check() -> bool:
+        asked.set()
+        return go_on.wait(4)
+
+    with HealthServer(0, host="127.0.0.1", readiness=check) as server:
+        assert server.address is not None
+        with socket.create_connection(server.address, timeout=8) as client:
+            client.sendall(b"GET /health/ready HTTP/1.1\r\n\r\n")
+            assert asked.wait(8)
+            client.shutdown(socket.SHUT_WR)
+            assert ask(server, "/health/live")[0] == 200  # so that the server has seen the end of the other one
+            go_on.set()
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_request_that_comes_byte_by_byte_is_answered(server: HealthServer) -> None:
     assert server.address is not None
     with socket.create_connection(server.address, timeout=8) as client:

@@ -15,11 +15,11 @@ from tenure.beat import Heartbeat, Watchdog
 from tenure.engines.contracts import Engine
 from tenure.work import FunctionLoop, LoopGroup
 
-def run(work):
+def run(work, threshold=0.5):
     engine = Engine.open("memory://")
     engine.mailbox("reviews").send(1)
     loop = FunctionLoop(engine.mailbox("reviews"), work)
-    LoopGroup([loop], watchdog_threshold=0.5, watchdog_interval=0.1, wait_time_seconds=0.1, visibility_timeout=5).run()
+    LoopGroup([loop], watchdog_threshold=threshold, watchdog_interval=0.1, wait_time_seconds=0.1, visibility_timeout=9).run()
 """
 
 
@@ -45,16 +45,17 @@ def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() 
     assert "The process is ended with SIGKILL" in ended.stderr
 
 
+@pytest.mark.slow
 def test_work_that_beats_is_left_alone() -> None:
     ended = python(
         """
         def busy(message, heartbeat):
-            for _ in range(15):
+            for _ in range(40):
                 time.sleep(0.1)
                 heartbeat.beat()
             os._exit(7)
 
-        run(busy)
+        run(busy, threshold=3)
         """
     )
     assert ended.returncode == 7

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tenure.beat import Heartbeat, Ladder, LoopState, LoopVitals, StallReport
+from tenure.beat import Heartbeat, Ladder, LeaseExtenderConfig, LoopState, LoopVitals, StallReport
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import ConfigurationError, LadderError, LimitError, LoopDiedError, PortTakenError
@@ -440,6 +440,14 @@ def test_other_settings_that_cannot_work_are_refused(engine: Engine) -> None:
         LoopGroup([loop], shutdown_timeout=-1)
     with pytest.raises(ConfigurationError, match="isolation is 'container'"):
         LoopGroup([loop], isolation="container")
+
+
+def test_beats_that_nobody_reads_are_reported(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    deaf = loop_on(engine, "deaf", lease_extender=LeaseExtenderConfig(enabled=False))
+    LoopGroup([deaf, loop_on(engine, "heard")], watchdog_threshold=None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The beats of loop deaf are read by nobody: no watchdog, no lease extension"
+    ]
 
 
 def test_two_loops_of_one_name_are_both_shown(engine: Engine) -> None:

@@ -259,8 +259,9 @@ def test_settling_is_tried_again_while_the_lease_lasts(
     assert caplog.text.count("could not settle") == 3
 
 
+@pytest.mark.parametrize("extends", [True, False])
 def test_finished_work_that_cannot_be_settled_is_lost_when_its_lease_is(
-    mailbox: Mailbox[Any, Any], clock: ManualClock
+    mailbox: Mailbox[Any, Any], clock: ManualClock, extends: bool
 ) -> None:
     def cannot() -> None:
         raise MailboxConnectionError("gone")
@@ -268,7 +269,7 @@ def test_finished_work_that_cannot_be_settled_is_lost_when_its_lease_is(
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         message.acknowledge = cannot  # type: ignore[method-assign]
 
-    loop = loop_of(mailbox, work, clock)
+    loop = loop_of(mailbox, work, clock, lease_extender=LeaseExtenderConfig(enabled=extends))
     mailbox.send("a")
     runner = threading.Thread(target=lambda: loop.run(max_iterations=1, visibility_timeout=60))
     runner.start()

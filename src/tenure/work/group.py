@@ -133,8 +133,11 @@ class LoopGroup:
         self._restart = restart or Retry(base_s=1.0, most_s=60.0)
         self._random = random or fresh_random()
         self._named = _names(self.loops)
-        for loop in self.loops:
-            self._ladder_of(loop).check()
+        for name, loop in self._named.items():
+            ladder = self._ladder_of(loop)
+            ladder.check()
+            if watchdog_threshold is None and ladder.extension_interval is None:
+                _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
         self._health = self._make_health(health_port, health_host, registry)
         self._watchdog = self._make_watchdog(on_stall)
         self._callbacks: list[Callable[[], object]] = []
@@ -177,30 +180,17 @@ class LoopGroup:
 
         Signals are handled where Python allows it, in the main thread. Raises `LoopDiedError` when a loop's death ended it.
         """
+        self._prepare()  # before the signals: one that comes from here on is not lost
         with stop_signals(self._on_signal):
-            self.start()
+            self._launch()
             self.wait()
         if self._died is not None:
             raise self._died from self._died.error
 
     def start(self) -> None:
         """Start everything and return. Raises `PortTakenError`, and then nothing runs."""
-        with self._lock:
-            if self.running:
-                raise RuntimeError("this LoopGroup runs already")
-            self._stopping, self._died, self._abandoned = False, None, ()
-            self._events = queue.SimpleQueue()
-            if self._stop_before_start:
-                self._stop_before_start = False
-                return
-            # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
-            if self._health is not None:
-                self._health.start()
-            if self._watchdog is not None:
-                self._watchdog.start()
-            self._threads = {name: self._make_thread(name, loop) for name, loop in self._named.items()}
-            self._supervisor = threading.Thread(target=self._supervise, name="tenure-group", daemon=True)
-            self._supervisor.start()
+        self._prepare()
+        self._launch()
 
     def wait(self) -> None:
         """Block until the group has ended."""
@@ -238,6 +228,27 @@ class LoopGroup:
     def _on_signal(self, number: int) -> None:
         # Runs inside the interpreter's signal handling, at any point of the main thread: SimpleQueue may be used there.
         self._events.put(_StopAsked(signal=number))
+
+    def _prepare(self) -> None:
+        with self._lock:
+            if self.running:
+                raise RuntimeError("this LoopGroup runs already")
+            self._stopping, self._died, self._abandoned = False, None, ()
+            self._events = queue.SimpleQueue()
+
+    def _launch(self) -> None:
+        with self._lock:
+            if self._stop_before_start:
+                self._stop_before_start = False
+                return
+            # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
+            if self._health is not None:
+                self._health.start()
+            if self._watchdog is not None:
+                self._watchdog.start()
+            self._threads = {name: self._make_thread(name, loop) for name, loop in self._named.items()}
+            self._supervisor = threading.Thread(target=self._supervise, name="tenure-group", daemon=True)
+            self._supervisor.start()
 
     # The supervisor's thread
 

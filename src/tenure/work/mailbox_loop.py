@@ -304,7 +304,6 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             with self._extender.attach(message, self.heartbeat, lease_s=self._visibility_timeout) as lease:
                 self._lease = lease
                 settle = self._attempt(message)
-            self.heartbeat.resume()
             self._settle(message, lease, settle)
         finally:
             self.heartbeat.resume()
@@ -362,8 +361,10 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             except ReceiptHandleExpiredError:
                 break
             except TenureError as error:
-                if not error.retryable or self._left(message) <= 0:
+                if not error.retryable:
                     raise
+                if self._left(message) <= 0:
+                    break
                 failures += 1
                 _logger.warning("%s could not settle message %s, and tries again: %s", self.name, message.id, error)
                 # Not `_pause`: being asked to stop is no reason to give finished work up.
