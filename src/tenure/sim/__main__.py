@@ -32,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("--seed", type=int, required=True)
     replay.add_argument("--faults", help="only these, by number; or 'none'")
     replay.add_argument("--trace", action="store_true", help="print every event")
-    replay.add_argument("--digest", action="store_true", help="print only the hash of the trace")
+    digest = commands.add_parser("hash", help="the trace hash of each seed, to compare interpreters and machines")
+    digest.add_argument("scenario")
+    digest.add_argument("--seeds", default="0:10", help="FROM:TO, or one seed")
     return found
 
 
@@ -59,9 +61,6 @@ def replay(options: argparse.Namespace) -> int:
     if options.faults is not None:
         chosen = [] if options.faults == "none" else [int(number) for number in options.faults.split(",")]
     outcome = run_one(find(options.scenario), options.seed, only=chosen, name=options.scenario, keep_trace=True)
-    if options.digest:
-        print(outcome.digest)
-        return 0 if outcome.ok else 1
     if options.trace:
         print("\n".join(outcome.trace))
     if not outcome.ok:
@@ -74,13 +73,21 @@ def replay(options: argparse.Namespace) -> int:
     return 0
 
 
+def show_hashes(options: argparse.Namespace) -> int:
+    make = find(options.scenario)
+    for seed in seeds(options.seeds):
+        outcome = run_one(make, seed, name=options.scenario)
+        print(f"{seed} {outcome.digest} {outcome.steps} {outcome.failure}".strip())
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.command == "list":
             print("\n".join(f"{name:<20} {address}" for name, address in SCENARIOS.items()))
             return 0
-        return play(options) if options.command == "run" else replay(options)
+        return {"run": play, "replay": replay, "hash": show_hashes}[options.command](options)
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2

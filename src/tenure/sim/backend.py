@@ -51,7 +51,7 @@ class Backend:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.clock = EngineClock(world.kernel.clock, monotonic=50_000.0)
+        self.clock = EngineClock(world.kernel, monotonic=50_000.0)
         self.engine = MemoryEngine(self.clock, ids=seeded_ids(world.random("engine")), url="memory://")
         self.outages = 0
         """While above 0, nothing reaches the engine."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError, SimulationForbiddenError
@@ -18,20 +19,26 @@ PARTS = 1_000_000
 """Rates are whole parts per million, so that they multiply exactly."""
 
 
+class Ticking(Protocol):
+    """Whatever has the true time: the kernel."""
+
+    now: int
+
+
 class SimClock(Clock):
     """One machine's idea of the time, as a function of the kernel's."""
 
     def __init__(
         self,
-        now: Callable[[], int],
+        true: Ticking,
         *,
         monotonic: float = 1_000.0,
         boottime: float | None = None,
         wall: float = 1_700_000_000.0,
         boot_id: str = "boot-1",
     ) -> None:
-        self._now = now
-        self._since = now()
+        self._true = true
+        self._since = true.now
         self._base = to_ticks(monotonic)
         self._rate = PARTS
         self._boot_offset = 0 if boottime is None else to_ticks(boottime) - self._base
@@ -44,13 +51,17 @@ class SimClock(Clock):
     def ticks(self) -> int:
         """The monotonic time in ticks."""
         if self._rate == PARTS:
-            return self._now() + self._shift
-        return self._base + (self._now() - self._since) * self._rate // PARTS
+            return self._true.now + self._shift
+        return self._base + (self._true.now - self._since) * self._rate // PARTS
 
     def monotonic(self) -> float:
+        if self._rate == PARTS:
+            return (self._true.now + self._shift) / TICKS_PER_S
         return self.ticks() / TICKS_PER_S
 
     def boottime(self) -> float:
+        if self._rate == PARTS:  # the common case, in one call
+            return (self._true.now + self._shift + self._boot_offset) / TICKS_PER_S
         return (self.ticks() + self._boot_offset) / TICKS_PER_S
 
     def wall(self) -> float:
@@ -101,7 +112,7 @@ class SimClock(Clock):
         self.on_change()
 
     def _rebase(self, local: int) -> None:
-        self._since, self._base = self._now(), local
+        self._since, self._base = self._true.now, local
         self._shift = local - self._since
 
     def sleep(self, seconds: float) -> None:

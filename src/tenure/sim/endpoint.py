@@ -28,6 +28,9 @@ class Exchange:
         if not self.future.done() and not self.source.loop.dead:
             self.future.set_result(reply)
 
+    def expire(self) -> None:
+        self.fail(TimeoutError(f"{self.target} did not answer in time"))
+
     def fail(self, error: Exception) -> None:
         if not self.future.done() and not self.source.loop.dead:
             self.future.set_exception(error)
@@ -38,8 +41,8 @@ class SimTransport(Transport):
 
     def __init__(self, network: Network, address: str, loop: SimLoop) -> None:
         self.address, self.loop = address, loop
-        self.serving: dict[Exchange, None] = {}
-        """Requests that this process has taken and not answered, in order."""
+        self.serving: dict[Exchange, asyncio.Task[None]] = {}
+        """Requests that this process has taken and not answered, in order, and who works on them."""
         self._network = network
         self._handler: Handler | None = None
         self._on_datagram: DatagramHandler | None = None
@@ -94,19 +97,18 @@ class SimTransport(Transport):
             await self.loop.create_future()  # the process is dead: nothing comes back, ever
         exchange = Exchange(self, to, copied(message))
         self._network.ask(exchange)
-        async with asyncio.timeout(timeout):
+        timer = self.loop.call_later(timeout, exchange.expire)
+        try:
             return await exchange.future
+        finally:
+            timer.cancel()
 
     def serve(self, handler: Handler | None) -> None:
         self._handler = handler
 
     def begin(self, exchange: Exchange) -> None:
         """The network brings a request."""
-        self.serving[exchange] = None
-        self.loop.call_soon(self._start, exchange)
-
-    def _start(self, exchange: Exchange) -> None:
-        self.loop.create_task(self._answer(exchange), name=f"{self.loop.name}-request")
+        self.serving[exchange] = self.loop.create_task(self._answer(exchange))
 
     async def _answer(self, exchange: Exchange) -> None:
         if self._handler is None:
@@ -120,7 +122,7 @@ class SimTransport(Transport):
         return self._end(exchange, reply=copied(reply))
 
     def _end(self, exchange: Exchange, reply: Any = None, error: Exception | None = None) -> None:
-        if not self.loop.dead and self.serving.pop(exchange, 0) is None:
+        if not self.loop.dead and self.serving.pop(exchange, None) is not None:
             self._network.answer(exchange, reply, error)
 
     def close(self) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenure.errors import SimulationDeadlockError, SimulationError, SimulationRunawayError
 from tenure.sim.confinement import confined
@@ -23,18 +24,51 @@ if TYPE_CHECKING:
 
 
 class SimHandle(asyncio.Handle):
-    """A callback that is ready. asyncio's own class; only the type of its loop is known here."""
+    """A callback that is ready: asyncio's own handle, filled in without asking a loop whether it is in debug mode."""
 
     __slots__ = ()
+    _callback: Callable[..., object]
+    _args: Sequence[Any]
+    _context: Context
     _loop: SimLoop
+    _source_traceback: None
+    _repr: str | None
+
+    def __init__(
+        self, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._source_traceback = self._repr = None
 
 
 class SimTimer(asyncio.TimerHandle):
     """A callback that waits for its time."""
 
     __slots__ = ()
+    _callback: Callable[..., object]
+    _args: Sequence[Any]
+    _context: Context
     _loop: SimLoop
+    _source_traceback: None
+    _repr: str | None
+    _when: float
     _scheduled: bool
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: SimLoop,
+        context: Context | None,
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._when = when
+        self._cancelled = self._scheduled = False
+        self._source_traceback = self._repr = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +98,6 @@ class Kernel:
         self._cancelled = 0
         self._failure: BaseException | None = None
         self._running = False
-
-    def clock(self) -> int:
-        return self.now
 
     def push(self, due: int, handle: SimTimer) -> None:
         """Run this when the time comes."""
@@ -104,14 +135,15 @@ class Kernel:
         """
         with self._entered(), confined():
             while until is None or not until():
-                if not self.ready and not self._advance(deadline):
-                    if deadline < NEVER:
-                        self.now = max(self.now, deadline)
-                        return
-                    if until is None:
-                        return
+                if self.ready or self._advance(deadline):
+                    self._drain(until, deadline)
+                elif deadline < NEVER:
+                    self.now = max(self.now, deadline)
+                    return
+                elif until is None:
+                    return
+                else:
                     raise self._deadlock()
-                self._drain(until)
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -143,26 +175,33 @@ class Kernel:
             return True
         return False
 
-    def _drain(self, until: Callable[[], bool] | None) -> None:
-        """Run what is ready, and what that makes ready, at this one moment."""
-        ready, enter, after = self.ready, asyncio._set_running_loop, self.after_step
-        last = min(self.limits.steps, self.steps + self.limits.steps_at_once)
+    def _drain(self, until: Callable[[], bool] | None, deadline: int) -> None:
+        """Run what is ready and then what is due, until nothing is left or the condition holds."""
+        ready, enter, after, limits = self.ready, asyncio._set_running_loop, self.after_step, self.limits
+        last = min(limits.steps, self.steps + limits.steps_at_once)
         current = None
-        while ready:
+        while True:
+            if not ready:
+                if not self._advance(deadline):
+                    return
+                last = min(limits.steps, self.steps + limits.steps_at_once)
             handle = ready.popleft()
-            if handle._cancelled:
-                continue
             loop = handle._loop
+            if handle._cancelled or loop.dead:
+                continue
             if loop.held is not None:
                 loop.held.append(handle)  # a stopped process: this runs when it goes on
-                continue
-            if loop.dead:
                 continue
             if loop is not current:
                 enter(loop)
                 current = loop
             self.steps += 1
-            handle._run()
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                loop.call_exception_handler({"message": f"{handle!r} failed", "exception": error, "handle": handle})
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure

@@ -47,7 +47,7 @@ class SimLoop(RefusingLoop):
     def __init__(self, kernel: Kernel, name: str = "main", clock: SimClock | None = None) -> None:
         self.kernel = kernel
         self.name = name
-        self.clock = clock or SimClock(kernel.clock)
+        self.clock = clock or SimClock(kernel)
         self.clock.on_change = lambda: kernel.retime(self)
         self.dead = False
         """Killed or closed: nothing of it runs any more, and what it schedules is dropped."""

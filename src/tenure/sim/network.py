@@ -138,7 +138,7 @@ class Network:
 
     def reachable(self, source: str, target: str) -> bool:
         """Whether something sent now could arrive."""
-        return not any(source in cut.sources and target in cut.targets for cut in self._cuts)
+        return not self._cuts or not any(source in cut.sources and target in cut.targets for cut in self._cuts)
 
     def link(self, source: str, target: str) -> Link:
         """How this direction behaves now."""
@@ -184,7 +184,7 @@ class Network:
         count = self.sent
         count["datagrams"] += 1
         count["bytes"] += len(data)
-        if self._cuts and not self.reachable(source, target):
+        if not self.reachable(source, target):
             count["cut"] += 1
             self._trace.note(self._kernel.now, source, f"datagram to {target} cut")
             return
@@ -207,7 +207,7 @@ class Network:
 
     def _deliver(self, source: str, target: str, data: bytes) -> None:
         transport = self._bound.get(target)
-        if transport is None or (self._cuts and not self.reachable(source, target)):
+        if transport is None or not self.reachable(source, target):
             self._trace.note(self._kernel.now, target, f"datagram from {source} found nobody")
             return
         self._trace.note(self._kernel.now, target, f"datagram from {source}, {len(data)} bytes")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tenure.errors import SimulationError
@@ -39,12 +40,19 @@ class Host:
         self.clock: SimClock = node.clock
         self.loop = SimLoop(world.kernel, self.id, node.clock)
         self.transport: Transport = SimTransport(world.network, node.name, self.loop)
-        self.random: Random = world.random(f"host/{self.id}")
-        self.ids: IdSource = seeded_ids(world.random(f"ids/{self.id}"))
         self.disk: dict[str, Any] = node.disk
         """Survives a crash."""
         self._world = world
         self._engine: SimEngine | None = None
+
+    @cached_property
+    def random(self) -> Random:
+        """Chance, of this life alone."""
+        return self._world.random(f"host/{self.id}")
+
+    @cached_property
+    def ids(self) -> IdSource:
+        return seeded_ids(self._world.random(f"ids/{self.id}"))
 
     @property
     def engine(self) -> SimEngine:

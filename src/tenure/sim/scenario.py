@@ -22,7 +22,9 @@ from tenure.sim.kernel import Limits
 from tenure.sim.network import Link
 from tenure.sim.world import World
 
-SCENARIOS: dict[str, str] = {}
+SCENARIOS: dict[str, str] = {
+    "leadership": "tenure.sim.scenarios.leadership:Leadership",
+}
 """Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
 
 
@@ -149,7 +151,7 @@ def reference(make: Make) -> str:
             return name
     module = sys.modules.get(make.__module__)
     source = getattr(module, "__file__", None)
-    if source and importlib.util.find_spec(make.__module__.partition(".")[0]) is None:
+    if source and not make.__module__.startswith("tenure."):  # a test's module has a name only inside its test run
         return f"{_shortened(Path(source))}:{make.__qualname__}"
     return address
 

@@ -31,7 +31,7 @@ class World:
         self.seed = seed
         self.kernel = Kernel(limits)
         self.trace = Trace(keep=keep_trace)
-        self.loop = SimLoop(self.kernel, "world", SimClock(self.kernel.clock, monotonic=0.0))
+        self.loop = SimLoop(self.kernel, "world", SimClock(self.kernel, monotonic=0.0))
         self.network = Network(self.kernel, self.loop, self.trace, self.random, link)
         self.nodes: dict[str, Node] = {}
         self.graveyard: list[tuple[SimLoop, list[SimTask[Any]]]] = []
@@ -70,7 +70,7 @@ class World:
             raise SimulationError("the engine is no node", remedy="Choose another name")
         random = self.random(f"clock/{name}")
         clock = SimClock(
-            self.kernel.clock,
+            self.kernel,
             monotonic=random.randrange(100_000),
             boottime=random.randrange(100_000),
             wall=1_700_000_000.0 + random.randrange(-2_000, 2_000) / 1_000,

@@ -1,0 +1,89 @@
+"""One seed, one run: in one process, in another with another hash seed, and on every Python that can be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tenure.sim import Scenario, find, run_one
+
+ROOT = Path(__file__).resolve().parents[2]
+CHATTER = str(ROOT / "tests" / "sim" / "chatter.py") + ":Chatter"
+VERSIONS = ("3.11", "3.12", "3.13")
+
+
+def places(version: str) -> list[str]:
+    """Where a Python of this version may be; TENURE_PYTHONS names more, separated by colons."""
+    named = [path for path in os.environ.get("TENURE_PYTHONS", "").split(":") if path]
+    pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")), reverse=True)
+    on_path = [str(Path(folder) / f"python{version}") for folder in os.environ.get("PATH", "").split(":") if folder]
+    return [sys.executable, *named, *pyenv, *on_path]
+
+
+@cache
+def interpreter(version: str, module: str) -> str | None:
+    """A Python of this version that can import the module."""
+    code = f"import sys, {module}; print('%d.%d' % sys.version_info[:2])"
+    for path in places(version):
+        if os.access(path, os.X_OK):
+            done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
+            if done.stdout.strip() == version:
+                return path
+    return None
+
+
+def hashes(python: str, scenario: str, seeds: str, hash_seed: int) -> list[str]:
+    done = subprocess.run(
+        [python, "-W", "error", "-m", "tenure.sim", "hash", scenario, "--seeds", seeds],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": str(hash_seed)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def here(scenario: type[Scenario], seeds: range) -> list[str]:
+    found = [(seed, run_one(scenario, seed)) for seed in seeds]
+    return [f"{seed} {outcome.digest} {outcome.steps} {outcome.failure}".strip() for seed, outcome in found]
+
+
+@pytest.mark.parametrize("scenario", [CHATTER, "leadership"])
+def test_a_seed_gives_the_same_trace_twice_and_another_seed_another_one(scenario: str) -> None:
+    once, again = here(find(scenario), range(5)), here(find(scenario), range(5))
+    assert once == again
+    assert len({line.split()[1] for line in once}) == 5
+
+
+def test_what_went_before_in_the_process_changes_nothing() -> None:
+    alone = here(find("leadership"), range(7, 8))
+    here(find(CHATTER), range(3))
+    assert here(find("leadership"), range(5, 8))[2:] == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> None:
+    python = interpreter(version, "sys")
+    if python is None:
+        pytest.skip(f"no Python {version} was found to compare the simulator's traces with")
+    expected = here(find(CHATTER), range(8))
+    assert not any(len(line.split()) > 3 for line in expected), "the scenario itself failed"
+    assert hashes(python, CHATTER, "0:8", hash_seed=int(version.replace(".", ""))) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_with_our_packages_elects_the_same_leaders(version: str) -> None:
+    python = interpreter(version, "msgspec")
+    if python is None:
+        pytest.skip(f"no Python {version} with msgspec was found to compare the traces of election and journal with")
+    expected = here(find("leadership"), range(15))
+    assert hashes(python, "leadership", "0:15", hash_seed=int(version.replace(".", ""))) == expected

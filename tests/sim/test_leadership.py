@@ -1,0 +1,80 @@
+"""Election and journal under faults: thousands of seeds keep every promise, and each broken rule is found."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.sim import broken
+
+from tenure.sim import Scenario, run_one, run_seeds, story
+from tenure.sim.scenarios.leadership import Leadership
+
+SOAK = os.environ.get("TENURE_SOAK") == "1"
+CHUNK = 1_000
+CHUNKS = 100 if SOAK else 10
+
+
+def test_the_first_seeds_keep_every_promise() -> None:
+    report = run_seeds(Leadership, range(150))
+    report.require_ok()
+    assert report.faults > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_a_thousand_seeds_keep_every_promise(chunk: int) -> None:
+    report = run_seeds(Leadership, range(chunk * CHUNK, (chunk + 1) * CHUNK))
+    print(report.summary())
+    report.require_ok()
+    assert report.runs == CHUNK
+
+
+def test_a_run_is_not_idle_leaders_change_and_clients_are_served() -> None:
+    outcomes = [run_one(Leadership, seed, keep_trace=True) for seed in range(120)]
+    traces = ["\n".join(outcome.trace) for outcome in outcomes]
+    assert sum(trace.count("leads epoch") > 1 for trace in traces) > 40
+    assert sum(trace.count("acknowledged at") for trace in traces) > 120 * 8
+    for refusal in ("StaleEpochError", "SequenceConflictError", "TermLostError", "StaleSnapshotError"):
+        assert any(refusal in trace for trace in traces), f"no run shows {refusal}"
+
+
+RULES = {
+    "RefreshingExpect": ("decided entry", 150),
+    "IgnoringEpoch": ("was written by", 50),
+    "SteppingDownLate": ("take themselves for the leader", 100),
+    "NeverSteppingDown": ("take themselves for the leader", 50),
+    "SleepingThrough": ("take themselves for the leader", 400),
+    "AnsweringEarly": ("was acknowledged at", 20),
+    "Forgetting": ("was written twice", 50),
+    "SnapshottingTheFuture": ("", 500),
+    "EpochBlind": ("follows epoch", 50),
+    "SequenceBlind": ("", 400),
+    "BackwardSnapshots": ("replaced one at", 50),
+    "RestartingEpochs": ("", 20),
+    "GenerousElection": ("", 50),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_broken_rule_is_found_within_few_seeds_and_shrunk(name: str) -> None:
+    scenario: type[Scenario] = getattr(broken, name)
+    promise, seeds = RULES[name]
+    report = run_seeds(scenario, range(seeds))
+    assert report.failures, f"{name} was not found in {seeds} seeds"
+    (failure,) = report.failures
+    assert failure.failure.startswith("InvariantError")
+    assert promise in failure.failure
+    told = story(failure)
+    assert f"tests/sim/broken.py:{name} --seed {failure.seed}" in told
+    # No fault of the smallest schedule can be left out.
+    for left_out in failure.chosen:
+        fewer = [number for number in failure.chosen if number != left_out]
+        assert not run_one(scenario, failure.seed, only=fewer).failure.startswith("InvariantError")
+
+
+def test_the_same_seeds_pass_when_the_rule_is_kept() -> None:
+    """A counterexample speaks of its bug and not of its seed."""
+    for name in ("RefreshingExpect", "SteppingDownLate", "EpochBlind"):
+        (failure,) = run_seeds(getattr(broken, name), range(RULES[name][1])).failures
+        assert run_one(Leadership, failure.seed, only=failure.chosen).ok
