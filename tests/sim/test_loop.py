@@ -160,6 +160,14 @@ def test_a_run_that_never_ends_is_stopped() -> None:
         run(forever(), limits=Limits(steps=2_000))
 
 
+def test_a_run_that_leaps_beyond_all_time_is_stopped() -> None:
+    async def wait_for_the_next_century() -> None:
+        await asyncio.sleep(100 * 366 * 86_400)
+
+    with pytest.raises(SimulationRunawayError, match=r"beyond 3\.16224e\+08 s of virtual time"):
+        run(wait_for_the_next_century())
+
+
 @pytest.mark.parametrize(
     ("ask", "remedy"),
     [

@@ -175,5 +175,5 @@ def test_misuse_is_told() -> None:
         world.node("a", tick).start()
         with pytest.raises(SimulationError, match="a#1 runs already"):
             world.nodes["a"].start()
-        with pytest.raises(SimulationError, match="the engine is no node"):
+        with pytest.raises(SimulationError, match="engine is an engine, and no node"):
             world.node("engine")

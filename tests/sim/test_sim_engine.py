@@ -13,7 +13,7 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     SimulationForbiddenError,
 )
-from tenure.sim import ENGINE, Cut, Disturbance, Host, Link, World
+from tenure.sim import ENGINE, Cut, Disturbance, Fault, FaultKind, Host, Link, World, schedule
 
 Program = Callable[[Host], Awaitable[object]]
 
@@ -265,3 +265,36 @@ def test_every_part_of_the_contract_is_reached_through_a_connection() -> None:
 
     with World() as world:
         play(world, program)
+
+
+def test_datacenters_have_engines_of_their_own_that_fail_alone() -> None:
+    seen: dict[str, object] = {}
+
+    async def program(host: Host) -> None:
+        await asyncio.sleep(1)
+        try:
+            seen[host.name] = await append(host)
+        except EngineUnavailableError:
+            seen[host.name] = "failed"
+
+    with World() as world:
+        for name in ("a", "b"):
+            world.node(f"{name}-node", program, engine=f"{name}-engine").start()
+        assert world.engines == ("a-engine", "b-engine")
+        schedule(world, [Fault(0.0, FaultKind.ENGINE_OUTAGE, ("a-engine",), 5.0)])
+        world.run_for(10)
+        assert world.backend_of("b-engine").engine.journal("j").head().seq == 1
+        assert world.backend_of("a-engine").engine.journal("j").head().seq == 0
+    assert seen == {"a-node": "failed", "b-node": 1}
+
+
+def test_a_split_node_still_reaches_the_engine_and_a_partitioned_one_does_not() -> None:
+    for kind, reaches in ((FaultKind.SPLIT, True), (FaultKind.PARTITION, False)):
+        with World() as world:
+            for name in ("a", "b"):
+                world.node(name)
+            schedule(world, [Fault(0.0, kind, ("a",), 5.0)])
+            world.run_for(1)
+            assert not world.network.reachable("a", "b")
+            assert world.network.reachable("a", ENGINE) is reaches
+            assert world.network.reachable(ENGINE, "a") is reaches

@@ -47,12 +47,12 @@ class EngineClock(SimClock):
 
 
 class Backend:
-    """The one engine that all nodes share."""
+    """The one engine that all nodes of a datacenter share."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
         self.clock = EngineClock(world.kernel, monotonic=50_000.0)
-        self.engine = MemoryEngine(self.clock, ids=seeded_ids(world.random("engine")), url="memory://")
+        self.engine = MemoryEngine(self.clock, ids=seeded_ids(world.random(f"ids/{name}")), url="memory://")
         self.outages = 0
         """While above 0, nothing reaches the engine."""
         self.late: list[float] = []
@@ -64,6 +64,9 @@ class Backend:
         from tenure.sim.engine import SimEngine
 
         return SimEngine(self, host)
+
+    def end_outage(self) -> None:
+        self.outages -= 1
 
     def park(self, call: Call, topic: Topic) -> None:
         """Keep a long poll until something changes there."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenure.errors import EngineClosedError, EngineUnavailableError, SimulationForbiddenError, TenureError
 from tenure.sim.backend import CALL_TIMEOUT_S, Backend, Topic, WouldBlock
 from tenure.sim.kernel import SimTimer
-from tenure.sim.network import ENGINE
 from tenure.sim.ticks import to_ticks
 
 if TYPE_CHECKING:
@@ -53,21 +52,30 @@ class Connection:
 
     def fate(self) -> Fate:
         """Draw what becomes of the next call."""
-        here, link = self.host.name, self._network.link(self.host.name, ENGINE)
+        here, engine = self.host.name, self.backend.name
+        link = self._network.link(here, engine)
         chance = self._random.random
         if self.backend.outages or (link.break_before and chance() < link.break_before):
             return Fate.REFUSED
-        if not self._network.reachable(here, ENGINE):
+        if not self._network.reachable(here, engine):
             return Fate.LOST
-        if (link.break_after and chance() < link.break_after) or not self._network.reachable(ENGINE, here):
+        if (link.break_after and chance() < link.break_after) or not self._network.reachable(engine, here):
             return Fate.FORGOTTEN
         if self.backend.late and chance() < max(self.backend.late):
             return Fate.LATE
         return Fate.ANSWERED
 
+    def reaches(self) -> bool:
+        """Whether the engine is there, and what this process sends arrives."""
+        return not self.backend.outages and self._network.reachable(self.host.name, self.backend.name)
+
+    def hears(self) -> bool:
+        """Whether the engine's answers arrive."""
+        return self._network.reachable(self.backend.name, self.host.name)
+
     def delay(self) -> int:
         """How long one way takes, in ticks."""
-        low, high = self._network.link(self.host.name, ENGINE).delay_s
+        low, high = self._network.link(self.host.name, self.backend.name).delay_s
         return to_ticks(low + (high - low) * self._random.random())
 
     def unavailable(self, fate: Fate) -> EngineUnavailableError:
@@ -174,7 +182,7 @@ class Call:
             result, error = None, raised
         finally:
             connection.call = None
-        if self._fate is Fate.ANSWERED and self._world.network.reachable(ENGINE, connection.host.name):
+        if self._fate is Fate.ANSWERED and connection.hears():
             self._world.network.after(connection.delay(), self._tell, result, error)
         elif self._fate is not Fate.LATE:
             self._fate = Fate.FORGOTTEN
@@ -198,7 +206,7 @@ class Call:
             self._parked_at = None
         if self._connection.host.loop.dead or self.future.done():
             return  # its client is gone, and claims nothing any more
-        if self._connection.backend.outages or not self._world.network.reachable(self._connection.host.name, ENGINE):
+        if not self._connection.reaches():
             self._fate = Fate.LOST
             self._fail(to_ticks(CALL_TIMEOUT_S))
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tenure.errors import ConfigurationError
 from tenure.randomness import Random
-from tenure.sim.network import ENGINE, Cut, Disturbance, Link
+from tenure.sim.network import Cut, Disturbance, Link
 
 if TYPE_CHECKING:
     from tenure.sim.node import Node
@@ -27,6 +27,7 @@ class FaultKind(StrEnum):
     STALL = "stall"  # the process is stopped, as by SIGSTOP or a long collection
     SUSPEND = "suspend"  # the machine sleeps: monotonic time stands still
     PARTITION = "partition"  # the targets and the rest (the engine too) do not reach each other
+    SPLIT = "split"  # the targets and the other nodes do not reach each other; all of them reach the engine
     ONE_WAY = "one-way"  # what the targets send arrives nowhere; they still hear
     LOSS = "loss"  # datagrams from and to the targets vanish, requests are slow
     DELAY = "delay"  # everything from and to the targets takes longer, by up to `amount` seconds
@@ -111,22 +112,24 @@ def _stall(world: World, fault: Fault) -> list[Ending]:
 
 
 def _partition(world: World, fault: Fault) -> list[Ending]:
-    rest = tuple(name for name in (*world.nodes, ENGINE) if name not in fault.targets)
+    engines = () if fault.kind is FaultKind.SPLIT else world.engines
+    rest = tuple(name for name in (*world.nodes, *engines) if name not in fault.targets)
     cuts = [Cut(fault.targets, rest)]
-    if fault.kind is FaultKind.PARTITION:
+    if fault.kind is not FaultKind.ONE_WAY:
         cuts.append(Cut(rest, fault.targets))
     for cut in cuts:
         world.network.cut(cut)
     return [partial(world.network.mend, cut) for cut in cuts]
 
 
-def _disturb(
-    effect: Callable[[float], Link], at: tuple[str, ...] | None = None
-) -> Callable[[World, Fault], list[Ending]]:
+def _disturb(effect: Callable[[float], Link]) -> Callable[[World, Fault], list[Ending]]:
     def begin(world: World, fault: Fault) -> list[Ending]:
-        disturbance = Disturbance(fault.targets if at is None else at, effect(fault.amount))
+        targets = fault.targets
+        if fault.kind in _ENGINE_WIDE:
+            targets = targets or world.engines
+        disturbance = Disturbance(targets, effect(fault.amount))
         world.network.disturb(disturbance)
-        return [lambda: world.network.calm(disturbance)]
+        return [partial(world.network.calm, disturbance)]
 
     return begin
 
@@ -144,20 +147,21 @@ def _drift(world: World, fault: Fault) -> list[Ending]:
     return [partial(world.nodes[name].end_drift, fault.amount) for name in fault.targets]
 
 
-def _outage(world: World, _fault: Fault) -> list[Ending]:
-    world.backend.outages += 1
-
-    def over() -> None:
-        world.backend.outages -= 1
-
-    return [over]
+def _outage(world: World, fault: Fault) -> list[Ending]:
+    backends = [world.backend_of(name) for name in fault.targets or world.engines]
+    for backend in backends:
+        backend.outages += 1
+    return [backend.end_outage for backend in backends]
 
 
 def _late(world: World, fault: Fault) -> list[Ending]:
-    world.backend.late.append(fault.amount)
-    return [lambda: world.backend.late.remove(fault.amount)]
+    backends = [world.backend_of(name) for name in fault.targets or world.engines]
+    for backend in backends:
+        backend.late.append(fault.amount)
+    return [partial(backend.late.remove, fault.amount) for backend in backends]
 
 
+_ENGINE_WIDE = {kind for kind in FaultKind if kind.startswith("engine")}
 _STILL = (0.0, 0.0)
 BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.CRASH: _crash,
@@ -165,6 +169,7 @@ BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.STALL: _stall,
     FaultKind.SUSPEND: _stall,
     FaultKind.PARTITION: _partition,
+    FaultKind.SPLIT: _partition,
     FaultKind.ONE_WAY: _partition,
     FaultKind.LOSS: _disturb(lambda amount: Link(_STILL, loss=amount)),
     FaultKind.DELAY: _disturb(lambda amount: Link((0.0, amount))),
@@ -174,10 +179,10 @@ BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.SKEW: _skew,
     FaultKind.DRIFT: _drift,
     FaultKind.ENGINE_OUTAGE: _outage,
-    FaultKind.ENGINE_REFUSES: _disturb(lambda amount: Link(_STILL, break_before=amount), (ENGINE,)),
-    FaultKind.ENGINE_FORGETS: _disturb(lambda amount: Link(_STILL, break_after=amount), (ENGINE,)),
+    FaultKind.ENGINE_REFUSES: _disturb(lambda amount: Link(_STILL, break_before=amount)),
+    FaultKind.ENGINE_FORGETS: _disturb(lambda amount: Link(_STILL, break_after=amount)),
     FaultKind.ENGINE_LATE: _late,
-    FaultKind.ENGINE_SLOW: _disturb(lambda amount: Link((0.0, amount)), (ENGINE,)),
+    FaultKind.ENGINE_SLOW: _disturb(lambda amount: Link((0.0, amount))),
 }
 
 _AMOUNTS: Mapping[FaultKind, tuple[float, float]] = {
@@ -193,7 +198,6 @@ _AMOUNTS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.ENGINE_LATE: (0.1, 0.9),
     FaultKind.ENGINE_SLOW: (0.05, 2.0),
 }
-_ENGINE_WIDE = {kind for kind in FaultKind if kind.startswith("engine")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,28 +213,32 @@ class FaultProfile:
     amounts: Mapping[FaultKind, tuple[float, float]] = field(default_factory=dict)
     """Other ranges than the usual ones."""
 
-    def generate(self, random: Random, nodes: Sequence[str]) -> tuple[Fault, ...]:
-        """A schedule that these random numbers decide, in the order of time."""
+    def generate(self, random: Random, nodes: Sequence[str], engines: Sequence[str] = ()) -> tuple[Fault, ...]:
+        """A schedule that these random numbers decide, in the order of time. With several engines, each fails alone."""
         if not nodes:
             raise ConfigurationError("a fault schedule needs at least one node to aim at")
-        faults = [self._one(random, nodes) for _ in range(random.randrange(self.most + 1))]
+        faults = [self._one(random, nodes, engines) for _ in range(random.randrange(self.most + 1))]
         return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
-    def _one(self, random: Random, nodes: Sequence[str]) -> Fault:
+    def _one(self, random: Random, nodes: Sequence[str], engines: Sequence[str]) -> Fault:
         kind = self.kinds[random.randrange(len(self.kinds))]
         low, high = self.amounts.get(kind) or _AMOUNTS.get(kind, (1.0, 1.0))
         shortest, longest = self.duration_s
         return Fault(
             at_s=_round(random.random() * self.until_s),
             kind=kind,
-            targets=() if kind in _ENGINE_WIDE else self._targets(random, nodes, kind),
+            targets=self._targets(random, nodes, engines, kind),
             duration_s=_round(shortest + (longest - shortest) * random.random()),
             amount=_round(low + (high - low) * random.random()),
         )
 
-    def _targets(self, random: Random, nodes: Sequence[str], kind: FaultKind) -> tuple[str, ...]:
+    def _targets(
+        self, random: Random, nodes: Sequence[str], engines: Sequence[str], kind: FaultKind
+    ) -> tuple[str, ...]:
+        if kind in _ENGINE_WIDE:
+            return (engines[random.randrange(len(engines))],) if len(engines) > 1 else ()
         first = nodes[random.randrange(len(nodes))]
-        if kind is not FaultKind.PARTITION or len(nodes) < 3:
+        if kind not in (FaultKind.PARTITION, FaultKind.SPLIT) or len(nodes) < 3:
             return (first,)
         return tuple(name for name in nodes if name == first or random.random() < 0.3)
 

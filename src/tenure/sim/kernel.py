@@ -7,6 +7,7 @@ the order in which they became ready, and timers in the order in which they are 
 from __future__ import annotations
 
 import asyncio
+import gc
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.errors import SimulationDeadlockError, SimulationError, SimulationRunawayError
 from tenure.sim.confinement import confined
-from tenure.sim.ticks import NEVER, to_seconds
+from tenure.sim.ticks import NEVER, to_seconds, to_ticks
 
 if TYPE_CHECKING:
     from tenure.sim.loop import SimLoop
@@ -71,6 +72,10 @@ class SimTimer(asyncio.TimerHandle):
         self._source_traceback = self._repr = None
 
 
+COLLECT_EVERY = 500_000
+"""Steps between two collections of cyclic garbage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long a run may take before it counts as a fault of the code that it runs."""
@@ -79,6 +84,8 @@ class Limits:
     """Callbacks in one run."""
     steps_at_once: int = 100_000
     """Callbacks while time stands still: more than this is a loop that never waits."""
+    seconds: float = 10 * 366 * 86_400.0
+    """Virtual time: ten years."""
 
 
 class Kernel:
@@ -98,6 +105,7 @@ class Kernel:
         self._cancelled = 0
         self._failure: BaseException | None = None
         self._running = False
+        self._collect_at = COLLECT_EVERY
 
     def push(self, due: int, handle: SimTimer) -> None:
         """Run this when the time comes."""
@@ -133,10 +141,13 @@ class Kernel:
         Raises what a callback failed with, `SimulationDeadlockError` when nothing would happen any more although the
         condition does not hold, and `SimulationRunawayError` beyond the limits.
         """
+        furthest = to_ticks(self.limits.seconds)
         with self._entered(), confined():
             while until is None or not until():
-                if self.ready or self._advance(deadline):
-                    self._drain(until, deadline)
+                if self.ready or self._advance(min(deadline, furthest)):
+                    self._drain(until, min(deadline, furthest))
+                elif self._heap and furthest < min(deadline, self._heap[0][0]):
+                    raise self._too_long()
                 elif deadline < NEVER:
                     self.now = max(self.now, deadline)
                     return
@@ -178,13 +189,13 @@ class Kernel:
     def _drain(self, until: Callable[[], bool] | None, deadline: int) -> None:
         """Run what is ready and then what is due, until nothing is left or the condition holds."""
         ready, enter, after, limits = self.ready, asyncio._set_running_loop, self.after_step, self.limits
-        last = min(limits.steps, self.steps + limits.steps_at_once)
+        last = min(limits.steps, self.steps + limits.steps_at_once, self._collect_at)
         current = None
         while True:
             if not ready:
                 if not self._advance(deadline):
                     return
-                last = min(limits.steps, self.steps + limits.steps_at_once)
+                last = min(limits.steps, self.steps + limits.steps_at_once, self._collect_at)
             handle = ready.popleft()
             loop = handle._loop
             if handle._cancelled or loop.dead:
@@ -208,9 +219,23 @@ class Kernel:
             if after is not None:
                 after()
             if self.steps >= last:
-                raise self._runaway(handle)
+                self._collect_or_stop(handle, last)
+                last = limits.steps
             if until is not None and until():
                 return
+
+    def _collect_or_stop(self, handle: SimHandle | SimTimer, last: int) -> None:
+        """The collector is off, so that it runs at the same steps each time: here."""
+        if last != self._collect_at or self.steps >= self.limits.steps:
+            raise self._runaway(handle)
+        gc.collect()
+        self._collect_at += COLLECT_EVERY
+
+    def _too_long(self) -> SimulationRunawayError:
+        return SimulationRunawayError(
+            f"the run went beyond {self.limits.seconds:g} s of virtual time",
+            remedy="Something waits for ever in a loop; or give it larger Limits",
+        )
 
     def _runaway(self, handle: SimHandle | SimTimer) -> SimulationRunawayError:
         if self.steps >= self.limits.steps:

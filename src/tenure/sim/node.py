@@ -43,6 +43,7 @@ class Host:
         self.disk: dict[str, Any] = node.disk
         """Survives a crash."""
         self._world = world
+        self._engine_name = node.engine
         self._engine: SimEngine | None = None
 
     @cached_property
@@ -58,7 +59,7 @@ class Host:
     def engine(self) -> SimEngine:
         """The world's engine as this process reaches it: synchronous, inline, with the faults of the day."""
         if self._engine is None:
-            self._engine = self._world.backend.connect(self)
+            self._engine = self._world.backend_of(self._engine_name).connect(self)
         return self._engine
 
     @property
@@ -75,8 +76,8 @@ class Host:
 class Node:
     """One machine, and the process that may run on it."""
 
-    def __init__(self, world: World, name: str, clock: SimClock, program: Program | None = None) -> None:
-        self.world, self.name, self.clock, self.program = world, name, clock, program
+    def __init__(self, world: World, name: str, clock: SimClock, program: Program | None, engine: str) -> None:
+        self.world, self.name, self.clock, self.program, self.engine = world, name, clock, program, engine
         self.disk: dict[str, Any] = {}
         self.incarnation = 0
         self.host: Host | None = None

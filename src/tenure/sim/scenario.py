@@ -104,7 +104,7 @@ def run_one(
     with World(seed, link=scenario.link, limits=scenario.limits, keep_trace=None if keep_trace else 200) as world:
         try:
             scenario.setup(world)
-            faults = profile.generate(world.random("faults"), list(world.nodes)) if profile.most else ()
+            faults = profile.generate(world.random("faults"), list(world.nodes), world.engines) if profile.most else ()
             chosen = tuple(range(len(faults))) if only is None else tuple(only)
             schedule(world, [faults[number] for number in chosen])
             world.kernel.after_step = _checker(scenario, world)

@@ -35,7 +35,7 @@ class World:
         self.network = Network(self.kernel, self.loop, self.trace, self.random, link)
         self.nodes: dict[str, Node] = {}
         self.graveyard: list[tuple[SimLoop, list[SimTask[Any]]]] = []
-        self._backend: Backend | None = None
+        self._backends: dict[str, Backend] = {}
         self._closed = False
 
     def random(self, purpose: str) -> Random:
@@ -54,20 +54,30 @@ class World:
     @property
     def backend(self) -> Backend:
         """The engine itself, out of reach of all faults: for scenarios and invariants."""
-        if self._backend is None:
+        return self.backend_of(ENGINE)
+
+    def backend_of(self, engine: str) -> Backend:
+        """One of several engines, by the name of its endpoint: a datacenter each."""
+        found = self._backends.get(engine)
+        if found is None:
             from tenure.sim.backend import Backend
 
-            self._backend = Backend(self)
-        return self._backend
+            found = self._backends[engine] = Backend(self, engine)
+        return found
 
-    def node(self, name: str, program: Program | None = None) -> Node:
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The endpoints of all engines that a node uses."""
+        return tuple(dict.fromkeys(node.engine for node in self.nodes.values())) or (ENGINE,)
+
+    def node(self, name: str, program: Program | None = None, *, engine: str = ENGINE) -> Node:
         """The machine of this name, made when first asked for. Its clocks start at moments that the seed decides."""
         found = self.nodes.get(name)
         if found is not None:
             found.program = program or found.program
             return found
-        if name == ENGINE:
-            raise SimulationError("the engine is no node", remedy="Choose another name")
+        if name in (engine, *self.engines):
+            raise SimulationError(f"{name} is an engine, and no node", remedy="Choose another name")
         random = self.random(f"clock/{name}")
         clock = SimClock(
             self.kernel,
@@ -76,7 +86,7 @@ class World:
             wall=1_700_000_000.0 + random.randrange(-2_000, 2_000) / 1_000,
             boot_id=f"{name}-boot-1",
         )
-        found = self.nodes[name] = Node(self, name, clock, program)
+        found = self.nodes[name] = Node(self, name, clock, program, engine)
         return found
 
     def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:

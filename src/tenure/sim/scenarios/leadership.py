@@ -18,7 +18,12 @@ from tenure.sim.world import World
 
 CANDIDATES = ("c1", "c2", "c3")
 CLIENTS = ("x", "y")
-KINDS = tuple(kind for kind in FaultKind if kind not in (FaultKind.DUPLICATE, FaultKind.REORDER, FaultKind.LOSS))
+KINDS = (
+    *(FaultKind.CRASH, FaultKind.REBOOT, FaultKind.STALL, FaultKind.SUSPEND, FaultKind.SKEW, FaultKind.DRIFT),
+    *(FaultKind.PARTITION, FaultKind.SPLIT, FaultKind.ONE_WAY, FaultKind.DELAY, FaultKind.BREAK),
+    *(FaultKind.ENGINE_OUTAGE, FaultKind.ENGINE_REFUSES, FaultKind.ENGINE_FORGETS),
+    *(FaultKind.ENGINE_LATE, FaultKind.ENGINE_SLOW),
+)
 """Candidates and clients exchange requests only, and no datagrams."""
 
 
