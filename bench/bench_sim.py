@@ -84,12 +84,12 @@ def run(report: Report) -> None:
         lambda: rate(simulated, count=CALLBACKS),
         lambda: rate(bare, count=CALLBACKS),
         beside="asyncio's own loop",
-        at_least=0.4,
+        at_least=1.0,
     )
     ours, theirs = both(hand_over, SWITCHES)
-    report.compare("task switches through queues", ours, theirs, beside="asyncio's own loop", at_least=0.5)
+    report.compare("task switches through queues", ours, theirs, beside="asyncio's own loop", at_least=0.8)
     ours, theirs = both(sleep_nought, TIMERS)
-    report.compare("timers that are due at once", ours, theirs, beside="asyncio's own loop", at_least=0.5)
+    report.compare("timers that are due at once", ours, theirs, beside="asyncio's own loop", at_least=0.8)
     steps = 0
 
     def seeds() -> None:

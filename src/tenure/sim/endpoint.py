@@ -47,7 +47,7 @@ class SimTransport(Transport):
         self._handler: Handler | None = None
         self._on_datagram: DatagramHandler | None = None
         self._inbox: deque[Datagram] = deque()
-        self._arrived: asyncio.Future[None] | None = None
+        self._receivers: list[asyncio.Future[None]] = []
         self._closed = False
         network.bind(self)
 
@@ -70,9 +70,9 @@ class SimTransport(Transport):
         while not self._inbox:
             if self._closed:
                 raise ConnectionError(f"the transport of {self.address} is closed")
-            if self._arrived is None or self._arrived.done():
-                self._arrived = self.loop.create_future()
-            await asyncio.shield(self._arrived)
+            arrived: asyncio.Future[None] = self.loop.create_future()
+            self._receivers.append(arrived)
+            await arrived
         return self._inbox.popleft()
 
     def on_datagram(self, handler: DatagramHandler | None) -> None:
@@ -89,8 +89,10 @@ class SimTransport(Transport):
             self._wake()
 
     def _wake(self) -> None:
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
+        receivers, self._receivers = self._receivers, []
+        for arrived in receivers:  # all of them look, and those that find nothing wait again
+            if not arrived.done():
+                arrived.set_result(None)
 
     async def request(self, to: str, message: Any, *, timeout: float) -> Any:
         if not self._may_send():
