@@ -46,7 +46,7 @@ def test_what_a_slot_writes_the_supervisor_reads(tmp_path: Path) -> None:
     assert reading.occupant == occupant()
     assert reading.pid == os.getpid()
     assert board.records[0].read().phase is Phase.EMPTY
-    board.records[1].request_cancel(2)
+    board.records[1].request_cancel(2, reading.serial)
     assert record.cancel_requested == 2
     assert record.lease_until == 500.0
     other.close()
@@ -60,12 +60,29 @@ def test_a_new_occupant_finds_no_trace_of_the_last_one(tmp_path: Path) -> None:
     record.occupy(Phase.RUNNING, occupant(), now=1.0)
     record.set_silence(99.0)
     record.set_active(True)
-    record.request_cancel(4)
+    record.request_cancel(4, record.serial)
     record.occupy(Phase.CLAIMED, occupant(workflow="next"), now=2.0)
     reading = record.read()
     assert (reading.steps, reading.silent_until, reading.active, record.cancel_requested) == (0, 0.0, False, 0)
     assert reading.occupant is not None
     assert reading.occupant.workflow == "next"
+    board.close()
+
+
+def test_what_the_supervisor_writes_for_an_attempt_that_ended_does_not_touch_the_next_one(tmp_path: Path) -> None:
+    board = BeatBoard.create(tmp_path, 1, identity())
+    record = board.records[0]
+    record.occupy(Phase.RUNNING, occupant(), now=1.0)
+    old = record.read().serial
+    record.occupy(Phase.RUNNING, occupant(), now=2.0)
+    record.request_cancel(4, old)
+    record.set_lease_until(9_999.0, old)
+    assert record.cancel_requested == 0
+    assert record.lease_until == 500.0
+    record.request_cancel(4, record.serial)
+    record.set_lease_until(600.0, record.serial)
+    assert record.cancel_requested == 4
+    assert record.lease_until == 600.0
     board.close()
 
 

@@ -109,7 +109,7 @@ def test_tracking_works_in_async_for_over_both_kinds_of_items(bench: Bench) -> N
 def test_a_cancellation_is_raised_from_the_next_beat_and_from_every_later_one(bench: Bench) -> None:
     context = Context(bench.seat)
     context.beat()
-    bench.seat.record.request_cancel(CancelCode.STALL)
+    bench.seat.record.request_cancel(CancelCode.STALL, bench.seat.record.serial)
     bench.clock.advance(0.06)
     for _ in range(2):
         with pytest.raises(Cancelled, match="stall"):
@@ -132,7 +132,7 @@ def test_an_extension_by_the_supervisor_keeps_it_going(bench: Bench) -> None:
     context = Context(bench.seat)
     bench.clock.advance(30)
     bench.mailbox.adopt(bench.seat.occupant.ticket).extend_visibility(60)
-    bench.seat.record.set_lease_until(bench.clock.boottime() + 60)
+    bench.seat.record.set_lease_until(bench.clock.boottime() + 60, bench.seat.record.serial)
     bench.clock.advance(59)
     context.beat()
     assert not context.cancelled

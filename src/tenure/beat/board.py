@@ -36,8 +36,8 @@ _COLD_OFFSET = _HOT_WORDS * 8
 COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 
 # Words of the hot part. The slot writes the first group, the supervisor the second.
-_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE = range(7)
-_CANCEL, _LEASE_UNTIL = 8, 9
+_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
+_CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
 
 
 class Phase(IntEnum):
@@ -79,6 +79,8 @@ class Reading(NamedTuple):
     silent_until: float
     pid: int
     active: bool
+    serial: int
+    """Names the attempt in this record: a later one has a higher serial."""
     occupant: Occupant | None
     """None when the record is empty, or the cold part was being written at that moment."""
 
@@ -86,7 +88,7 @@ class Reading(NamedTuple):
 class Record:
     """One attempt's place on the board, mapped in this process."""
 
-    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "index")
+    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "index", "serial")
 
     def __init__(self, page: mmap.mmap, index: int, offset: int) -> None:
         self.index, self._offset = index, offset
@@ -95,6 +97,7 @@ class Record:
         hot = whole[: _HOT_WORDS * 8]
         self._floats = hot.cast("d")
         self._ints = hot.cast("q")
+        self.serial = 0
 
     # The slot's side.
 
@@ -119,9 +122,11 @@ class Record:
         self._floats[_BEAT] = now
         self._floats[_FRACTION] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
-        self._ints[_CANCEL] = 0
         self._ints[_ACTIVE] = 0
-        self._floats[_LEASE_UNTIL] = occupant.ticket.lease_until
+        # A new serial makes whatever the supervisor still writes for the last attempt meaningless.
+        self.serial = self._ints[_SERIAL] + 1
+        self._floats[_LEASES + (self.serial & 1)] = occupant.ticket.lease_until
+        self._ints[_SERIAL] = self.serial
         self._ints[_PID] = os.getpid()
         self.describe(occupant)
         self._ints[_STATE] = phase
@@ -154,23 +159,27 @@ class Record:
 
     @property
     def cancel_requested(self) -> int:
-        """A `CancelCode` of the supervisor, 0 for none."""
-        return self._ints[_CANCEL]
+        """A `CancelCode` that the supervisor wrote for this attempt, 0 for none."""
+        word = self._ints[_CANCEL]
+        return word & 0xFF if word >> 8 == self.serial else 0
 
     @property
     def lease_until(self) -> float:
         """Boot time at which the lease is lost, as the supervisor last extended it."""
-        return self._floats[_LEASE_UNTIL]
+        return self._floats[_LEASES + (self.serial & 1)]
 
     # The supervisor's side.
 
-    def request_cancel(self, code: int) -> None:
-        self._ints[_CANCEL] = code
+    def request_cancel(self, code: int, serial: int) -> None:
+        """Ask the attempt with that serial to end; one that took the record since is not concerned."""
+        self._ints[_CANCEL] = serial << 8 | code
 
-    def set_lease_until(self, boottime: float) -> None:
-        self._floats[_LEASE_UNTIL] = boottime
+    def set_lease_until(self, boottime: float, serial: int) -> None:
+        if self._ints[_SERIAL] == serial:
+            self._floats[_LEASES + (serial & 1)] = boottime
 
     def read(self) -> Reading:
+        serial = self._ints[_SERIAL]
         phase = Phase(self._ints[_STATE])
         occupant = self._read_occupant() if phase is not Phase.EMPTY else None
         count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
@@ -182,6 +191,7 @@ class Record:
             self._floats[_SILENT_UNTIL],
             self._ints[_PID],
             bool(self._ints[_ACTIVE]),
+            serial,
             occupant,
         )
 

@@ -66,7 +66,7 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     fence: tuple[int, int]
     worker: str
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(b"null")
     failure: WorkFailure | None = None
     beats: int = 0
     seconds: float = 0.0

@@ -14,7 +14,7 @@ def watch(**changes: object) -> AttemptWatch:
 
 
 def reading(phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0) -> Reading:
-    return Reading(phase, beat_at, steps, 0.0, silent_until, 1, False, None)
+    return Reading(phase, beat_at, steps, 0.0, silent_until, 1, False, 1, None)
 
 
 def extend(found: AttemptWatch, look: Reading, now: float, lease: float = 60.0) -> None:
@@ -92,7 +92,8 @@ def test_the_deadline_of_an_attempt_is_kept() -> None:
 def test_an_outcome_that_is_being_written_keeps_its_lease_and_cannot_stall() -> None:
     found = watch()
     extend(found, reading(steps=1), 0.1)
-    extend(found, reading(Phase.SETTLING, steps=1), 45.0)
+    assert found.step(reading(Phase.SETTLING, steps=1), 45.0, 45.0).act is Act.NOTHING
+    extend(found, reading(Phase.SETTLING, steps=1), 55.0)
 
 
 def test_an_engine_that_did_not_answer_is_asked_again_soon() -> None:

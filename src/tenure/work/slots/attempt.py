@@ -155,7 +155,7 @@ class Attempt:
             return WorkFailure(cause=Cause.CANCELLED, reason="the workflow cancelled itself")
         return WorkFailure(cause=CAUSES[code], reason=CANCEL_REASONS[code])
 
-    def result(self, failure: WorkFailure | None = None, *, value: bytes | None = None) -> WorkResult:
+    def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
         return WorkResult(
             job_id=self.item.job_id,
             workflow_id=self.item.workflow_id,
@@ -163,7 +163,7 @@ class Attempt:
             attempt=self.occupant.attempt,
             fence=self.message.fence,
             worker=self._worker,
-            result=None if value is None else msgspec.Raw(value),
+            result=msgspec.Raw(value),
             failure=failure,
             beats=self.record.read().steps,
             seconds=self._clock.monotonic() - self.begun,

@@ -48,6 +48,7 @@ class Watched:
     """One attempt that is being followed."""
 
     watch: AttemptWatch
+    serial: int
     extending: bool = False
     facts: dict[str, str] | None = None
     dump_offset: int = 0
@@ -198,18 +199,19 @@ class Supervisor:
                         self._act(slot, index, watched, reading, verdict)
 
     def _follow(self, index: int, reading: Reading) -> Watched | None:
-        """The watch of what is in this record now; another receipt is another attempt."""
+        """The watch of what is in this record now; another serial is another attempt."""
         if reading.phase is Phase.EMPTY:
             self._watched.pop(index, None)
             return None
         occupant, watched = reading.occupant, self._watched.get(index)
         if occupant is None:
-            return watched  # the cold part was being written at this moment
-        if watched is None or watched.watch.occupant.ticket.receipt_handle != occupant.ticket.receipt_handle:
+            # The cold part was being written at this moment: the next look sees it.
+            return watched if watched is not None and watched.serial == reading.serial else None
+        if watched is None or watched.serial != reading.serial:
             watch = AttemptWatch(
                 occupant, self.settings.extend_every_s, self.settings.grace_s, lease_until=occupant.ticket.lease_until
             )
-            watched = self._watched[index] = Watched(watch)
+            watched = self._watched[index] = Watched(watch, reading.serial)
         watched.watch.occupant = occupant
         return watched
 
@@ -236,7 +238,7 @@ class Supervisor:
         self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
         if code is CancelCode.STALL:
             watched.facts, watched.dump_offset = slot.ask_for_stacks()
-        self._board.records[index].request_cancel(code)
+        self._board.records[index].request_cancel(code, watched.serial)
         slot.channel.send(Cancel(index))
 
     def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
@@ -288,12 +290,13 @@ class Supervisor:
     def _extended(self, index: int, watched: Watched, until: float) -> None:
         watched.extending = False
         watched.watch.extended(until)
-        if self._watched.get(index) is watched:  # the answer may come after the work ended
-            self._board.records[index].set_lease_until(watched.watch.lease_until)
+        # The answer may come after the work ended: the serial keeps it from whoever took the record since.
+        self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
 
     def _lost(self, index: int, watched: Watched, reason: str) -> None:
         watched.extending = False
-        if self._watched.get(index) is watched:
+        reading = self._board.records[index].read()
+        if reading.serial == watched.serial and reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
             self._cancel(index, CancelCode.LEASE_LOST, reason)
 
     def _not_extended(self, watched: Watched, text: str) -> None:

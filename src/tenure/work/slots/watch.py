@@ -57,9 +57,15 @@ class AttemptWatch:
             return self.cancel(CancelCode.LEASE_LOST, "the lease ran out by our own clock", monotonic)
         if reading.phase is Phase.RUNNING and (late := self._late(reading, monotonic, boottime)):
             return self.cancel(*late, monotonic)
+        if reading.phase is Phase.SETTLING:
+            # It takes a moment, unless the engine is away: then the outcome is worth a longer lease.
+            return Verdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
         if monotonic >= self.next_extension and self._has_proof(reading, monotonic):
             return Verdict(Act.EXTEND)
         return _NOTHING
+
+    def _is_running_out(self, boottime: float, monotonic: float) -> bool:
+        return monotonic >= self.next_extension and self.lease_until - boottime < self.extend_every_s / 2
 
     def _late(self, reading: Reading, monotonic: float, boottime: float) -> tuple[CancelCode, str] | None:
         deadline = self.occupant.deadline
@@ -74,10 +80,8 @@ class AttemptWatch:
         return None
 
     def _has_proof(self, reading: Reading, monotonic: float) -> bool:
-        """New beats since the last extension, a declared silence, or an outcome that is being written."""
-        if reading.steps != self.steps_extended or reading.phase is Phase.SETTLING:
-            return True
-        return monotonic < reading.silent_until
+        """New beats since the last extension, or a declared silence."""
+        return reading.steps != self.steps_extended or monotonic < reading.silent_until
 
     def cancel(self, code: CancelCode, reason: str, monotonic: float) -> Verdict:
         self.code, self.reason, self.kill_at = code, reason, monotonic + self.grace_s
