@@ -178,6 +178,10 @@ class Record:
         if self._ints[_SERIAL] == serial:
             self._floats[_LEASES + (serial & 1)] = boottime
 
+    def lease_of(self, serial: int) -> float:
+        """Boot time at which the lease of the attempt with that serial is lost."""
+        return self._floats[_LEASES + (serial & 1)]
+
     def read(self) -> Reading:
         serial = self._ints[_SERIAL]
         phase = Phase(self._ints[_STATE])

@@ -10,6 +10,8 @@ from tenure import __version__
 
 # name: (module, what `tenure --help` says of it). The module's `command` is the click command.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
+    "top": ("tenure.cli.top", "What this machine's workers run now: progress, last proof, time left on every grant"),
     "doctor": ("tenure.cli.doctor", "Check an engine: version, rights and settings, with remedies"),
 }
 

@@ -114,6 +114,6 @@ def check_store_value(value: bytes) -> None:
 
 
 def check_ttl(ttl: float) -> float:
-    if not 0 < ttl <= 86_400:
-        raise LimitError("ttl", ttl, "above 0 and at most 86,400 s")
+    if not 0 < ttl <= c.MAX_TTL_S:
+        raise LimitError("ttl", ttl, f"above 0 and at most {c.MAX_TTL_S:,} s")
     return ttl

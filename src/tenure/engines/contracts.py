@@ -37,6 +37,8 @@ MAX_APPEND_BYTES = 524_288
 MAX_SNAPSHOT_BYTES = 67_108_864
 MAX_STORE_BYTES = 8_388_608
 MAX_KEY_CHARS = 512
+MAX_TTL_S = 31_622_400
+"""A year: of a stored value, and of a term."""
 KEY_MEMORY_S = 86_400
 """A key is remembered for at least this long after its message ended, so that a late resend is refused."""
 

@@ -1,0 +1,91 @@
+"""`tenure worker MODULE`: serve the workflows of a module from one queue, each in a slot that can be killed alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from tenure.errors import TenureError
+from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.supervisor import Supervisor
+
+
+@click.command("worker")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
+@click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
+@click.option("--queue", default="work", show_default=True, help="The mailbox to serve.")
+@click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Processes that each run one workflow.")
+@click.option("--concurrency", default=1, show_default=True, help="Async workflows that one slot runs at once.")
+@click.option(
+    "--lease", default=60.0, show_default=True, help="Seconds after which silent work may be taken by others."
+)
+@click.option("--stall", default=300.0, show_default=True, help="Seconds without a beat before a workflow is ended.")
+@click.option("--grace", default=5.0, show_default=True, help="Seconds between the request to stop and SIGKILL.")
+@click.option("--memory-limit", type=int, help="Megabytes of address space for one slot.")
+@click.option(
+    "--drain",
+    type=click.Choice(["finish", "handover"]),
+    default="finish",
+    show_default=True,
+    help="On SIGTERM: let running work finish, or stop it and let another worker resume from its checkpoint.",
+)
+@click.option("--drain-timeout", default=3600.0, show_default=True, help="Seconds after which a drain hands over.")
+def command(
+    modules: tuple[str, ...],
+    url: str,
+    queue: str,
+    slots: int,
+    concurrency: int,
+    lease: float,
+    stall: float,
+    grace: float,
+    memory_limit: int | None,
+    drain: str,
+    drain_timeout: float,
+) -> None:
+    """Serve the workflows of MODULE (a dotted name or a .py file).
+
+    \b
+    Example:
+      tenure worker app.py --engine sqlite:///tenure.db --slots 4
+
+    SIGTERM or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
+    The exit code is 0 after a drain, 2 when the modules cannot be served.
+    """
+    try:
+        settings = SlotSettings(
+            queue=queue,
+            slots=slots,
+            concurrency=concurrency,
+            lease_s=lease,
+            claim_s=min(10.0, lease / 2),
+            stall_s=stall,
+            grace_s=grace,
+            memory_limit_mb=memory_limit,
+            drain="handover" if drain == "handover" else "finish",
+            drain_timeout_s=drain_timeout,
+        )
+        supervisor = Supervisor(list(modules), url, settings, say=_say)
+        _obey_signals(supervisor)
+        _say(f"worker {supervisor.incarnation}: {slots} slots on queue {queue!r}")
+        code = supervisor.run()
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+    _say("drained" if code == 0 else "the modules cannot be served; the lines above say why")
+    raise SystemExit(code)
+
+
+def _obey_signals(supervisor: Supervisor) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        supervisor.drain()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
