@@ -65,10 +65,22 @@ class Slot:
         """Import what is to be served and open the engine; whatever fails here is told to the supervisor."""
         modules = [load_module(name) for name in self.start.modules]
         self.registry = Registry.from_modules(modules)
-        self.engine = Engine.open(self.start.engine_url, clock=self.clock)
+        self.engine = self._open_engine()
         self.mailbox: Mailbox[WorkItem, WorkResult] = self.engine.mailbox(self.settings.queue, WorkItem, WorkResult)
         self.settler = Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble)
         self.logs = self.engine.store("logs")
+
+    def _open_engine(self) -> Engine:
+        """An engine that is away or busy is waited for; one that refuses us is not."""
+        while True:
+            try:
+                return Engine.open(self.start.engine_url, clock=self.clock)
+            except TenureError as error:
+                if not error.retryable:
+                    raise
+                self.trouble(f"cannot open the engine yet: {error}")
+                self.clock.sleep(self._pause_s * (0.5 + self.random.random()))
+                self._pause_s = min(5.0, self._pause_s * 2)
 
     def trouble(self, text: str) -> None:
         self.channel.send(Trouble(text))

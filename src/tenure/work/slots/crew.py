@@ -15,9 +15,9 @@ from tenure.work.envelope import WorkFailure
 from tenure.work.slots.aftermath import cause_of_exit
 from tenure.work.slots.control import Broken, Ready, Start, Trouble
 from tenure.work.slots.evidence import cgroup_oom_kills, describe_exit
-from tenure.work.slots.processes import MARK
+from tenure.work.slots.processes import MARK, read_stat, send
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_process import SlotProcess, SlotState, spawn_slot
+from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState, spawn_slot
 
 QUICK_DEATH_S = 5.0
 """A slot that dies sooner than this after its start keeps dying: its successor waits."""
@@ -65,6 +65,8 @@ class Crew:
         self.ever_ready = False
         self._spawn_after, self._quick_deaths = 0.0, 0
         self._oom = cgroup_oom_kills()
+        self._sessions: set[int] = set()
+        self._to_bury: set[int] = set()
 
     @property
     def serving(self) -> int:
@@ -78,6 +80,7 @@ class Crew:
         while len(self.slots) < self._settings.slots + 1:
             slot = spawn_slot(self._start, now)
             self.slots.append(slot)
+            self._sessions.add(slot.pid)  # each slot leads a session of its own
             self._selector.register(slot.channel.socket, selectors.EVENT_READ, slot)
 
     def hear(self, slot: SlotProcess) -> None:
@@ -106,8 +109,6 @@ class Crew:
         for slot in list(self.slots):
             ended = slot.reap()
             if ended is None:
-                if slot.state is SlotState.SERVING and self._clock.monotonic() - slot.started > QUICK_DEATH_S:
-                    self._quick_deaths = 0
                 continue
             self.slots.remove(slot)
             if slot.channel.open:
@@ -118,31 +119,56 @@ class Crew:
             self._oom = cgroup_oom_kills()
             if not self.draining and not slot.killed_by_us:
                 self._say(f"slot {slot.pid} ended: {failure.reason}")
-                self._back_off(slot)
+                self._back_off(slot, ended)
             self._on_death(slot, failure)
             slot.close()
-            self._kill_orphans()
+            self._to_bury |= slot.below
+            self._end_orphans()
             self._assign()
+        self._bury()
 
-    def _back_off(self, slot: SlotProcess) -> None:
+    def _back_off(self, slot: SlotProcess, ended: Ended) -> None:
+        """Slots that end themselves soon after their start would do so for ever: each next one waits longer.
+
+        A slot that was killed, or that did work for a while, says nothing about its successor.
+        """
         now = self._clock.monotonic()
-        if now - slot.started >= QUICK_DEATH_S:
+        if slot.state is not SlotState.STARTING and (
+            os.WIFSIGNALED(ended.status) or now - slot.started > QUICK_DEATH_S
+        ):
+            self._quick_deaths = 0
             return
         self._quick_deaths += 1
-        beyond = self._quick_deaths - self._settings.slots - 1
-        if beyond > 0:
-            pause = min(MAX_BACKOFF_S, 0.25 * 2.0 ** min(10, beyond))
+        if self._quick_deaths > 1:
+            pause = min(MAX_BACKOFF_S, 0.25 * 2.0 ** min(10, self._quick_deaths))
             self._spawn_after = now + pause
             self._say(f"slots keep dying: the next one starts in {pause:g} s")
 
-    def _kill_orphans(self) -> None:
-        """What detached itself from a slot that died is our child now, and carries our mark."""
+    def _end_orphans(self) -> None:
+        """What came out of a slot that died is our child now: end what lives, and bury it.
+
+        A child that we know nothing of is left alone: it may belong to the program that we are part of.
+        """
         known = {slot.pid for slot in self.slots}
         children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
         for child in map(int, children.read_text().split()):
-            if child not in known and self._is_ours(child):
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+            stat = read_stat(child)
+            if child in known or stat is None:
+                continue
+            if stat.state != "Z" and self._is_ours(child):
+                send(child, signal.SIGKILL)
+                self._to_bury.add(child)
+            elif stat.session in self._sessions:
+                self._to_bury.add(child)
+
+    def _bury(self) -> None:
+        for pid in list(self._to_bury):
+            try:
+                buried = os.waitpid(pid, os.WNOHANG)[0] == pid
+            except ChildProcessError:
+                buried = not Path(f"/proc/{pid}").exists()  # somebody above it, or not yet ours
+            if buried:
+                self._to_bury.discard(pid)
 
     def _is_ours(self, pid: int) -> bool:
         try:
@@ -153,6 +179,7 @@ class Crew:
     def drain(self) -> None:
         """Claim nothing more, start nobody more. A slot that has not begun to serve is not needed."""
         self.draining = True
+        self._say("draining: nothing more is claimed")
         for slot in self.slots:
             if slot.state is SlotState.STARTING:
                 slot.kill()
@@ -164,6 +191,6 @@ class Crew:
         self.draining = True
         for slot in self.slots:
             slot.kill()
-        while self.slots:
+        while self.slots or self._to_bury:
             self.reap()
             self._clock.sleep(0.005)

@@ -22,6 +22,7 @@ class ProcessStat(NamedTuple):
     pid: int
     parent: int
     state: str
+    session: int
     started: int  # clock ticks after boot
 
 
@@ -33,7 +34,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None
     # The command's name is in parentheses and may hold anything, closing parentheses too.
     rest = text[text.rindex(")") + 2 :].split()
-    return ProcessStat(pid, int(rest[1]), rest[0], int(rest[19]))
+    return ProcessStat(pid, int(rest[1]), rest[0], int(rest[3]), int(rest[19]))
 
 
 def all_processes() -> Iterator[ProcessStat]:
@@ -61,8 +62,8 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def kill_tree(root: int) -> int:
-    """SIGKILL a process and everything below it; how many were killed.
+def kill_tree(root: int) -> set[int]:
+    """SIGKILL a process and everything below it; who was below it.
 
     The root is stopped first so that it forks nothing more, and the look below is repeated until it finds nobody new.
     """
@@ -73,7 +74,7 @@ def kill_tree(root: int) -> int:
             send(pid, signal.SIGKILL)
         killed.update(fresh)
     send(root, signal.SIGKILL)
-    return len(killed) + 1
+    return killed
 
 
 def kill_strays(incarnation: str) -> int:

@@ -42,6 +42,8 @@ class SlotProcess:
     seat: int | None = None
     records: list[int] = field(default_factory=list)
     killed_by_us: bool = False
+    below: set[int] = field(default_factory=set)
+    """Descendants that were killed with it: they become our children, and have to be buried."""
 
     @property
     def pid(self) -> int:
@@ -74,7 +76,7 @@ class SlotProcess:
 
     def kill(self) -> None:
         self.killed_by_us = True
-        kill_tree(self.pid)
+        self.below |= kill_tree(self.pid)
 
     def reap(self) -> Ended | None:
         """None while it runs. Tells the peak memory too, which is gone with the process."""

@@ -1,0 +1,193 @@
+"""Workflows that behave, hang, crash and lie, for the tests of slots. Served by real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tenure import current, workflow
+from tenure.work.retry import Retry
+
+SOON = Retry(base_s=0.05, most_s=0.2)
+
+
+def note(path: str, text: str) -> None:
+    """One line, one write: safe from several processes."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{text}\n".encode())
+    os.close(descriptor)
+
+
+@workflow(max_attempts=50, retry=SOON)
+def add(ctx: Any, one: int, two: int = 1, log: str = "") -> int:
+    if log:
+        note(log, f"start {one} {ctx.attempt} {os.getpid()} {time.monotonic()}")
+        ctx.beat()
+        note(log, f"end {one} {ctx.attempt} {os.getpid()} {time.monotonic()}")
+    return one + two
+
+
+@workflow(stall=0.6, max_attempts=2, retry=SOON)
+def hold_the_gil(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop inside C: no signal, no thread gets in
+    return "second attempt"
+
+
+@workflow(stall=0.6, max_attempts=2, retry=SOON)
+def stop_myself(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "second attempt"
+
+
+@workflow(max_attempts=2, retry=SOON)
+def kill_myself(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "second attempt"
+
+
+@workflow(max_attempts=2, retry=SOON)
+def exit_hard(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        os._exit(17)
+    return "second attempt"
+
+
+@workflow(max_attempts=2, retry=SOON)
+def exit_softly(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        sys.exit(4)
+    return "second attempt"
+
+
+@workflow(max_attempts=1)
+def eat_memory(ctx: Any) -> int:
+    kept = [bytearray(1 << 20) for _ in range(4_096)]
+    return len(kept)
+
+
+@workflow(max_attempts=2, retry=SOON)
+def fork_and_leave(ctx: Any, log: str) -> str:
+    child = os.fork()
+    if child == 0:
+        time.sleep(1_000)
+    note(log, str(child))
+    return "forked"
+
+
+@workflow(stall=0.6, max_attempts=2, retry=SOON)
+def daemon_grandchild(ctx: Any, log: str) -> str:
+    """A double fork with a session of its own, then a hang: the classic way to get away."""
+    if ctx.attempt == 1:
+        subprocess.Popen(["sh", "-c", f"setsid sleep 1000 & echo $! >> {log}"], start_new_session=True).wait()
+        time.sleep(1_000)
+    return "second attempt"
+
+
+@workflow(stall=30, max_attempts=3, retry=SOON)
+def count_on(ctx: Any, until: int, log: str) -> list[int]:
+    """Kills itself half way; the next attempt goes on from the checkpoint."""
+    done: list[int] = ctx.resume or []
+    for n in range(len(done), until):
+        done.append(n)
+        ctx.checkpoint(done)
+        note(log, f"{ctx.attempt} {n}")
+        if n == until // 2 and ctx.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+
+@workflow(stall=1.0)
+def declared_silence(ctx: Any) -> str:
+    with ctx.silence(max_s=10, why="a slow answer"):
+        time.sleep(2.5)
+    return "not killed"
+
+
+@workflow(stall=60)
+def beat_for(ctx: Any, seconds: float, log: str = "") -> int:
+    until = time.monotonic() + seconds
+    if log:
+        note(log, f"start {ctx.attempt} {os.getpid()}")
+    beats = 0
+    while time.monotonic() < until:
+        ctx.beat(progress=min(1.0, 1 - (until - time.monotonic()) / seconds))
+        beats += 1
+        time.sleep(0.01)
+    return beats
+
+
+@workflow(stall=60)
+def ignore_cancel(ctx: Any) -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            ctx.beat()
+        time.sleep(0.01)
+
+
+@workflow(timeout=0.5, max_attempts=1)
+def too_long(ctx: Any) -> None:
+    while True:
+        ctx.beat()
+        time.sleep(0.01)
+
+
+@workflow
+def with_log(ctx: Any) -> str:
+    ctx.log.info("from the context: %d", 1)
+    logging.getLogger("somebody.else").warning("from a library")
+    assert current() is ctx
+    return "logged"
+
+
+@workflow(max_attempts=1)
+def raises(ctx: Any) -> None:
+    raise ValueError("this workflow is wrong")
+
+
+@workflow(stall=20)
+async def add_slowly(ctx: Any, one: int, seconds: float = 0.05) -> int:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await asyncio.sleep(0.01)
+        ctx.beat()
+    return one + 1
+
+
+@workflow(stall=0.8, max_attempts=2, retry=SOON)
+async def block_the_loop(ctx: Any) -> str:
+    if ctx.attempt == 1:
+        ctx.beat()
+        collections.deque(itertools.repeat(0), maxlen=0)
+    return "second attempt"
+
+
+@workflow(stall=0.5, max_attempts=2, retry=SOON)
+async def wait_for_ever(ctx: Any, log: str) -> str:
+    if ctx.attempt == 1:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            note(log, "cancelled in the task")
+    return "second attempt"
+
+
+@workflow
+def crash_on_import_flag(ctx: Any) -> str:
+    return "served"
+
+
+if (flag := os.environ.get("TENURE_TEST_BREAK_IMPORT")) and Path(flag).exists():
+    raise RuntimeError("this module cannot be imported today")

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.beat.board import BeatBoard, board_folder
+from tenure.engines import Engine, Mailbox
+from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.slots.processes import MARK, all_processes
+
+APP = Path(__file__).parent / "app.py"
+
+
+class Worker:
+    """A real `tenure worker` process and the queue that it serves."""
+
+    def __init__(self, folder: Path, *options: str, modules: tuple[str, ...] = (str(APP),), **env: str) -> None:
+        self.log = folder / f"worker-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tenure", "worker", *modules, "--engine", f"sqlite:///{folder}/t.db", *options]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stderr=output, stdout=output, env={**os.environ, **env})
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def slots(self) -> list[int]:
+        """The pids of the slot processes."""
+        return [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, seconds: float = 20.0) -> int:
+        """Drain it, and wait."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+class Desk:
+    """Where a test sends work and waits for answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.engine = Engine.open(f"sqlite:///{folder}/t.db")
+        self.work: Mailbox[WorkItem, WorkResult] = self.engine.mailbox("work", WorkItem, WorkResult)
+        self.replies: Mailbox[WorkResult, Any] = self.engine.mailbox("replies", WorkResult)
+        self.workers: list[Worker] = []
+
+    def start(self, *options: str, **rest: Any) -> Worker:
+        worker = Worker(self.folder, *options, **rest)
+        self.workers.append(worker)
+        return worker
+
+    def send(self, workflow: str, *, job: str = "", managed: bool = False, **args: Any) -> str:
+        item = WorkItem(workflow=workflow, args=args, job_id=job or workflow, managed=managed)
+        return self.work.send(item, reply_to="replies")
+
+    def answer(self, seconds: float = 20.0) -> WorkResult:
+        """The next reply, or a failure of the test that shows what the worker said."""
+        found = self.replies.receive(1, 60, seconds)
+        if not found:
+            pytest.fail("no answer; the workers said:\n" + "\n".join(worker.said() for worker in self.workers))
+        [message] = found
+        message.acknowledge()
+        assert message.failure is None, message.failure
+        return message.body
+
+    def failure(self, seconds: float = 20.0) -> Any:
+        [message] = self.replies.receive(1, 60, seconds)
+        message.acknowledge()
+        return message.failure
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+        self.engine.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    try:
+        yield desk
+    finally:
+        desk.close()
+    # Whatever a test did to its workers, nothing of them may be left.
+    wait_until(lambda: not marked_processes(tmp_path), 10, lambda: f"left behind: {marked_processes(tmp_path)}")
+    for path in board_folder().glob("board-*"):
+        try:
+            board = BeatBoard.open(path)
+        except Exception:
+            continue
+        mine = str(tmp_path) in board.identity.engine
+        board.close()
+        if mine:
+            path.unlink()  # of a worker that this test killed with -9: the next worker would clear it
+
+
+def marked_processes(folder: Path) -> list[int]:
+    """Slots, and everything that came out of them, of workers whose engine is in this folder."""
+    found = []
+    for process in all_processes():
+        try:
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if MARK.encode() in environment and f"PYTEST_FOLDER={folder}".encode() in environment:
+            found.append(process.pid)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _name_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_FOLDER", str(tmp_path))
+
+
+def wait_until(true: Callable[[], bool], seconds: float, why: Callable[[], str] | str = "it did not happen") -> float:
+    """How long it took, polled closely; the point of these tests is real time."""
+    begun = time.monotonic()
+    while not true():
+        if time.monotonic() - begun > seconds:
+            pytest.fail(why if isinstance(why, str) else why())
+        time.sleep(0.01)
+    return time.monotonic() - begun

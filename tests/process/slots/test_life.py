@@ -1,0 +1,176 @@
+"""Draining, dying and coming back: the life of a worker, with real signals."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests.process.slots.conftest import Desk, marked_processes, wait_until
+
+from tenure.beat.board import BeatBoard, board_folder
+
+QUICK = ("--slots", "2", "--grace", "0.3", "--lease", "4", "--stall", "10")
+
+
+def test_sigterm_lets_running_work_finish_and_claims_nothing_more(desk: Desk, tmp_path: Path) -> None:
+    worker = desk.start(*QUICK)
+    log = tmp_path / "log"
+    desk.send("beat_for", seconds=1.5, log=str(log))
+    wait_until(log.exists, 10, worker.said)
+    worker.signal(signal.SIGTERM)
+    wait_until(lambda: "draining" in worker.said(), 5, worker.said)
+    time.sleep(0.2)  # until the slots heard it, too
+    desk.send("add", one=1)
+    assert desk.answer().workflow == "beat_for"
+    assert worker.process.wait(10) == 0
+    assert desk.work.depth().ready == 1
+    assert marked_processes(tmp_path) == []
+
+
+def test_a_second_signal_hands_over_at_once_and_uncounted(desk: Desk, tmp_path: Path) -> None:
+    first = desk.start(*QUICK)
+    log = tmp_path / "log"
+    desk.send("beat_for", seconds=3, log=str(log))
+    wait_until(log.exists, 10, first.said)
+    first.signal(signal.SIGTERM)
+    time.sleep(0.3)
+    first.signal(signal.SIGTERM)
+    assert first.process.wait(10) == 0
+    desk.start(*QUICK)
+    assert desk.answer().attempt == 1
+    assert log.read_text().count("start") == 2
+
+
+def test_a_worker_that_hands_over_lets_another_go_on(desk: Desk, tmp_path: Path) -> None:
+    first = desk.start(*QUICK, "--drain", "handover")
+    log = tmp_path / "log"
+    desk.send("beat_for", seconds=2, log=str(log))
+    wait_until(log.exists, 10, first.said)
+    first.signal(signal.SIGTERM)
+    assert first.process.wait(10) == 0
+    assert desk.work.depth().ready == 1
+    desk.start(*QUICK)
+    assert desk.answer().attempt == 1
+
+
+def test_work_that_ignores_its_cancellation_is_killed_after_the_grace(desk: Desk) -> None:
+    worker = desk.start(*QUICK, "--drain", "handover")
+    desk.send("ignore_cancel")
+    wait_until(lambda: desk.work.depth().leased == 1, 10, worker.said)
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(10) == 0
+    assert "killing slot" in worker.said()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_slots_do_not_outlive_a_supervisor_that_dies_and_a_stopped_one_loses_its_leases(
+    desk: Desk, tmp_path: Path, number: signal.Signals
+) -> None:
+    worker = desk.start("--slots", "2", "--grace", "0.3", "--lease", "2")
+    log = tmp_path / "log"
+    desk.send("beat_for", seconds=5, log=str(log))
+    wait_until(log.exists, 10, worker.said)
+    time.sleep(0.4)  # the supervisor has seen it run: from here on the delivery counts
+    worker.signal(number)
+    if number is signal.SIGKILL:
+        wait_until(lambda: marked_processes(tmp_path) == [], 5, "slots outlived their supervisor")
+    desk.start("--slots", "2", "--grace", "0.3", "--lease", "2")
+    answer = desk.answer()
+    assert answer.attempt == 2
+    if number is signal.SIGSTOP:
+        # The slot of the stopped supervisor noticed by itself that its lease was over: one answer, and no second one.
+        assert desk.replies.receive(1, 60, 3) == []
+        worker.process.kill()
+        worker.process.wait()
+
+
+def test_a_new_worker_clears_what_a_killed_one_left_and_returns_its_work_before_the_lease_ends(
+    desk: Desk, tmp_path: Path
+) -> None:
+    worker = desk.start("--slots", "2", "--lease", "60")
+    log = tmp_path / "log"
+    desk.send("beat_for", seconds=1, log=str(log))
+    wait_until(log.exists, 10, worker.said)
+    time.sleep(0.4)
+    worker.signal(signal.SIGKILL)
+    worker.process.wait()
+    begun = time.monotonic()
+    second = desk.start("--slots", "2", "--lease", "60")
+    assert desk.answer().attempt == 2
+    assert time.monotonic() - begun < 15
+    assert "1 deliveries returned" in second.said()
+    second.end()
+    assert not [path for path in board_folder().glob("board-*") if str(tmp_path) in _engine_of(path)]
+
+
+def _engine_of(path: Path) -> str:
+    try:
+        board = BeatBoard.open(path)
+    except Exception:
+        return ""
+    name = board.identity.engine
+    board.close()
+    return name
+
+
+def test_each_start_has_its_own_incarnation(desk: Desk) -> None:
+    names = []
+    for _ in range(2):
+        worker = desk.start(*QUICK)
+        desk.send("add", one=1)
+        names.append(desk.answer().worker)
+        worker.end()
+    assert len(set(names)) == 2
+
+
+@pytest.mark.slow
+def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overlap(desk: Desk, tmp_path: Path) -> None:
+    """Kills slots at random for as long as there is work; the log of starts and ends shows who ran when."""
+    count = 5_000 if os.environ.get("TENURE_SOAK") else 2_000
+    log = tmp_path / "log"
+    dice = random.Random(4)
+    worker = desk.start("--slots", "2", "--lease", "6", "--grace", "0.3")
+    from tenure.engines import Outgoing
+    from tenure.work.envelope import WorkItem
+
+    for start in range(0, count, 500):
+        desk.work.send_many(
+            [
+                Outgoing(WorkItem(workflow="add", args={"one": n, "log": str(log)}, job_id=str(n)), reply_to="replies")
+                for n in range(start, start + 500)
+            ]
+        )
+    answered: set[str] = set()
+    kills, next_kill, deadline = 0, time.monotonic() + 1.0, time.monotonic() + 100
+    while len(answered) < count:
+        assert time.monotonic() < deadline, f"{len(answered)} of {count}:\n{worker.said()[-3_000:]}"
+        for message in desk.replies.receive(100, 60, 0.2):
+            assert message.body is not None
+            assert message.body.ok, message.body
+            assert message.body.job_id not in answered, f"{message.body.job_id} ended twice"
+            answered.add(message.body.job_id)
+            message.acknowledge()
+        if time.monotonic() >= next_kill and (slots := worker.slots()):
+            os.kill(dice.choice(slots), dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            kills += 1
+            next_kill = time.monotonic() + dice.uniform(0.4, 1.2)
+    assert kills >= 5
+    spans: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    open_spans: dict[tuple[str, str], float] = {}
+    for line in log.read_text().splitlines():
+        word, n, _, pid, at = line.split()
+        if word == "start":
+            open_spans[n, pid] = float(at)
+        else:
+            spans[n].append((open_spans.pop((n, pid)), float(at), int(pid)))
+    for n, found in spans.items():
+        found.sort()
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(found)), (n, found)
+    assert worker.end() == 0
+    assert marked_processes(tmp_path) == []
