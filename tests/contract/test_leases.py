@@ -157,15 +157,20 @@ def test_releasing_gives_it_back_at_once_and_does_not_count(engine: Engine) -> N
     assert held(mailbox, 60).delivery_count == 1
 
 
-def test_work_that_was_started_counts_even_if_it_is_released(engine: Engine) -> None:
-    """Its fence may have been written somewhere, so it is not given out again."""
-    mailbox = engine.mailbox("work")
+def test_started_work_that_is_released_keeps_its_number_and_is_forgiven(engine: Engine) -> None:
+    """Its fence may have been written somewhere, so it is not given out again; but it is no try against the limit."""
+    mailbox = engine.mailbox("work", max_delivery_count=1)
     mailbox.send("x")
     for provisional in (False, True):
         message = held(mailbox, 60, provisional=provisional)
         message.extend_visibility(60)
-        message.release()
-    assert held(mailbox, 60).delivery_count == 3
+        mailbox.adopt(message.ticket).release()
+    message = held(mailbox, 60)
+    assert (message.delivery_count, message.forgiven, message.attempt) == (3, 2, 1)
+    assert message.ticket.forgiven == 2
+    message.nack(0)
+    assert mailbox.receive() == []
+    assert mailbox.dead_letters.count() == 1
 
 
 def test_a_provisional_delivery_that_never_started_does_not_count(case: EngineCase, engine: Engine) -> None:

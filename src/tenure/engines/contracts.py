@@ -123,6 +123,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: str | None = None
     key: str | None = None
     generation: int = 0
+    forgiven: int = 0
 
 
 class Message(ABC, Generic[BodyT, ReplyT]):
@@ -137,7 +138,9 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     """The decoded body; None when `failure` is set."""
     receipt_handle: str
     delivery_count: int
-    """1 for the first delivery. Released and never started deliveries do not count."""
+    """1 for the first delivery. It grows with every delivery that was started, so that the fence does."""
+    forgiven: int
+    """How many of them do not count against a limit: handed over by `release`, or before a replay."""
     enqueued_at: float
     reply_to: str | None
     checkpoint: bytes | None
@@ -154,6 +157,11 @@ class Message(ABC, Generic[BodyT, ReplyT]):
         return Fence(self.generation, self.delivery_count)
 
     @property
+    def attempt(self) -> int:
+        """Which try this is, as limits count them: deliveries that were handed over are no tries."""
+        return self.delivery_count - self.forgiven
+
+    @property
     def ticket(self) -> Ticket:
         """This delivery as data; `Mailbox.adopt` turns it into a handle in another process."""
         return Ticket(
@@ -165,6 +173,7 @@ class Message(ABC, Generic[BodyT, ReplyT]):
             reply_to=self.reply_to,
             key=self.key,
             generation=self.generation,
+            forgiven=self.forgiven,
         )
 
     @abstractmethod
@@ -180,9 +189,9 @@ class Message(ABC, Generic[BodyT, ReplyT]):
 
     @abstractmethod
     def release(self) -> None:
-        """Give back work that was never started: visible at once, and this delivery does not count.
+        """Give back work through no fault of its own: visible at once, and this delivery does not count.
 
-        One that was extended had started, so it stays counted: a fence is never given out twice.
+        One that was extended had started: it keeps its number, so that its fence is not given out twice, and is forgiven.
         """
 
     @abstractmethod

@@ -168,9 +168,11 @@ class Box:
         self.add(record, now, delay)
 
     def release(self, record: Record) -> None:
-        """Unstarted work goes back to the front, where it came from."""
+        """Back to the front, where it came from. A number that was used is forgiven, not given out again."""
         del self.leased[record.id]
-        if record.stage is not STARTED:
+        if record.stage is STARTED:
+            record.base += 1
+        else:
             record.count -= 1
         record.state = READY
         self.ready.appendleft(record)

@@ -26,6 +26,7 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.id = record.id
         self.body = body
         self.delivery_count = record.count
+        self.forgiven = record.base
         self.enqueued_at = record.enqueued_at
         self.reply_to = record.reply_to
         self.checkpoint = record.checkpoint
@@ -50,7 +51,7 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         number = ticket.receipt_handle.rpartition(".")[2]
         message._receipt = int(number) if number.isdecimal() else -1
         message._handle = ticket.receipt_handle
-        message.delivery_count = ticket.delivery_count
+        message.delivery_count, message.forgiven = ticket.delivery_count, ticket.forgiven
         message.checkpoint = None
         message.key, message.generation = ticket.key, ticket.generation
         message.lease_until = ticket.lease_until

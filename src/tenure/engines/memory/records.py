@@ -70,7 +70,7 @@ class Record:
         self.stage = HELD
         self.receipt = 0  # grows with every delivery, also with those that do not count
         self.count = 0
-        self.base = 0  # the count at the last replay: the threshold counts from here
+        self.base = 0  # deliveries that are forgiven: before the last replay, or handed over
         self.due = 0.0  # when a lease runs out, or a delay ends
         self.armed = inf  # the time of its one valid timer: never later than `due` while leased or delayed
         self.ended = ""  # why a receipt is dead although its lease would still run

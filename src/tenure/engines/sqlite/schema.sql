@@ -17,7 +17,7 @@ CREATE TABLE message (
   state       INTEGER NOT NULL,  -- 0 waiting, 1 claimed provisionally, 2 held, 3 started (was extended)
   claims      INTEGER NOT NULL,  -- receipts given out so far; only the newest one is valid
   deliveries  INTEGER NOT NULL,  -- those that count
-  forgiven    INTEGER NOT NULL,  -- deliveries before the last replay: the threshold counts from there
+  forgiven    INTEGER NOT NULL,  -- deliveries before the last replay, or handed over: the threshold does not count them
   generation  INTEGER NOT NULL,
   failure     INTEGER NOT NULL,  -- 1: the body is a Failure, posted in place of a reply
   enqueued_at INTEGER NOT NULL,

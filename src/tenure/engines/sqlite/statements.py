@@ -55,9 +55,10 @@ WHERE seq = ?1 AND id = ?2 AND claims = ?3 AND state <> 0 AND visible_at > ?4"""
 NACK_OURS = """
 UPDATE message SET state = 0, visible_at = ?5, deliveries = deliveries + (state = 1)
 WHERE seq = ?1 AND id = ?2 AND claims = ?3 AND state <> 0 AND visible_at > ?4"""
-# Give back unstarted work, at the place in the queue that it had. Extended work had started, and stays counted.
+# Give back, at the place in the queue that it had. Extended work had started: its number stays used, and is forgiven.
 RELEASE_OURS = """
-UPDATE message SET state = 0, visible_at = enqueued_at, deliveries = deliveries - (state = 2)
+UPDATE message
+SET state = 0, visible_at = enqueued_at, deliveries = deliveries - (state = 2), forgiven = forgiven + (state = 3)
 WHERE seq = ?1 AND id = ?2 AND claims = ?3 AND state <> 0 AND visible_at > ?4"""
 # Hold it longer, never shorter; the first one starts a provisional claim.
 EXTEND_OURS = """

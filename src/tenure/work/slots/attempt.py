@@ -59,7 +59,7 @@ class Attempt:
             ticket=message.ticket,
             job=self.item.job_id or message.id,
             workflow=self.item.workflow,
-            attempt=self.item.attempt or message.delivery_count,
+            attempt=self.item.attempt or message.attempt,
             queue=queue,
             stall_s=stall_s,
             managed=self.item.managed,

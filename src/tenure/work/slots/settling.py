@@ -73,8 +73,8 @@ class Settler:
             return self._finish(message, result, "failed")
         if failure.cause is Cause.CANCELLED:
             return self._finish(message, result, "cancelled")
-        if failure.retryable and message.delivery_count < max_attempts:
-            delay = retry.delay_s(message.delivery_count, self._random)
+        if failure.retryable and message.attempt < max_attempts:
+            delay = retry.delay_s(message.attempt, self._random)
             message.nack(delay)
             return f"retried in {delay:.1f} s"
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])
