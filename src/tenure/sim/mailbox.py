@@ -110,7 +110,7 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(self, mailbox: SimMailbox[Any, Any], inner: Message[BodyT, ReplyT], lease_until: float) -> None:
         self._mailbox, self._inner = mailbox, inner
         self.id, self.body, self.receipt_handle = inner.id, inner.body, inner.receipt_handle
-        self.delivery_count, self.enqueued_at = inner.delivery_count, inner.enqueued_at
+        self.delivery_count, self.forgiven, self.enqueued_at = inner.delivery_count, inner.forgiven, inner.enqueued_at
         self.reply_to, self.checkpoint, self.failure = inner.reply_to, inner.checkpoint, inner.failure
         self.key, self.generation = inner.key, inner.generation
         self.lease_until = lease_until
