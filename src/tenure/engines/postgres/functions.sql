@@ -121,7 +121,7 @@ END $$;
 CREATE FUNCTION {schema}.claim(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
     p_limit integer, p_floor float8, p_look boolean)
 RETURNS TABLE (o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer, o_generation bigint,
-    o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea)
+    o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer)
 LANGUAGE plpgsql {planner} AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
@@ -150,7 +150,7 @@ BEGIN
         FROM picked p
         WHERE m.id = p.id
         RETURNING m.id, date_part('epoch', p.visible_at), m.deliveries, date_part('epoch', m.enqueued_at),
-                  CASE WHEN p.counted - m.base >= p_limit THEN p.counted - m.base END, m.generation, m.failure, m.key, m.reply_to, m.checkpoint, m.body;
+                  CASE WHEN p.counted - m.base >= p_limit THEN p.counted - m.base END, m.generation, m.failure, m.key, m.reply_to, m.checkpoint, m.body, m.base;
         GET DIAGNOSTICS v_found = ROW_COUNT;
         v_left := v_left - v_found;
         EXIT WHEN v_left = 0 OR v_from = '-infinity';
@@ -328,13 +328,15 @@ CREATE FUNCTION {schema}.exhausted(p_times integer) RETURNS text LANGUAGE sql IM
     SELECT 'delivered ' || p_times || CASE WHEN p_times = 1 THEN ' time' ELSE ' times' END || ' without being settled'
 $$;
 
--- Give unstarted work back to where it came from, the front; the delivery does not count.
+-- Give work back to where it came from, the front; the delivery does not count. One that had started keeps its number, and is
+-- forgiven.
 CREATE FUNCTION {schema}.release(p_id bigint, p_token bigint) RETURNS boolean LANGUAGE plpgsql {planner} AS $$
 DECLARE
     v_mailbox text;
 BEGIN
     UPDATE {schema}.message m
-    SET token = NULL, visible_at = m.enqueued_at, deliveries = m.deliveries - CASE WHEN m.stage < 2 THEN 1 ELSE 0 END
+    SET token = NULL, visible_at = m.enqueued_at, deliveries = m.deliveries - CASE WHEN m.stage < 2 THEN 1 ELSE 0 END,
+        base = m.base + CASE WHEN m.stage < 2 THEN 0 ELSE 1 END
     WHERE m.id = p_id AND m.token = p_token AND m.visible_at > clock_timestamp()
     RETURNING m.mailbox INTO v_mailbox;
     IF NOT FOUND THEN

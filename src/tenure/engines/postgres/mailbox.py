@@ -209,7 +209,20 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             raise
 
     def _message(self, row: tuple[Any, ...], token: int, lease_until: float) -> Message[BodyT, ReplyT] | None:
-        number, _, deliveries, enqueued_at, exhausted, generation, is_failure, key, reply_to, checkpoint, encoded = row
+        (
+            number,
+            _,
+            deliveries,
+            enqueued_at,
+            exhausted,
+            generation,
+            is_failure,
+            key,
+            reply_to,
+            checkpoint,
+            encoded,
+            forgiven,
+        ) = row
         if exhausted is not None:
             reason = f"delivered {exhausted} time{'s' if exhausted != 1 else ''} without being settled"
             self._bury(number, token, FailureCause.DELIVERIES, reason)
@@ -233,6 +246,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             reply_to=reply_to,
             checkpoint=checkpoint,
             failure=failure,
+            forgiven=forgiven,
         )
 
     def _bury(self, number: int, token: int, cause: FailureCause, reason: str) -> None:

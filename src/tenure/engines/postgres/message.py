@@ -24,6 +24,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "delivery_count",
         "enqueued_at",
         "failure",
+        "forgiven",
         "generation",
         "id",
         "key",
@@ -47,6 +48,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         reply_to: str | None,
         checkpoint: bytes | None = None,
         failure: Failure | None = None,
+        forgiven: int = 0,
     ) -> None:
         self._mailbox, self._row, self._token = mailbox, row, token
         self.id = str(row)
@@ -54,7 +56,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.body = body
         self.delivery_count, self.enqueued_at, self.lease_until = delivery_count, enqueued_at, lease_until
         self.generation, self.key, self.reply_to = generation, key, reply_to
-        self.checkpoint, self.failure = checkpoint, failure
+        self.checkpoint, self.failure, self.forgiven = checkpoint, failure, forgiven
 
     @classmethod
     def adopted(cls, mailbox: PostgresMailbox[Any, Any], ticket: Ticket) -> PostgresMessage[Any, Any]:
@@ -71,6 +73,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             generation=ticket.generation,
             key=ticket.key,
             reply_to=ticket.reply_to,
+            forgiven=ticket.forgiven,
         )
 
     @property

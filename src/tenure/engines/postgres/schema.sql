@@ -21,7 +21,7 @@ CREATE TABLE {schema}.message (
     token       bigint,                         -- of the delivery that holds it, until visible_at; null: nobody does
     generation  bigint NOT NULL,
     deliveries  integer NOT NULL DEFAULT 0,     -- with the one under lease
-    base        integer NOT NULL DEFAULT 0,     -- deliveries at the last replay: the threshold counts from here
+    base        integer NOT NULL DEFAULT 0,     -- deliveries before the last replay, or handed over: the threshold does not count them
     stage       smallint NOT NULL DEFAULT 0,    -- of the delivery: 0 provisional, 1 held, 2 started (extended)
     failure     boolean NOT NULL DEFAULT false, -- the body is a Failure, not a reply
     key         text COLLATE "C",
