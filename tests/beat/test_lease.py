@@ -317,6 +317,42 @@ def test_gaps_that_near_the_lease_shorten_the_interval_so_that_the_next_gap_stil
     assert len(calls.seconds) == 42
 
 
+def test_gaps_that_were_seen_are_remembered_for_the_next_message_of_this_kind(
+    clock: ManualClock, mailbox: Mailbox[Any, Any], heartbeat: Heartbeat
+) -> None:
+    extender = LeaseExtender(LeaseExtenderConfig().for_lease(60))
+    first, _ = take(mailbox, 60)
+    with extender.attach(first, heartbeat):
+        clock.advance(45)
+        heartbeat.beat()
+    first.acknowledge()
+    assert extender.expected_gap_s > 40
+    second, calls = take(mailbox, 60)
+    with extender.attach(second, heartbeat) as lease:
+        heartbeat.beat()
+        clock.advance(19)
+        heartbeat.beat()  # skipped, had nothing been learnt
+        clock.advance(45)
+        assert not lease.lost
+    assert len(calls.seconds) == 2
+
+
+def test_a_failing_metric_does_not_hide_a_lost_lease(
+    clock: ManualClock, mailbox: Mailbox[Any, Any], heartbeat: Heartbeat
+) -> None:
+    class Broken(LeaseMetrics):
+        def count(self, outcome: str) -> None:
+            raise ValueError("duplicated timeseries")
+
+    told: list[str] = []
+    extender = LeaseExtender(metrics=Broken("x"), on_lost=lambda message, why: told.append(why))
+    message, _ = take(mailbox, 60)
+    with extender.attach(message, heartbeat):
+        clock.advance(61)
+        heartbeat.beat()
+    assert told == ["its lease ran out"]
+
+
 def test_work_whose_silence_exceeds_its_lease_is_named_in_a_warning_once(
     clock: ManualClock, mailbox: Mailbox[Any, Any], heartbeat: Heartbeat, caplog: pytest.LogCaptureFixture
 ) -> None:

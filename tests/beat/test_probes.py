@@ -269,6 +269,34 @@ def test_a_thousand_idle_clients_hold_up_nobody_and_cost_no_threads(server: Heal
             client.close()
 
 
+def test_beyond_its_places_the_oldest_idle_client_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.beat.probe_server._MAX_CONNECTIONS", 10)
+    with HealthServer(0, host="127.0.0.1") as server:
+        assert server.address is not None
+        idle = [socket.create_connection(server.address, timeout=8) for _ in range(30)]
+        assert ask(server, "/health/ready")[0] == 200
+        assert idle[0].recv(1) == b""  # closed by the server
+        idle[-1].sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200 ")
+        for client in idle:
+            client.close()
+
+
+def test_clients_that_stay_silent_are_sent_away_after_a_while() -> None:
+    clock = ManualClock()
+    with HealthServer(0, host="127.0.0.1", clock=clock) as server:
+        assert server.address is not None
+        with (
+            socket.create_connection(server.address, timeout=8) as silent,
+            socket.create_connection(server.address, timeout=8) as half,
+        ):
+            half.sendall(b"GET /health")
+            assert ask(server, "/health/live")[0] == 200
+            clock.advance(11)
+            assert silent.recv(100) == b""
+            assert half.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
 def test_port_0_takes_a_free_port_and_says_which(server: HealthServer) -> None:
     assert server.address is not None
     assert server.address[1] > 0

@@ -236,6 +236,45 @@ def test_a_group_can_be_run_again_also_when_it_was_shut_down_twice(engine: Engin
     assert done == [1, 2, 3]
 
 
+def test_a_shutdown_counts_as_well_between_the_call_of_a_later_run_and_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = Foreign("a", waits)
+    group = LoopGroup([loop])
+    group.start()
+    until(lambda: loop.runs == 1)
+    assert group.shutdown()
+    launch = group._launch
+
+    def late_launch() -> None:
+        group.shutdown()
+        launch()
+
+    monkeypatch.setattr(group, "_launch", late_launch)
+    group.run()  # returns
+    assert loop.runs == 1
+
+
+def test_a_shutdown_after_a_run_that_could_not_start_does_not_end_the_next_one(engine: Engine) -> None:
+    loop = loop_on(engine, "a")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        group = LoopGroup([loop], health_port=taken.getsockname()[1], health_host="127.0.0.1")
+        try:
+            with pytest.raises(PortTakenError):
+                group.run()
+        finally:
+            group.shutdown()
+    with group:
+        until(lambda: group.readiness().ready)
+
+
+def test_a_group_that_restarts_its_loops_does_not_fail_for_one_that_was_about_to_be_restarted() -> None:
+    clock = ManualClock()
+    group = LoopGroup([Foreign("unlucky", dies, clock)], on_loop_death="restart", clock=clock, watchdog_threshold=None)
+    with group:  # would raise LoopDiedError at its end
+        clock.until_waiting(1)
+
+
 def test_two_runs_at_once_are_refused() -> None:
     with LoopGroup([Foreign("a", waits)]) as group, pytest.raises(RuntimeError, match="already"):
         group.start()
@@ -335,8 +374,10 @@ def test_a_shutdown_does_not_wait_for_a_restart_that_is_due_later() -> None:
     group = LoopGroup([loop], on_loop_death="restart", clock=clock, watchdog_threshold=None)
     group.start()
     clock.until_waiting(1)
-    group.shutdown(timeout=10)
-    assert not group.running
+    runner = threading.Thread(target=group.wait)
+    runner.start()
+    assert group.shutdown(timeout=10)
+    runner.join(10)
     assert loop.runs == 1
 
 

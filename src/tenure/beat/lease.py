@@ -139,6 +139,8 @@ class LeaseExtender:
         self._metrics = metrics if metrics is not None else LeaseMetrics(kind)
         self.counts = ExtensionCounts()
         """Over all messages that this extender was attached to."""
+        self.expected_gap_s = 0.0
+        """The gap between beats that this kind of work has shown: the interval adapts to it."""
         self._lock = threading.Lock()
         self._attached: _Attachment | None = None
 
@@ -189,7 +191,6 @@ class _Attachment:
         self._heartbeat = heartbeat
         self._lease_s = max(lease_s or 0.0, self._config.extension)
         self._in_flight = threading.Lock()
-        self._gap_s = 0.0
         self._warned = False
         self._since = 0.0
         self._watch: Watch | None = None
@@ -231,18 +232,18 @@ class _Attachment:
             )
             return
         # Before the call: beats of other threads skip it meanwhile, and a failed attempt waits for the interval too.
-        watch.due = now + adapted_interval(config.interval, config.extension, self._gap_s)
+        watch.due = now + adapted_interval(config.interval, config.extension, self._extender.expected_gap_s)
         seconds = self._seconds(now)
         try:
             self._msg.extend_visibility(seconds)
         except ReceiptHandleExpiredError as error:
             _logger.warning("Lease extension failed for message %s: receipt handle expired", self._msg.id)
-            self._extender._count(Outcome.EXPIRED)
             self._lose(watch, error.reason)
+            self._extender._count(Outcome.EXPIRED)
         except Exception:
             _logger.exception("Lease extension failed for message %s", self._msg.id)
-            self._extender._count(Outcome.FAILED)
             self._after_failure(watch, now)
+            self._extender._count(Outcome.FAILED)
         else:
             _logger.debug("Extended visibility for message %s by %g seconds", self._msg.id, seconds)
             self._extender._count(Outcome.GRANTED)
@@ -270,7 +271,7 @@ class _Attachment:
             self._extender._on_lost(self._msg, reason)
 
     def _judge_gap(self, gap: float) -> None:
-        self._gap_s = remembered_gap(self._gap_s, gap)
+        self._extender.expected_gap_s = remembered_gap(self._extender.expected_gap_s, gap)
         if gap > self._lease_s and not self._warned:
             self._warned = True
             _logger.warning(

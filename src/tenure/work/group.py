@@ -148,6 +148,7 @@ class LoopGroup:
         self._threads: dict[str, LoopThread] = {}
         self._supervisor: threading.Thread | None = None
         self._stopping = False
+        self._awaits_run = True  # a shutdown now is meant for the run to come
         self._stop_before_start = False
         self._died: LoopDiedError | None = None
         self._abandoned: tuple[str, ...] = ()
@@ -205,7 +206,7 @@ class LoopGroup:
         """
         with self._lock:
             if not self.running:
-                self._stop_before_start = self._supervisor is None
+                self._stop_before_start = self._awaits_run
                 return not self._abandoned
             self._events.put(_StopAsked())
             supervisor, threads = self._supervisor, self._threads
@@ -235,12 +236,14 @@ class LoopGroup:
                 raise RuntimeError("this LoopGroup runs already")
             self._stopping, self._died, self._abandoned = False, None, ()
             self._events = queue.SimpleQueue()
+            self._awaits_run = True
 
     def _launch(self) -> None:
         with self._lock:
             if self._stop_before_start:
                 self._stop_before_start = False
                 return
+            self._awaits_run = False
             # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
             if self._health is not None:
                 self._health.start()
@@ -286,9 +289,11 @@ class LoopGroup:
             match event:
                 case _LoopEnded(name=name, error=error):
                     alive.discard(name)
-                    if error is not None and self._died is None:
-                        self._died = LoopDiedError(name, error)
                     stop = error is not None
+                    # One that was to be started again, had the group not stopped meanwhile, is no reason to fail.
+                    forgiven = self._stopping and self.on_loop_death is OnLoopDeath.RESTART
+                    if error is not None and self._died is None and not forgiven:
+                        self._died = LoopDiedError(name, error)
                 case _StopAsked(signal=number):
                     stop = True
                     if number is not None and self._stopping:
