@@ -1,11 +1,37 @@
 """Taking and doing work: loops, groups, the registry of workflows, their context, slots, dead letters."""
 
-from tenure.work.dead_letter import DeadLetterPolicy
-from tenure.work.function_loop import FunctionLoop
-from tenure.work.group import Isolation, Loop, LoopGroup, OnLoopDeath
-from tenure.work.mailbox_loop import Ending, MailboxLoop, OnLeaseLost
+from typing import TYPE_CHECKING
+
+from tenure.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tenure.work.context import AsyncContext as AsyncContext
+    from tenure.work.context import Context as Context
+    from tenure.work.context import current as current
+    from tenure.work.dead_letter import DeadLetterPolicy as DeadLetterPolicy
+    from tenure.work.envelope import Cause as Cause
+    from tenure.work.envelope import WorkFailure as WorkFailure
+    from tenure.work.envelope import WorkItem as WorkItem
+    from tenure.work.envelope import WorkResult as WorkResult
+    from tenure.work.function_loop import FunctionLoop as FunctionLoop
+    from tenure.work.group import Isolation as Isolation
+    from tenure.work.group import Loop as Loop
+    from tenure.work.group import LoopGroup as LoopGroup
+    from tenure.work.group import OnLoopDeath as OnLoopDeath
+    from tenure.work.mailbox_loop import Ending as Ending
+    from tenure.work.mailbox_loop import MailboxLoop as MailboxLoop
+    from tenure.work.mailbox_loop import OnLeaseLost as OnLeaseLost
+    from tenure.work.registry import Registry as Registry
+    from tenure.work.registry import Workflow as Workflow
+    from tenure.work.registry import workflow as workflow
+    from tenure.work.retry import Retry as Retry
+    from tenure.work.slots.settings import SlotSettings as SlotSettings
+    from tenure.work.slots.supervisor import Supervisor as Supervisor
 
 __all__ = [
+    "AsyncContext",
+    "Cause",
+    "Context",
     "DeadLetterPolicy",
     "Ending",
     "FunctionLoop",
@@ -15,4 +41,30 @@ __all__ = [
     "MailboxLoop",
     "OnLeaseLost",
     "OnLoopDeath",
+    "Registry",
+    "Retry",
+    "SlotSettings",
+    "Supervisor",
+    "WorkFailure",
+    "WorkItem",
+    "WorkResult",
+    "Workflow",
+    "current",
+    "workflow",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "context": "AsyncContext Context current",
+        "dead_letter": "DeadLetterPolicy",
+        "envelope": "Cause WorkFailure WorkItem WorkResult",
+        "function_loop": "FunctionLoop",
+        "group": "Isolation Loop LoopGroup OnLoopDeath",
+        "mailbox_loop": "Ending MailboxLoop OnLeaseLost",
+        "registry": "Registry Workflow workflow",
+        "retry": "Retry",
+        "slots.settings": "SlotSettings",
+        "slots.supervisor": "Supervisor",
+    },
+)
