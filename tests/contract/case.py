@@ -31,6 +31,8 @@ class EngineCase(ABC):
     """Time is passed by a manual clock: moments can be hit exactly."""
     processes: ClassVar[bool] = False
     """Other processes that open `live_url` share its data."""
+    real_time: ClassVar[bool] = True
+    """It can be used by several threads that wait in real time: tests that take `live` need that."""
     unit_s: ClassVar[float] = 1.0
     """How many seconds a unit of time is."""
     slack_s: ClassVar[float] = 0.0

@@ -28,6 +28,7 @@ CASES = every_case()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exact: hits moments exactly, so it runs only where a manual clock passes time")
+    config.addinivalue_line("markers", "threads: a thread waits while another passes time; not inside a simulation")
     config.addinivalue_line("markers", "processes: runs only on engines whose data several processes share")
     config.addinivalue_line(
         "markers",
@@ -39,6 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
         fit = [c for c in CASES if (c.exact or "exact" not in marks) and (c.processes or "processes" not in marks)]
+        fit = [c for c in fit if c.real_time or not ("threads" in marks or "live" in metafunc.fixturenames)]
         # Servers pass time by waiting: their part of the suite takes minutes, and `make quick` leaves it out.
         cases = [pytest.param(c, marks=[pytest.mark.slow] if issubclass(c, ServerCase) else []) for c in fit]
         metafunc.parametrize("case", cases, ids=[case.name for case in fit], indirect=True)

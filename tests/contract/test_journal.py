@@ -180,6 +180,7 @@ def test_a_follower_returns_empty_when_nothing_came(live: Engine) -> None:
 
 
 @pytest.mark.exact
+@pytest.mark.threads
 def test_time_that_passes_ends_a_follow(case: EngineCase, engine: Engine) -> None:
     assert isinstance(case.clock, ManualClock)
     waiting = Background(lambda: engine.journal("log").follow(0, 20))

@@ -120,6 +120,7 @@ def test_a_poll_ends_empty_when_its_time_is_over(live: Engine) -> None:
 
 
 @pytest.mark.exact
+@pytest.mark.threads
 def test_time_that_passes_ends_a_poll(case: EngineCase, engine: Engine) -> None:
     assert isinstance(case.clock, ManualClock)
     mailbox = engine.mailbox("work")

@@ -57,6 +57,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_a_broken_rule_is_found_within_few_seeds_and_shrunk(name: str) -> None:
     scenario: type[Scenario] = getattr(broken, name)

@@ -185,12 +185,14 @@ def test_the_trace_of_a_failure_is_in_the_file_that_the_story_names() -> None:
     assert "Traceback" in written
 
 
+@pytest.mark.slow
 def test_seeds_run_on_several_cores_with_the_same_result() -> None:
     leadership = find("leadership")
     alone, together = run_seeds(leadership, range(130)), run_seeds(leadership, range(130), jobs=2)
     assert alone.summary() == together.summary()
 
 
+@pytest.mark.slow
 def test_a_failure_on_another_core_comes_home() -> None:
     (failure,) = run_seeds(Fragile, range(120), jobs=2).failures
     assert "a node is down while another is stalled" in failure.failure

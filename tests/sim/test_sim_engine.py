@@ -184,6 +184,28 @@ def test_a_follower_wakes_for_an_append_and_on_wake() -> None:
     assert seen == [(["x"], 5.0), ([], 15.0)]
 
 
+@pytest.mark.parametrize("how", ["wake", "close", "close the engine"])
+def test_a_long_poll_ends_empty_when_its_own_process_says_so(how: str) -> None:
+    ended: list[tuple[list[Any], float]] = []
+
+    async def consumer(host: Host) -> None:
+        mailbox, journal = host.engine.mailbox("m", str), host.engine.journal("j")
+        end = {"wake": mailbox.wake, "close": mailbox.close, "close the engine": host.engine.close}[how]
+        asyncio.get_running_loop().call_later(10, end)
+        if how == "close the engine":
+            entries, found = await asyncio.gather(
+                host.calls.run(journal.follow, 0, 60), host.calls.run(mailbox.receive, 1, 30, 60)
+            )
+            assert entries == []
+        else:
+            found = await host.calls.run(mailbox.receive, 1, 30, 60)
+        ended.append((found, world.now))
+
+    with World(link=Link((0.0, 0.0))) as world:
+        play(world, consumer)
+    assert ended == [([], 10.0)]
+
+
 def test_a_crashed_process_claims_nothing_by_the_poll_that_it_left_behind() -> None:
     async def consumer(host: Host) -> None:
         await host.calls.run(host.engine.mailbox("m", str).receive, 1, 30, 60)

@@ -14,7 +14,7 @@ from tenure.ids import seeded_ids
 from tenure.sim.clock import SimClock
 
 if TYPE_CHECKING:
-    from tenure.sim.calls import Call
+    from tenure.sim.calls import Call, Connection
     from tenure.sim.engine import SimEngine
     from tenure.sim.node import Host
     from tenure.sim.world import World
@@ -74,6 +74,12 @@ class Backend:
 
     def leave(self, call: Call, topic: Topic) -> None:
         self._parked.get(topic, {}).pop(call, None)
+
+    def end_polls(self, connection: Connection) -> None:
+        """A client closes: its long polls look again, and find that."""
+        mine = [call for waiting in self._parked.values() for call in waiting if call.connection is connection]
+        for call in mine:
+            call.look_again()
 
     def touch(self, topic: Topic) -> None:
         """Something changed: whoever waits for it looks again, in the order in which they came."""

@@ -147,7 +147,7 @@ class Call:
         self.poll_until: float | None = None
         """For a long poll: when it ends, in the engine's boot time."""
         self.when_answered: Callable[[], None] | None = None
-        self._connection, self._act = connection, act
+        self.connection, self._act = connection, act
         self._world = connection.backend.world
         self._timer: SimTimer | None = None
         self._parked_at: Topic | None = None
@@ -155,7 +155,7 @@ class Call:
         self.future: asyncio.Future[Any] = connection.host.loop.create_future()
 
     def send(self) -> None:
-        connection, network = self._connection, self._world.network
+        connection, network = self.connection, self._world.network
         there, give_up = connection.delay(), to_ticks(CALL_TIMEOUT_S)
         if self._fate is Fate.REFUSED:
             self._fail(there)
@@ -168,10 +168,10 @@ class Call:
             network.after(there, self._arrive)
 
     def _fail(self, ticks: int) -> None:
-        self._world.network.after(ticks, self._tell, None, self._connection.unavailable(self._fate))
+        self._world.network.after(ticks, self._tell, None, self.connection.unavailable(self._fate))
 
     def _arrive(self) -> None:
-        connection = self._connection
+        connection = self.connection
         connection.call = self
         try:
             result, error = self._act(), None
@@ -189,10 +189,13 @@ class Call:
             self._fail(to_ticks(CALL_TIMEOUT_S))
 
     def _park(self, blocked: WouldBlock) -> None:
-        if self.waits is None or self._fate is Fate.LATE:
+        if self._fate is Fate.LATE:
             return  # a poll that nobody waits for any more
+        if self.waits is None:
+            self._tell(None, SimulationForbiddenError(f"{self._act!r} waits inside the engine, and is no long poll"))
+            return
         self._parked_at = self.waits
-        self._connection.backend.park(self, self._parked_at)
+        self.connection.backend.park(self, self._parked_at)
         if blocked.timeout is not None:
             self._timer = self._world.network.after(to_ticks(blocked.timeout), self.look_again)
 
@@ -202,25 +205,29 @@ class Call:
             self._timer.cancel()
             self._timer = None
         if self._parked_at is not None:
-            self._connection.backend.leave(self, self._parked_at)
+            self.connection.backend.leave(self, self._parked_at)
             self._parked_at = None
-        if self._connection.host.loop.dead or self.future.done():
+        if self.connection.host.loop.dead or self.future.done():
             return  # its client is gone, and claims nothing any more
-        if not self._connection.reaches():
+        if not self.connection.reaches():
             self._fate = Fate.LOST
             self._fail(to_ticks(CALL_TIMEOUT_S))
             return
         self._world.network.after(0, self._arrive)
 
+    @property
+    def polled_before(self) -> bool:
+        return self.poll_until is not None
+
     def remaining(self, wait_s: float) -> float:
         """How much of a long poll's time is left, now that it is tried again."""
-        now = self._connection.backend.clock.boottime()
+        now = self.connection.backend.clock.boottime()
         if self.poll_until is None:
             self.poll_until = now + wait_s
         return max(0.0, self.poll_until - now)
 
     def _tell(self, result: Any, error: Exception | None) -> None:
-        if self.future.done() or self._connection.host.loop.dead:
+        if self.future.done() or self.connection.host.loop.dead:
             return
         if error is not None:
             self.future.set_exception(error)

@@ -62,6 +62,7 @@ class SimEngine(Engine):
 
     def close(self) -> None:
         self.connection.closed = True
+        self.connection.backend.end_polls(self.connection)
 
 
 class SimJournal(Journal):
@@ -86,6 +87,8 @@ class SimJournal(Journal):
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         call = self._connection.call
+        if call is not None and call.polled_before and self._connection.closed:
+            return []
         wait_s = call.remaining(wait_time_seconds) if call is not None else wait_time_seconds
         return self._connection.do(lambda: self._inner.follow(after, wait_s), waits=self._topic)
 

@@ -220,7 +220,7 @@ class Kernel:
                 after()
             if self.steps >= last:
                 self._collect_or_stop(handle, last)
-                last = limits.steps
+                last = min(limits.steps, self.steps + limits.steps_at_once, self._collect_at)
             if until is not None and until():
                 return
 

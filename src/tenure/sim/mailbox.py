@@ -59,6 +59,8 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     ) -> list[Message[BodyT, ReplyT]]:
         connection = self._connection
         asked_at, call = connection.asked_at, connection.call
+        if call is not None and call.polled_before and self.closed:
+            return []  # closing ends a long poll that is under way without an error
         wait_s = call.remaining(wait_time_seconds) if call is not None and wait_time_seconds else wait_time_seconds
 
         def claim() -> list[Message[BodyT, ReplyT]]:
@@ -93,7 +95,7 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     @property
     def closed(self) -> bool:
-        return self._inner.closed
+        return self._inner.closed or self._connection.closed
 
     def close(self) -> None:
         self._inner.close()
