@@ -128,6 +128,21 @@ def test_a_cut_cable_holds_the_brake_and_everybody_comes_back() -> None:
     assert len(manager.workers.get_healthy_nodes()) == 10
 
 
+def test_a_fleet_that_restarts_is_not_counted_as_lost() -> None:
+    clock = ManualClock()
+    manager = WorkerHealthManager(clock=clock)
+    workers = [f"w{index}" for index in range(10)]
+    for worker in workers:
+        manager.register(worker)
+    clock.advance(60)
+    assert manager.sweep().brake.phase is BrakePhase.HOLDING
+    for worker in workers[:5]:
+        manager.register(worker)
+    status = manager.sweep().brake
+    assert (status.phase, status.failing, status.total) == (BrakePhase.RELEASED, 5, 10)
+    assert [entry.health_class for entry in manager.workers.history("w0")] == ["BUSY", "SUSPECT", "BUSY"]
+
+
 def test_the_documents_numbers_are_settings() -> None:
     clock = ManualClock()
     manager = WorkerHealthManager(clock=clock, config=ExtensionConfig(base_deadline=15.0, max_extensions=1))

@@ -92,10 +92,11 @@ class WorkerHealthManager:
         A new leader gives the journaled deadline and extensions: the clock goes on from them or from now, as is later.
         """
         now = self._time(now)
-        self.workers.remove(worker_id)
         worker = _Worker(extensions or self._config.tracker(worker_id), now, deque(maxlen=self._config.evidence))
         self._known[worker_id] = worker
-        # Nothing was reported yet: no work for it, and its silence counts from now.
+        # Nothing was reported yet: no work for it, and its silence counts from now. A worker that comes back is not taken
+        # out of the tracker first: the brake would count it as lost.
+        self.workers.clear_suspect(worker_id, now=now)
         self.workers.update_state(worker_id, WorkerHealthState(worker_id, now, 0, False, 0, 0, 0, 0.0), now=now)
         self._move(worker_id, worker, now + self._config.base_deadline)
         if deadline is not None:
