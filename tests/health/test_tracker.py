@@ -100,8 +100,9 @@ def test_asking_twice_uses_no_second_place_in_the_rate() -> None:
     clock.advance(30)
     tracker.brake_status()
     clock.advance(300)
-    assert [node for node, _ in tracker.sweep().evict] == [node for node, _ in tracker.sweep().evict]
     assert all(tracker.should_evict("n0").should_evict for _ in range(50))
+    assert [tracker.should_evict(f"n{index}").should_evict for index in range(1, 5)] == [True, True, True, False]
+    assert len(tracker.sweep().evict) == len(tracker.sweep().evict) == 4
 
 
 def test_a_rolling_failure_never_takes_the_whole_fleet_at_once() -> None:
