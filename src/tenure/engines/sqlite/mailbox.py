@@ -88,16 +88,25 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         delay: float = 0,
     ) -> str:
         self._check_open()
-        message = self._new(body, key, generation, reply_to, delay)
         database = self.database
-        with database.writer as tx:
-            queue(tx, self.name, message, database.now())
+        if key is None and reply_to is None and not delay and not generation:
+            message_id = self.new_id()
+            database.writer.once(sql.INSERT_PLAIN, self.name, message_id, self._codec.encode(body))
+        else:
+            message = self._new(self.new_id(), body, key, generation, reply_to, delay)
+            message_id = message.id
+            with database.writer as tx:
+                queue(tx, self.name, message, database.now())
+        self._sent()
+        return message_id
+
+    def _sent(self) -> None:
         self.engine.bells.ring(self._topic)
         self.engine.upkeep.after_write()
-        return message.id
 
     def _new(
         self,
+        message_id: str,
         body: BodyT,
         key: str | None,
         generation: int,
@@ -109,24 +118,31 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if generation:
             check_generation(generation)
         delay_us = micros(check_seconds("delay", delay)) if delay else 0
-        return NewMessage(self.new_id(), self._codec.encode(body), key, generation, check_reply_to(reply_to), delay_us)
+        return NewMessage(message_id, self._codec.encode(body), key, generation, check_reply_to(reply_to), delay_us)
 
     def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
         self._check_open()
         check_batch(messages)
-        new = [self._new(m.body, m.key, m.generation, m.reply_to, m.delay) for m in messages]
-        if not new:
+        if not messages:
             return []
+        stem = self.new_id()  # one draw for the batch: a number makes each id its own
         database = self.database
-        with database.writer as tx:
-            now = database.now()
-            if any(message.key is not None for message in new):
+        if all(m.key is None and m.reply_to is None and not m.delay and not m.generation for m in messages):
+            encode = self._codec.encode
+            plain = [(self.name, f"{stem}.{number}", encode(m.body)) for number, m in enumerate(messages)]
+            with database.writer as tx:
+                now = database.now()
+                tx.executemany(sql.INSERT_PLAIN, [(*row, now) for row in plain])
+            sent = [Sent(row[1]) for row in plain]
+        else:
+            new = [
+                self._new(f"{stem}.{number}", m.body, m.key, m.generation, m.reply_to, m.delay)
+                for number, m in enumerate(messages)
+            ]
+            with database.writer as tx:
+                now = database.now()
                 sent = [self._queue_or_say_why(tx, message, now) for message in new]
-            else:
-                tx.executemany(sql.INSERT_MESSAGE, [message.row(self.name, now) for message in new])
-                sent = [Sent(message.id) for message in new]
-        self.engine.bells.ring(self._topic)
-        self.engine.upkeep.after_write()
+        self._sent()
         return sent
 
     def _queue_or_say_why(self, tx: sqlite3.Connection, message: NewMessage, now: int) -> Sent:

@@ -97,6 +97,11 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def acknowledge(self) -> None:
         database = self._mailbox.database
+        if self.key is None:
+            if database.writer.once(sql.DELETE_OURS, self._seq, self.id, self._claim) != 1:
+                with database.reader as tx:
+                    raise self._expired(tx, database.now())
+            return
         with database.writer as tx:
             self._end(tx, database.now())
 

@@ -31,6 +31,10 @@ INSERT_MESSAGE = """
 INSERT INTO message (mailbox, visible_at, state, claims, deliveries, forgiven, generation, failure, enqueued_at, id, key,
                      reply_to, checkpoint, body)
 VALUES (?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# Queue one that has nothing but a body; the time comes last. Half as long to bind as the one above. Writes message_next.
+INSERT_PLAIN = """
+INSERT INTO message (mailbox, id, body, visible_at, enqueued_at, state, claims, deliveries, forgiven, generation, failure)
+VALUES (?1, ?2, ?3, ?4, ?4, 0, 0, 0, 0, 0, 0)"""
 # The next ones to claim, in order. message_next, so the cost does not depend on the length of the queue.
 SELECT_CLAIMABLE = """
 SELECT seq, id, claims, deliveries, forgiven, generation, failure, enqueued_at, key, reply_to, checkpoint, body

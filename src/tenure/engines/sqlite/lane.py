@@ -1,0 +1,199 @@
+"""One connection, the lock that its threads queue on, and what a transaction is.
+
+Threads that queue on a lock of ours do not meet in SQLite's own, whose waiters sleep. Between processes it is SQLite's lock
+that decides; waiting for it is a loop of short pauses here, because the library's own pauses grow to 100 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tenure.engines.sqlite.faults import explain, is_busy
+from tenure.engines.sqlite.url import Address
+from tenure.errors import EngineRefusedError
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.000_2
+_LONGEST_PAUSE_S = 0.005
+# A mistake of ours, not a state of the file: shown as it is.
+_BUGS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.NotSupportedError)
+
+
+class Lane:
+    """One connection and the lock that its users queue on. `with lane as tx:` is a transaction.
+
+    It commits when the block ends, and rolls back when the block raises.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], begin: str, address: Address) -> None:
+        self._connect, self._begin, self._address = connect, begin, address
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._connection: sqlite3.Connection | None = None
+        self.now: Callable[[], int] = _not_anchored
+
+    def __enter__(self) -> sqlite3.Connection:
+        if os.getpid() != self._pid:
+            self._refuse_unseen_fork()
+        self._lock.acquire()
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = self._connect()
+            try:
+                connection.execute(self._begin)
+            except sqlite3.Error as error:
+                self._begin_late(connection, error)
+        except BaseException:
+            self._lock.release()
+            raise
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        connection = self._connection
+        assert connection is not None, "only the holder of the lock drops the connection"
+        try:
+            if error is None:
+                try:
+                    connection.execute("COMMIT")
+                except sqlite3.Error as failed:
+                    self._undo()
+                    raise explain(failed, self._address.path) from failed
+            else:
+                self._undo()
+        finally:
+            self._lock.release()
+        if isinstance(error, sqlite3.Error) and not isinstance(error, _BUGS):
+            raise explain(error, self._address.path) from error
+
+    def once(self, statement: str, *arguments: object) -> int:
+        """One statement as a transaction of its own; how many rows it changed.
+
+        Its last argument is the time, read when it is our turn and not before.
+        """
+        if os.getpid() != self._pid:
+            self._refuse_unseen_fork()
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = self._connect()
+            try:
+                return connection.execute(statement, (*arguments, self.now())).rowcount
+            except sqlite3.Error as error:
+                return self._once_late(connection, error, statement, arguments)
+
+    def _once_late(
+        self, connection: sqlite3.Connection, error: sqlite3.Error, statement: str, arguments: tuple[object, ...]
+    ) -> int:
+        changed = 0
+
+        def again() -> None:
+            nonlocal changed
+            changed = connection.execute(statement, (*arguments, self.now())).rowcount
+
+        failed = retry_while_busy(again, error, self._address.busy_timeout_s)
+        if failed is None:
+            return changed
+        self._undo()
+        if isinstance(failed, _BUGS):
+            raise failed
+        raise explain(failed, self._address.path) from failed
+
+    def read(self, statement: str, arguments: Iterable[Any] = ()) -> list[Any]:
+        """One statement that stands alone."""
+        return self._alone(lambda connection: connection.execute(statement, tuple(arguments)).fetchall())
+
+    def vacuum(self, pages: int) -> None:
+        """Give up to this many free pages back to the file system."""
+        # Of all ways to run a statement, only a script runs this pragma to its end: the others stop after one page.
+        self._alone(lambda connection: connection.executescript(f"PRAGMA incremental_vacuum({pages:d})"))
+
+    def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if os.getpid() != self._pid:
+            self._refuse_unseen_fork()
+        with self._lock:
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                return work(self._connection)
+            except _BUGS:
+                raise
+            except sqlite3.Error as error:
+                raise explain(error, self._address.path) from error
+
+    def _refuse_unseen_fork(self) -> None:
+        """A parent's connection is never used in a child: see `Database.hold_for_fork`."""
+        raise EngineRefusedError(
+            f"this process was forked in a way that Python did not see, with {self._address.path} open",
+            remedy="Fork with os.fork, multiprocessing or subprocess, or open the engine in the child",
+        )
+
+    def _begin_late(self, connection: sqlite3.Connection, error: sqlite3.Error) -> None:
+        pausing = retry_while_busy(lambda: connection.execute(self._begin), error, self._address.busy_timeout_s)
+        if pausing is not None:
+            raise explain(pausing, self._address.path) from pausing
+
+    def _undo(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # The connection is of no more use; closing it rolls back, and the next user opens another.
+            self._connection = None
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def hold_for_fork(self) -> bool:
+        """Close the connection, and keep others from opening one, until `release_after_fork`."""
+        if not self._lock.acquire(timeout=30):
+            return False
+        self._drop()
+        return True
+
+    def release_after_fork(self, *, child: bool) -> None:
+        if child:
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        else:
+            self._lock.release()
+
+
+def retry_while_busy(work: Callable[[], object], error: sqlite3.Error, patience_s: float) -> sqlite3.Error | None:
+    """Try again, in real time, until it is no longer busy; the error that it ended with, or None."""
+    waiting = threading.Event()  # never set: a pause that no manual clock can hold up
+    waited, pause = 0.0, _FIRST_PAUSE_S
+    while is_busy(error) and waited < patience_s:
+        waiting.wait(pause)
+        waited, pause = waited + pause, min(pause * 1.5, _LONGEST_PAUSE_S)
+        try:
+            work()
+        except sqlite3.Error as again:
+            error = again
+        else:
+            return None
+    return error
+
+
+def _not_anchored() -> int:
+    raise AssertionError("the database tells its lanes the time once it is anchored")
