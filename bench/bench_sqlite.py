@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,7 @@ def singles(report: Report, synchronous: str) -> None:
                 seq, _ = bare.claim()
                 bare.acknowledge(seq)
 
-        for work in (ours_send, bare_send, ours_take, bare_take):  # warm: files, caches, statements
-            work()
+        _warm(ours_send, bare_send, ours_take, bare_take)
         report.compare(
             f"single send, synchronous={synchronous}",
             lambda: rate(ours_send, count=SINGLES),
@@ -110,8 +109,7 @@ def batches(report: Report, synchronous: str) -> None:
             for _ in range(BATCHES):
                 bare.acknowledge_many([seq for seq, _ in bare.claim_many(BATCH)])
 
-        for work in (ours_send, bare_send, ours_take, bare_take):
-            work()
+        _warm(ours_send, bare_send, ours_take, bare_take)
         report.compare(
             f"send_many of {BATCH}, synchronous={synchronous}",
             lambda: rate(ours_send, count=BATCHES * BATCH),
@@ -128,6 +126,13 @@ def batches(report: Report, synchronous: str) -> None:
             at_least=0.5,
             rounds=ROUNDS,
         )
+
+
+def _warm(*works: Callable[[], None]) -> None:
+    """Until the logs have their length: extending a file costs more to flush than writing it over again."""
+    for _ in range(4):
+        for work in works:
+            work()
 
 
 def consume(url: str, count: str) -> None:
