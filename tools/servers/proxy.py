@@ -166,15 +166,13 @@ class FaultProxy:
     async def _shut(self) -> None:
         assert self._server is not None
         self._server.close()
-        tasks = [task for link in self._links for task in link.tasks]
+        self._refusing = True  # whoever is half-way in turns round
+        self._delay_s = 0.0
+        self._flowing.set()
         self._reset_all()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        if rest:
+            await asyncio.wait(rest, timeout=5)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -131,6 +131,10 @@ DECLARE
     v_found integer;
     v_next timestamptz;
 BEGIN
+    IF p_stage = 0 THEN
+        -- Work starts with an extension, which is durable. A crash may undo this claim: then that extension is refused.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     LOOP
         RETURN QUERY
         WITH picked AS MATERIALIZED (
