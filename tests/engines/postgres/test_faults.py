@@ -20,6 +20,7 @@ from tenure.errors import (
 )
 from tools.servers import FaultProxy, Postgres
 
+pytestmark = pytest.mark.slow
 Opened = Callable[..., PostgresEngine]
 
 

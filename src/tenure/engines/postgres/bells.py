@@ -129,6 +129,7 @@ class Bells:
         self._thread: threading.Thread | None = None
         self._attempts = 0
         self._closing = False
+        self._deaf = False
         self._pipe: tuple[socket.socket, socket.socket] | None = None
 
     def bell(self, topic: str) -> Bell:
@@ -217,6 +218,9 @@ class Bells:
                 self._wanted = set(again)
             self._subscribe(session, again)
             self._backoff.reset()
+            if self._deaf:
+                self._deaf = False
+                log.info("listening again on %s", self._settings.shown)
             while not self._closing:
                 self._await(session)
                 with self._lock:
@@ -267,7 +271,9 @@ class Bells:
     def _lost(self, error: psycopg.Error) -> None:
         told = faults.translate(error, "listening", self._settings.secret, EngineUnavailableError)
         pause = self._backoff.next()
-        log.warning("%s; consumers look every %g s until it is back", told.fact, _LOOK_S)
+        if not self._deaf:  # once per outage
+            self._deaf = True
+            log.warning("%s; consumers look every %g s until it is back", told.fact, _LOOK_S)
         with self._lock:
             self._attempts += 1
             deaf = list(self._wanted)

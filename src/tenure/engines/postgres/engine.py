@@ -126,11 +126,11 @@ class PostgresEngine(Engine):
             return [Finding(Level.ERROR, told.fact, told.remedy)]
 
     def close(self) -> None:
-        self.connections.close()
         with self._lock:
             polls = list(self._polls)
         for one in polls:
             one.close()
+        self.connections.close()
         self.bells.close()
 
     # What its handles use

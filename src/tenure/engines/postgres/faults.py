@@ -6,6 +6,8 @@ others were answered by the server: the transaction was rolled back and nothing 
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from tenure.errors import (
@@ -46,6 +48,13 @@ _STATES: dict[str, tuple[type[TenureError], str | None]] = {
     "42P01": (EngineCorruptError, "A table of Tenure's schema is gone: restore it"),
     "42883": (EngineCorruptError, "A function of Tenure's schema is gone: restore it"),
 }
+# libpq reports why a connection was refused as text only, without a state.
+_REFUSED = (
+    (re.compile(r"password"), "28P01"),
+    (re.compile(r'database ".*" does not exist'), "3D000"),
+    (re.compile(r'role ".*" does not exist|no pg_hba\.conf entry|authentication failed'), "28000"),
+    (re.compile(r"too many clients|connection slots are reserved|too many connections"), "53300"),
+)
 _LOST = {"57P01", "57P02", "57P03", "57P05"}  # the server ends, restarts or is not up yet
 
 
@@ -64,12 +73,10 @@ def translate(error: psycopg.Error, where: str, secret: str, lost: type[EngineUn
     if secret:
         text = text.replace(secret, "***")
     fact = f"{where}: {text}"
-    if error.sqlstate in _STATES:
-        kind, remedy = _STATES[error.sqlstate]
+    state = error.sqlstate or next((state for pattern, state in _REFUSED if pattern.search(text)), None)
+    if state in _STATES:
+        kind, remedy = _STATES[state]
         return kind(fact, remedy=remedy)
-    if "password" in text and error.sqlstate is None:
-        # libpq reports a refused password of a first connection without a state.
-        return ConfigurationError(fact, remedy=_STATES["28P01"][1])
     if is_lost(error):
         return lost(fact)
     return EngineError(fact)

@@ -9,7 +9,14 @@ from tenure.engines.checks import check_append, check_name, check_seconds, check
 from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
 from tenure.engines.postgres.bells import Polls
 from tenure.engines.postgres.connections import Rows
-from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, StaleSnapshotError, Truncated
+from tenure.errors import (
+    EngineClosedError,
+    LimitError,
+    SequenceConflictError,
+    StaleEpochError,
+    StaleSnapshotError,
+    Truncated,
+)
 
 if TYPE_CHECKING:
     from tenure.engines.postgres.engine import PostgresEngine
@@ -67,6 +74,10 @@ class PostgresJournal(Journal):
                 polls.wait(ticket, seen, min(left, bells.look_every(polls.bell)))
                 if polls.closed:
                     return []
+        except EngineClosedError:
+            if ticket is None:
+                raise
+            return []  # closed while we waited: the wait ends, as with any close
         finally:
             if ticket is not None:
                 polls.end()

@@ -36,7 +36,13 @@ from tenure.engines.postgres.bells import Polls
 from tenure.engines.postgres.connections import Rows
 from tenure.engines.postgres.dead_letters import PostgresDeadLetters
 from tenure.engines.postgres.message import PostgresMessage
-from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, MailboxConnectionError
+from tenure.errors import (
+    EngineClosedError,
+    EngineUnavailableError,
+    KeyRefusedError,
+    MailboxClosedError,
+    MailboxConnectionError,
+)
 
 if TYPE_CHECKING:
     from tenure.engines.postgres.engine import PostgresEngine
@@ -171,6 +177,10 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 polls.wait(ticket, seen, pause)
                 if polls.closed:
                     return []
+        except EngineClosedError:
+            if ticket is None:
+                raise
+            return []  # closed while we waited: the wait ends, as with any close
         finally:
             if ticket is not None:
                 polls.end()

@@ -93,8 +93,9 @@ def _drop_functions(session: psycopg.Connection[Any], schema: str) -> None:
 
 def _version(session: psycopg.Connection[Any], schema: str) -> int:
     """0 when there is nothing yet."""
-    row = session.execute("SELECT to_regclass(%s) IS NOT NULL", (f'"{schema}".meta',)).fetchone()
-    if row is None or not row[0]:
+    # Not to_regclass: inside a transaction it may answer from a cache that is older than the lock we waited for.
+    ask_table = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'meta'"
+    if session.execute(ask_table, (schema,)).fetchone() is None:
         return 0
     ask = sql.SQL("SELECT value FROM {}.meta WHERE name = 'version'").format(sql.Identifier(schema))
     row = session.execute(ask).fetchone()

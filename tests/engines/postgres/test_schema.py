@@ -1,0 +1,114 @@
+"""The schema makes itself, once, whoever comes first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tenure.engines import Engine
+from tenure.engines.postgres import PostgresEngine, schema
+from tenure.errors import EngineReadOnlyError, EngineVersionError
+from tools.servers import Postgres
+
+Opened = Callable[..., PostgresEngine]
+
+
+def test_ten_processes_that_start_at_once_make_one_schema(opened: Opened) -> None:
+    failed: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            opened()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    opened().mailbox("work").send(1)
+
+
+def test_a_schema_that_a_newer_tenure_made_is_refused_and_left_alone(
+    opened: Opened, postgres_url: str, schema: str
+) -> None:
+    opened().mailbox("work").send("x")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        set_version = sql.SQL("UPDATE {}.meta SET value = '99' WHERE name = 'version'").format(sql.Identifier(schema))
+        connection.execute(set_version)
+        with pytest.raises(EngineVersionError, match=r"version 99.*Upgrade Tenure"):
+            opened()
+        count = sql.SQL("SELECT count(*) FROM {}.message").format(sql.Identifier(schema))
+        assert connection.execute(count).fetchone() == (1,)
+
+
+def test_functions_of_an_older_version_are_made_anew_and_data_stay(
+    opened: Opened, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened().mailbox("work").send("x")
+    # A step from 1 to 2, as a later version will have one: no new tables, the functions again.
+    monkeypatch.setattr("tenure.engines.postgres.schema.VERSION", 2)
+    monkeypatch.setattr("tenure.engines.postgres.schema.MIGRATIONS", {2: "functions.sql"})
+    monkeypatch.setattr("tenure.engines.postgres.schema.render", _once_per_name())
+    assert [message.body for message in opened().mailbox("work").receive()] == ["x"]
+    with psycopg.connect(postgres_url) as connection:
+        ask = sql.SQL("SELECT value FROM {}.meta WHERE name = 'version'").format(sql.Identifier(schema))
+        assert connection.execute(ask).fetchone() == ("2",)
+
+
+def _once_per_name() -> Callable[[str, str], str]:
+    real, seen = schema.render, set()
+
+    def render(name: str, schema_name: str) -> str:
+        if name in seen:
+            return "SELECT 1"
+        seen.add(name)
+        return real(name, schema_name)
+
+    return render
+
+
+def test_a_migration_that_fails_half_way_leaves_nothing(
+    opened: Opened, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tenure.engines.postgres.schema.render", _broken_functions)
+        with pytest.raises(Exception, match="syntax error"):
+            opened()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() == (0,)
+    opened().mailbox("work").send(1)
+
+
+def _broken_functions(name: str, schema_name: str) -> str:
+    real = {"schema.sql": _real_render("schema.sql", schema_name)}
+    return real.get(name, "CREATE FUNCTION nonsense")
+
+
+_real_render = schema.render
+
+
+def test_schemas_in_one_database_do_not_meet(postgres_url: str, opened: Opened, schema: str) -> None:
+    other = f"{schema}_b"
+    first = opened()
+    with Engine.open(f"{postgres_url}?schema={other}") as second:
+        first.mailbox("work").send("first")
+        assert second.mailbox("work").receive(1, 60, 0.2) == []
+        second.mailbox("work").send("second")
+        assert [message.body for message in first.mailbox("work").receive(5)] == ["first"]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(other)))
+
+
+def test_a_user_who_may_not_create_a_schema_is_told_what_to_grant(postgres_server: Postgres, schema: str) -> None:
+    postgres_server.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(schema)))
+    url = postgres_server.url.replace("tenure@", f"{schema}@")
+    with pytest.raises(EngineReadOnlyError, match="GRANT CREATE ON DATABASE"):
+        Engine.open(f"{url}?schema={schema}")
+    postgres_server.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(schema)))
