@@ -63,7 +63,8 @@ def submit(book: JobBook, command: c.SubmitJob, now: float, rules: Rules) -> Dec
         job_id=job_id,
         state=stone.state,
         reason=stone.reason,
-        evidence={"decided_at": stone.at, "gate_epoch": stone.gate_epoch},
+        gate_epoch=stone.gate_epoch,
+        evidence={"decided_at": stone.at},
     )
     return Decision([submitted, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
 

@@ -114,17 +114,17 @@ def obey(book: JobBook, identity: Identity, word: GlobalWord, now: float, rules:
     if rules.is_final(info.state):
         # Terminal wins: whichever came first is the answer, and the gate keeps it for this datacenter.
         words = f"it had ended before: {info.state}"
-        reply = correction(identity, word.job_id, info.state, token, epoch, accepted=False, reason=words)
+        reply = correction(identity, word.job_id, info.state, token, epoch, reason=words, by_gate=info.ended_by_gate)
         return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, words, info.id, reply)
     stale = why_stale(info, word, rules)
     if stale is not None:
         why, words = stale
-        reply = correction(identity, word.job_id, info.state, token, epoch, accepted=False, reason=words)
+        reply = correction(identity, word.job_id, info.state, token, epoch, reason=words)
         events: list[e.Event] = [] if refused_before(info, word) else [refusal(info, word, why, now)]
         return Decision(events, Outcome.REFUSED, why, words, info.id, reply)
     evidence = {"fence_token": word.fence_token, "own_token": token, "highest_gate_epoch": tracking.gate_epoch}
     ended = end(info, now, word.state, word.rule, word.reason, by="gate", evidence=evidence, gate_epoch=word.gate_epoch)
-    reply = correction(identity, word.job_id, word.state, token, epoch, accepted=True)
+    reply = correction(identity, word.job_id, word.state, token, epoch, accepted=True, by_gate=True)
     return Decision([ended], Outcome.ACCEPTED, word.rule, word.reason, info.id, reply)
 
 
@@ -167,12 +167,26 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
     if archived := book.state.archive.get(job_id):
         words = f"it had ended before: {archived.state}"
         epoch = max(archived.gate_epoch, word.gate_epoch)
-        reply = correction(identity, job_id, archived.state, archived.fence_token, epoch, accepted=False, reason=words)
+        reply = correction(
+            identity,
+            job_id,
+            archived.state,
+            archived.fence_token,
+            epoch,
+            reason=words,
+            by_gate=archived.ended_by_gate,
+        )
         return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, words, job_id, reply)
     stone = book.state.tombstones.get(job_id)
     if stone is not None:
         reply = correction(
-            identity, job_id, stone.state, NO_TOKEN, word.gate_epoch, accepted=False, reason=stone.reason
+            identity,
+            job_id,
+            stone.state,
+            NO_TOKEN,
+            word.gate_epoch,
+            reason=stone.reason,
+            by_gate=stone.gate_epoch > 0,
         )
         return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, stone.reason, job_id, reply)
     event = e.TombstoneSet(
@@ -184,7 +198,7 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
         reason=word.reason,
         gate_epoch=word.gate_epoch,
     )
-    reply = correction(identity, job_id, word.state, NO_TOKEN, word.gate_epoch, accepted=True)
+    reply = correction(identity, job_id, word.state, NO_TOKEN, word.gate_epoch, accepted=True, by_gate=True)
     return Decision([event], Outcome.ACCEPTED, Rule.TOMBSTONE, word.reason, job_id, reply)
 
 
@@ -199,13 +213,30 @@ def answer_query(book: JobBook, command: c.AnswerQuery, now: float, rules: Rules
     tracking = info.timeout_tracking
     epoch = max(tracking.gate_epoch, asked.gate_epoch)
     reply = correction(
-        command.identity, info.id, info.state, tracking.timeout_fence_token, epoch, accepted=False, reason=info.reason
+        command.identity,
+        info.id,
+        info.state,
+        tracking.timeout_fence_token,
+        epoch,
+        reason=info.reason,
+        by_gate=info.ended_by_gate,
     )
-    return Decision([], Outcome.ALREADY, Rule.FOLLOWED, f"it is {info.state}", info.id, reply)
+    events: list[e.Event] = []
+    if asked.gate_epoch > tracking.gate_epoch:
+        events.append(e.GateEpochSeen(at=now, by="gate", job_id=info.id, gate_epoch=asked.gate_epoch))
+    return Decision(events, Outcome.ALREADY, Rule.FOLLOWED, f"it is {info.state}", info.id, reply)
 
 
 def correction(
-    identity: Identity, job_id: str, status: JobState, token: int, epoch: int, *, accepted: bool, reason: str = ""
+    identity: Identity,
+    job_id: str,
+    status: JobState,
+    token: int,
+    epoch: int,
+    *,
+    accepted: bool = False,
+    reason: str = "",
+    by_gate: bool = False,
 ) -> JobStatusCorrection:
     return JobStatusCorrection(
         job_id=job_id,
@@ -218,6 +249,7 @@ def correction(
         reason=reason,
         manager_host=identity.host,
         manager_port=identity.port,
+        ended_by_gate=by_gate,
     )
 
 

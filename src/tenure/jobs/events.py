@@ -151,6 +151,10 @@ class JobEnded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True
     gate_epoch: int = 0
     """Of the gate that decided, when a gate did."""
 
+    @property
+    def by_gate(self) -> bool:
+        return self.gate_epoch > 0
+
 
 class JobCleaned(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The messages of an ended job are revoked."""

@@ -197,6 +197,7 @@ def job_ended(book: JobBook, event: e.JobEnded) -> None:
     check_job_transition(event.job_id, info.state, event.state)
     info.state, info.reason, info.ended_at = event.state, event.reason, event.at
     see_gate_epoch(info, event.gate_epoch)
+    info.ended_by_gate = event.by_gate
     tracking = info.timeout_tracking
     if event.state is JobState.TIMED_OUT:
         tracking.timeout_reason = tracking.timeout_reason or event.reason
@@ -320,6 +321,7 @@ def job_archived(book: JobBook, event: e.JobArchived) -> None:
         idempotency_key=info.job.submission.idempotency_key,
         fence_token=tracking.timeout_fence_token,
         gate_epoch=tracking.gate_epoch,
+        ended_by_gate=info.ended_by_gate,
     )
     for job_id in event.forget:
         drop_archived(book, job_id)

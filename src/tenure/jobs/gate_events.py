@@ -41,6 +41,9 @@ class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_def
     extensions: float = 0.0
     manager_addr: Address | None = None
     reason: str = ""
+    ended_by_gate: bool = False
+    gate_epoch: int = 0
+    """The highest gate epoch that the datacenter had seen when it said this."""
 
 
 class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -51,6 +54,7 @@ class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_def
     reason: TimeoutReason
     extensions: float = 0.0
     manager_addr: Address | None = None
+    gate_epoch: int = 0
 
 
 class GlobalDecisionMade(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):

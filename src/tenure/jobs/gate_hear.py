@@ -48,6 +48,8 @@ def progress(tracker: GateJobTracker, command: gc.HearProgress, now: float, rule
         extensions=report.total_extensions_granted,
         manager_addr=address(report),
         reason=report.reason,
+        ended_by_gate=report.ended_by_gate,
+        gate_epoch=report.gate_epoch,
         evidence={
             "manager": report.manager_id,
             "completed": report.workflows_completed,
@@ -114,6 +116,7 @@ def timed_out(report: JobTimeoutReport, highest: int, now: float) -> g.Datacente
         reason=report.reason,
         extensions=report.total_extensions_granted,
         manager_addr=address(report),
+        gate_epoch=report.gate_epoch,
         evidence={"manager": report.manager_id, "elapsed": report.elapsed_seconds, "highest_token": highest},
     )
 
@@ -144,6 +147,8 @@ def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, 
         status=said.status if said.status.terminal else JobState.RUNNING,
         manager_addr=(said.manager_host, said.manager_port) if said.manager_host else None,
         reason=said.reason,
+        ended_by_gate=said.ended_by_gate,
+        gate_epoch=said.gate_epoch,
         evidence={"manager": said.manager_id, "accepted": said.accepted, "answer_to": "decision"},
     )
     return GateDecision(
@@ -216,8 +221,11 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
                 at=now, by=stone.by, rule=Rule.TOMBSTONE, job_id=job_id, state=stone.state, reason=stone.reason
             )
         )
+    elif isinstance(report, JobProgressReport) and report.ended_by_gate:
+        events.append(remembered(first_word(report, now), tracker.state.gate, now))
     if status.terminal and len(rebuilt.target_datacenters) == 1:
-        events += ending(rebuilt.job_id, {dc: status}, now, decided=stone is not None, by=tracker.state.gate)
+        decided = any(isinstance(event, g.GlobalDecisionMade) for event in events)
+        events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.gate)
     ack = JobReportAck(
         job_id=job_id, datacenter=dc, status=status, fence_token=report.fence_token, gate_epoch=tracker.epoch
     )
@@ -237,18 +245,36 @@ def first_word(report: JobProgressReport, now: float) -> g.DatacenterReported:
         extensions=report.total_extensions_granted,
         manager_addr=address(report),
         reason=report.reason,
+        ended_by_gate=report.ended_by_gate,
+        gate_epoch=report.gate_epoch,
     )
 
 
 def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Event], now: float) -> list[Event]:
-    """With this word, is every datacenter terminal? Then the job has ended."""
-    statuses = dict(info.dc_status)
+    """What follows from a word: a decision of ours that we had lost, or the end of the job everywhere."""
+    statuses, decided, by = dict(info.dc_status), info.decided is not None, tracker.state.gate
     for event in events:
         if isinstance(event, g.DatacenterReported) and event.status.terminal:
             statuses[event.datacenter] = event.status
+            if event.ended_by_gate and not decided:
+                events = [*events, remembered(event, by, now)]
+                decided = True
     if not all(status.terminal for status in statuses.values()):
         return events
-    return events + ending(info.job_id, statuses, now, decided=info.decided is not None, by=tracker.state.gate)
+    return events + ending(info.job_id, statuses, now, decided=decided, by=by)
+
+
+def remembered(event: g.DatacenterReported, by: str, now: float) -> g.GlobalDecisionMade:
+    """A gate decided this before us, and its journal was lost: the decision stands, for every datacenter."""
+    return g.GlobalDecisionMade(
+        at=now,
+        by=by,
+        rule=Rule.REBUILT,
+        job_id=event.job_id,
+        state=event.status,
+        reason=event.reason or f"{event.datacenter} was told by a gate before us",
+        evidence={"datacenter": event.datacenter, "status": event.status},
+    )
 
 
 def ending(job_id: str, statuses: dict[str, JobState], now: float, *, decided: bool, by: str) -> list[Event]:

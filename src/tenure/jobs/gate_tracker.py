@@ -46,7 +46,7 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
     dc_timeouts: dict[str, int] = {}
     """Datacenters that reported a local timeout, with the token of the report."""
     dc_heard: dict[str, bool] = {}
-    """False until the datacenter has said anything: until then the submission is sent again."""
+    """False until the datacenter has said anything: until then the submission is sent, or the question asked, again."""
     submission: JobSubmission | None = None
     """None for a job that was rebuilt from reports."""
     digest: str = ""
@@ -240,10 +240,15 @@ def job_rebuilt(tracker: GateJobTracker, event: g.GateJobRebuilt) -> None:
     tracker.state.tombstones.pop(event.job_id, None)
 
 
-def hear(info: GateJobTrackingInfo, event: g.DatacenterReported | g.DatacenterTimedOut) -> None:
+def hear(
+    tracker: GateJobTracker, info: GateJobTrackingInfo, event: g.DatacenterReported | g.DatacenterTimedOut
+) -> None:
     """What every word from a datacenter brings."""
     dc = event.datacenter
-    info.dc_heard[dc] = True
+    # A gate that lost its journal cannot tell an old report from a new one. A word that shows this gate's own epoch was
+    # said under it; until there is one, it goes on asking.
+    if info.submission is not None or event.gate_epoch >= tracker.epoch:
+        info.dc_heard[dc] = True
     info.dc_fence_tokens[dc] = max(info.dc_fence_tokens[dc], event.token)
     if event.extensions > info.dc_extensions.get(dc, 0.0):
         info.dc_extensions[dc] = event.extensions
@@ -253,7 +258,7 @@ def hear(info: GateJobTrackingInfo, event: g.DatacenterReported | g.DatacenterTi
 
 def datacenter_reported(tracker: GateJobTracker, event: g.DatacenterReported) -> None:
     info = tracker.job(event.job_id)
-    hear(info, event)
+    hear(tracker, info, event)
     dc = event.datacenter
     if event.status.terminal:
         check_job_transition(f"{event.job_id} in {dc}", info.dc_status[dc], event.status)
@@ -265,7 +270,7 @@ def datacenter_reported(tracker: GateJobTracker, event: g.DatacenterReported) ->
 
 def datacenter_timed_out(tracker: GateJobTracker, event: g.DatacenterTimedOut) -> None:
     info = tracker.job(event.job_id)
-    hear(info, event)
+    hear(tracker, info, event)
     info.dc_timeouts[event.datacenter] = event.token
 
 

@@ -34,6 +34,8 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     elapsed_seconds: float = 0.0
     total_extensions_granted: float = 0.0
     reason: str = ""
+    ended_by_gate: bool = False
+    """It ended by a gate's decision: a gate that lost its journal takes the same decision again."""
     gate_epoch: int = 0
     """The highest gate epoch that this datacenter has seen."""
     submitted_at: float = 0.0
@@ -115,6 +117,7 @@ class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: str = ""
     manager_host: str = ""
     manager_port: int = 0
+    ended_by_gate: bool = False
 
 
 class JobLeaderTransfer(msgspec.Struct, frozen=True, kw_only=True, tag=True):

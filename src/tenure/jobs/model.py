@@ -176,6 +176,8 @@ class JobInfo(msgspec.Struct, kw_only=True):
     failed_workflows: int = 0
     cleaned: bool = True
     """False between the end of a job with live messages and the leader's word that they are revoked."""
+    ended_by_gate: bool = False
+    """A gate's decision ended it: one that lost its journal learns its own decision back from this."""
     gate_acked: bool = False
     """The gate knows how it ended here."""
     history: list[bytes] = []
@@ -196,6 +198,7 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str = ""
     fence_token: int = 0
     gate_epoch: int = 0
+    ended_by_gate: bool = False
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ def progress_report(
         elapsed_seconds=max(0.0, now - tracking.started_at),
         total_extensions_granted=tracking.total_extensions_granted,
         reason=info.reason,
+        ended_by_gate=info.ended_by_gate,
         gate_epoch=tracking.gate_epoch,
         submitted_at=submission.global_submitted_at,
         timeout_seconds=tracking.timeout_seconds,

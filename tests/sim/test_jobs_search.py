@@ -1,0 +1,88 @@
+"""Every state of the small world keeps every promise, and each ruling is needed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tenure.jobs.rules import Rules
+from tenure.sim.jobs.cast import Cast
+from tenure.sim.jobs.mutants import MUTANTS
+from tenure.sim.jobs.scene import DATACENTERS, FIRST_EPOCH, HIGHEST_EPOCH
+from tenure.sim.jobs.search import counterexample, search
+from tenure.sim.jobs.small_world import SmallWorld
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_state_keeps_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = time.process_time()
+    found = search()
+    spent = time.process_time() - begun
+    with capsys.disabled():
+        print(f"\n{found}; {spent:.1f} s of CPU")
+    assert not found.broken, str(found)
+    assert found.states > 500_000
+    # It really went through what it is about: replaced leaders and gates, and more messages at once than eight.
+    assert found.most_sent > 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_users_cancel_at_any_moment_breaks_nothing_either(capsys: pytest.CaptureFixture[str]) -> None:
+    found = search(leaders=1, cancel=True)
+    with capsys.disabled():
+        print(f"\nwith cancels: {found}")
+    assert not found.broken, str(found)
+
+
+HARM = {
+    "echoed token": "it always settles",
+    "final decision": "no accepted decision is forgotten",
+    "write-once terminal": "none ends twice",
+    "stale report ignored": "no stale report is believed",
+    "re-report after transfer": "it always settles: a reported timeout is decided",
+    "stale token refused": "no stale decision is obeyed: it echoed token 1",
+    "stale gate refused": "no stale decision is obeyed: gate epoch 2",
+}
+
+
+@pytest.mark.parametrize("ruling", MUTANTS)
+def test_without_a_ruling_the_harm_is_found_and_told(ruling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = counterexample(**MUTANTS[ruling])
+    with capsys.disabled():
+        print(f"\nWITHOUT the ruling on {ruling}: {found}")
+    assert found.broken.startswith(HARM[ruling])
+    assert found.story
+
+
+def test_the_mirror_of_a_mirror_is_the_world_itself() -> None:
+    world = SmallWorld(Cast(Rules()))
+    layer = [world.start()]
+    for _ in range(4):
+        layer = [after for state in layer for _, after, _ in world.moves(state)]
+        for state in layer:
+            assert world.mirrored(world.mirrored(state)) == state
+
+
+def test_a_step_in_the_mirror_is_the_mirror_of_the_step() -> None:
+    world = SmallWorld(Cast(Rules()))
+    layer = {world.start()}
+    for _ in range(3):
+        for state in layer:
+            there = {world.mirrored(after) for _, after, _ in world.moves(state)}
+            here = {after for _, after, _ in world.moves(world.mirrored(state))}
+            assert there == here
+        layer = {after for state in layer for _, after, _ in world.moves(state)}
+
+
+def test_gates_reach_no_epoch_beyond_what_the_search_reckons_with() -> None:
+    assert FIRST_EPOCH < HIGHEST_EPOCH
+    cast = Cast(Rules())
+    world = SmallWorld(cast)
+    layer = {world.start()}
+    for _ in range(6):
+        layer = {after for state in layer for _, after, _ in world.moves(state)}
+    assert max(view.epoch for view in cast.gate_views) <= HIGHEST_EPOCH
+    assert len(DATACENTERS) == 2
