@@ -16,7 +16,7 @@ from tenure.gossip.messages import Address, Ping
 from tenure.gossip.outcome import Exchange, Outcome, Packet, StreamPing
 from tenure.gossip.settings import GossipSettings
 from tenure.gossip.swim import Swim
-from tenure.gossip.wire import decode
+from tenure.gossip.wire import decode, encode_push_pull
 
 DELAY_S = (0.0002, 0.002)
 RETRANSMIT_S = 0.2
@@ -30,7 +30,7 @@ class LeanNode:
         self.blocked_until = 0.0
         self.armed = float("inf")
         self.held: list[tuple[Address, list[bytes]]] = []
-        self.packets = self.bytes = 0
+        self.packets = self.bytes = self.stream_bytes = 0
 
 
 class LeanPool:
@@ -104,7 +104,8 @@ class LeanPool:
         self._push(self.now + seconds, action, *args)
 
     def join(self, name: str, to: str) -> None:
-        self._exchange(name, Exchange(self.nodes[to].swim.me.address, join=True))
+        state = self.nodes[name].swim.state(join=True)
+        self._exchange(name, Exchange(self.nodes[to].swim.me.address, state))
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -235,13 +236,14 @@ class LeanPool:
         target = self._at.get(exchange.to)
         if target is None or not self.connected(name, target) or not self._responsive(name):
             return
-        state = self.nodes[name].swim.state(join=exchange.join)
-        self._push(self.now + self._stream_delay(), self._exchanged, name, target, state)
+        self.nodes[name].stream_bytes += len(encode_push_pull(exchange.state))
+        self._push(self.now + self._stream_delay(), self._exchanged, name, target, exchange.state)
 
     def _exchanged(self, name: str, target: str, state) -> None:
         if not self._responsive(target):
             return
-        reply = self.nodes[target].swim.state()
+        reply = self.nodes[target].swim.answer_state(state)
+        self.nodes[target].stream_bytes += len(encode_push_pull(reply))
         self.perform(target, self.nodes[target].swim.merge(self.now, state))
         self._push(self.now + self._stream_delay(), self._exchange_answered, name, reply)
 

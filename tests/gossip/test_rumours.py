@@ -288,3 +288,17 @@ def test_serfs_intents_are_passed_on_once() -> None:
     assert swim.queued == 0
     tell(swim, User(b"\x00\x83garbage"))
     assert swim.counters.malformed == 1
+
+
+def test_a_push_pull_among_ours_compares_a_sample_and_a_join_everything() -> None:
+    swim = node()
+    for number in range(200):
+        tell(swim, Alive(1, f"m{number}", ("10.1.0.1", number + 1), encode_tags({"start": "x"})))
+    tell(swim, Alive(1, "serf", there(9)))
+    ours, serf = PushPull((line("m3", 3, 1, State.ALIVE),)), PushPull((line("serf", 9, 1, State.ALIVE),))
+    samples = [swim.answer_state(ours) for _ in range(40)]
+    assert {len(sample.nodes) for sample in samples} == {64}
+    assert all(sample.nodes[0].name == "me" for sample in samples)
+    assert len({entry.name for sample in samples for entry in sample.nodes}) == 202  # in time, everybody
+    for request in (serf, PushPull(()), PushPull(ours.nodes, join=True)):
+        assert len(swim.answer_state(request).nodes) == 202

@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
     "top": ("tenure.cli.top", "What this machine's workers run now: progress, last proof, time left on every grant"),
     "doctor": ("tenure.cli.doctor", "Check an engine: version, rights and settings, with remedies"),
+    "gossip": ("tenure.cli.gossip", "Who is in a pool, what happens in it, and keys for it"),
 }
 
 

@@ -22,6 +22,8 @@ class Counters(Struct):
     leaves: int = 0
     nacks_sent: int = 0
     nacks_received: int = 0
+    relays: int = 0  # pings sent for others
+    relays_answered: int = 0
     relays_refused: int = 0
     packets_sent: int = 0
     packets_received: int = 0

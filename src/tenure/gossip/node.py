@@ -125,7 +125,7 @@ class GossipNode:
         joined, failures = 0, []
         for address in found:
             try:
-                await self._push_pull(address, join=True)
+                await self._push_pull(address, swim.state(join=True))
                 joined += 1
             except (OSError, WireError, TimeoutError) as error:
                 failures.append(f"{format_address(address)}: {error or type(error).__name__}")
@@ -252,7 +252,7 @@ class GossipNode:
         now = self._tell_time(swim)
         match message:
             case PushPull():
-                answer = encode_push_pull(swim.state())
+                answer = encode_push_pull(swim.answer_state(message))
                 self._perform(swim.merge(now, message))
             case Ping():
                 ack = swim.answer_to(now, message)
@@ -331,14 +331,13 @@ class GossipNode:
 
     async def _exchange(self, exchange: Exchange) -> None:
         try:
-            await self._push_pull(exchange.to, join=exchange.join)
+            await self._push_pull(exchange.to, exchange.state)
         except (OSError, WireError, TimeoutError) as error:
             log.info("push/pull with %s failed: %s", format_address(exchange.to), error or type(error).__name__)
 
-    async def _push_pull(self, to: Address, *, join: bool) -> None:
+    async def _push_pull(self, to: Address, state: PushPull) -> None:
         swim = self._running()
-        timeout_s = self.settings.stream_timeout_s
-        answer = await self._talk(to, encode_push_pull(swim.state(join=join)), timeout_s=timeout_s)
+        answer = await self._talk(to, encode_push_pull(state), timeout_s=self.settings.stream_timeout_s)
         if isinstance(answer, Refused):
             raise WireError(f"the other side refused: {answer.error}")
         if not isinstance(answer, PushPull):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from tenure.gossip.events import Event
-from tenure.gossip.messages import Address, Ping
+from tenure.gossip.messages import Address, Ping, PushPull
 
 
 class Packet(Struct, frozen=True):
@@ -26,10 +26,10 @@ class StreamPing(Struct, frozen=True):
 
 
 class Exchange(Struct, frozen=True):
-    """Do a push/pull with this address, and merge the answer."""
+    """Do a push/pull with this address: send `state`, and merge the answer."""
 
     to: Address
-    join: bool = False
+    state: PushPull
 
 
 class Outcome(Struct):

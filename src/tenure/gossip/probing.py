@@ -81,12 +81,12 @@ class Prober:
         pool.send_parts(member.address, [encode(ping), encode(suspect)], member, probe=probe.seq)
 
     def _ping(self, seq: int, member: Member) -> Ping:
-        """Only nodes of ours are sent what only ours understand."""
+        """Only nodes of ours are sent what only ours understand; they answer to where a ping came from."""
         me, own = self._pool.me, self._pool.health.own
         if not member.speaks_tenure:
             return Ping(seq, member.name, me.address, me.name)
         health = b"" if own is None else encode_ride(me.incarnation, own)
-        return Ping(seq, member.name, me.address, me.name, health)
+        return Ping(seq, member.name, None, me.name, health)
 
     def tick(self, now: float) -> None:
         """Go on to the helpers, or give up."""

@@ -37,6 +37,7 @@ class Relays:
         if len(self._open) >= MAX_RELAYS:
             pool.counters.relays_refused += 1
             return
+        pool.counters.relays += 1
         seq = pool.next_sequence()
         nack_at = now + pool.settings.nack_after_s
         relay = _Relay(
@@ -52,6 +53,7 @@ class Relays:
         relay = self._open.pop(ack.seq, None)
         if relay is None:
             return False
+        self._pool.counters.relays_answered += 1
         self._pool.send(relay.answer_to, Ack(relay.asked_seq))
         return True
 

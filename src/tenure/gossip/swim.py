@@ -47,6 +47,10 @@ SERF_LEAVE_DELAY_S = 1.0
 """Serf must hear the intent to leave before memberlist's "dead", or it shows the node as failed."""
 
 
+SYNC_SAMPLE = 64
+"""How many members a push/pull among ours compares; more would make each node's bytes grow with the pool."""
+
+
 class Swim:
     """One node's view of its pool. Every method that can cause something returns an `Outcome` to perform."""
 
@@ -240,7 +244,8 @@ class Swim:
         self._sync_due = now + pool.settings.push_pull_interval_s * push_pull_scale(len(pool.roster))
         me = self.me
         for member in pool.roster.pick(1, lambda member: member.state is State.ALIVE and member is not me):
-            pool.out.exchanges.append(Exchange(member.address))
+            state = self._sample() if member.speaks_tenure else self.state()
+            pool.out.exchanges.append(Exchange(member.address, state))
 
     def _rejoin(self, now: float) -> None:
         """Dial one address that should be a member and is not, so that a pool that was cut in two becomes one."""
@@ -249,7 +254,7 @@ class Swim:
         here = {member.address for member in pool.roster if member.is_here}
         missing = self.seeds.pick_missing(now, here)
         if missing is not None:
-            pool.out.exchanges.append(Exchange(missing, join=True))
+            pool.out.exchanges.append(Exchange(missing, self.state(join=True)))
 
     # -- messages ---------------------------------------------------------------------------------------------
 
@@ -329,8 +334,25 @@ class Swim:
     # -- push/pull --------------------------------------------------------------------------------------------
 
     def state(self, *, join: bool = False) -> PushPull:
-        """Everything that we believe."""
-        return PushPull(tuple(member.as_state() for member in self._pool.roster), join)
+        """Everything that we believe, ourselves first."""
+        me = self.me
+        others = (member.as_state() for member in self._pool.roster if member is not me)
+        return PushPull((me.as_state(), *others), join)
+
+    def _sample(self) -> PushPull:
+        """Some of what we believe. Over the rounds all of it is compared, and a round costs the same in every pool."""
+        me, roster = self.me, self._pool.roster
+        if len(roster) <= SYNC_SAMPLE:
+            return self.state()
+        others = roster.pick(SYNC_SAMPLE - 1, lambda member: member is not me)
+        return PushPull((me.as_state(), *(member.as_state() for member in others)))
+
+    def answer_state(self, request: PushPull) -> PushPull:
+        """What a push/pull gets: everything, if its sender joins, only asks, or is none of ours."""
+        sender = self._pool.roster.get(request.nodes[0].name) if request.nodes else None
+        if request.join or sender is None or not sender.speaks_tenure:
+            return self.state()
+        return self._sample()
 
     def merge(self, now: float, state: PushPull) -> Outcome:
         """What another node believes."""

@@ -113,14 +113,7 @@ class UdpTcpTransport(GossipTransport):
     async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
         if self._inbox is None:
             raise OSError("the gossip transport is closed")
-        async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*to)
-            try:
-                writer.write(data)
-                await writer.drain()
-                return await _read_message(reader, self._inbox(False))
-            finally:
-                await _hang_up(writer)
+        return await stream_exchange(to, data, self._inbox(False), timeout_s=timeout_s)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -162,6 +155,18 @@ class UdpTcpTransport(GossipTransport):
                 await asyncio.wait(self._streams, timeout=self._timeout_s)
             await self._server.wait_closed()
             self._server = None
+
+
+async def stream_exchange(to: Address, data: bytes, inbox: StreamInbox, *, timeout_s: float) -> StreamMessage:
+    """Open a stream, send, and give the one message that comes back."""
+    async with asyncio.timeout(timeout_s):
+        reader, writer = await asyncio.open_connection(*to)
+        try:
+            writer.write(data)
+            await writer.drain()
+            return await _read_message(reader, inbox)
+        finally:
+            await _hang_up(writer)
 
 
 async def _read_message(reader: asyncio.StreamReader, inbox: StreamInbox) -> StreamMessage:

@@ -77,17 +77,12 @@ def _raw_text(text: str) -> bytes:
     return pack_raw(text.encode())
 
 
-def _source(source: Address, node: str) -> bytes:
-    return b"".join(
-        (
-            _SOURCE_ADDR,
-            pack_raw(pack_host(source[0])),
-            _SOURCE_PORT,
-            pack_uint(source[1]),
-            _SOURCE_NODE,
-            _raw_text(node),
-        )
-    )
+def _source(source: Address | None, node: str) -> tuple[int, bytes]:
+    """How many fields say who asks, and the fields."""
+    name = _SOURCE_NODE + _raw_text(node)
+    if source is None:
+        return (1, name) if node else (0, b"")
+    return 3, b"".join((_SOURCE_ADDR, pack_raw(pack_host(source[0])), _SOURCE_PORT, pack_uint(source[1]), name))
 
 
 def _extras(health: bytes, wall_us: int) -> tuple[int, bytes]:
@@ -126,17 +121,17 @@ def encode(message: Message) -> bytes:
 
 def _encode_ping(ping: Ping) -> bytes:
     extra_count, extras = _extras(ping.health, 0)
-    source = b"" if ping.source is None else _source(ping.source, ping.source_node)
-    head = b"\x00" + pack_map_head(2 + (3 if source else 0) + extra_count)
+    source_count, source = _source(ping.source, ping.source_node)
+    head = b"\x00" + pack_map_head(2 + source_count + extra_count)
     return b"".join((head, _SEQ, pack_uint(ping.seq), _NODE, _raw_text(ping.node), source, extras))
 
 
 def _encode_indirect(ping: IndirectPing) -> bytes:
-    source = b"" if ping.source is None else _source(ping.source, ping.source_node)
+    source_count, source = _source(ping.source, ping.source_node)
     return b"".join(
         (
             b"\x01",
-            pack_map_head(5 + (3 if source else 0)),
+            pack_map_head(5 + source_count),
             _SEQ,
             pack_uint(ping.seq),
             _TARGET,

@@ -1,0 +1,67 @@
+"""A gossip node's numbers for Prometheus, read when they are asked for: counting costs the node nothing more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tenure.gossip.node import GossipNode
+
+# The counter's field, the metric's name, and what it says.
+_COUNTERS = (
+    ("probes", "probes", "Members that were probed"),
+    ("probes_failed", "probes_failed", "Probes that nothing answered"),
+    ("probes_indirect", "probes_indirect", "Probes that needed helpers"),
+    ("probes_by_stream", "probes_by_stream", "Probes that only a stream answered: UDP may be blocked"),
+    ("suspicions", "suspicions", "Members that became suspects"),
+    ("accusations", "accusations", "Suspicions that this node began or confirmed"),
+    ("refutations", "refutations", "Accusations of this node that it refuted"),
+    ("false_alarms", "false_alarms", "Suspects that turned out to live"),
+    ("failures", "failures", "Members that were declared dead"),
+    ("late_returns", "late_returns", "Members declared dead that turned out to live"),
+    ("joins", "joins", "Members that joined"),
+    ("leaves", "leaves", "Members that left"),
+    ("relays", "relays", "Pings sent on behalf of others"),
+    ("nacks_sent", "nacks_sent", "Pings on behalf of others that got no answer"),
+    ("packets_sent", "packets_sent", "Datagrams sent"),
+    ("packets_received", "packets_received", "Datagrams received"),
+    ("bytes_sent", "bytes_sent", "Bytes of datagrams sent"),
+    ("bytes_received", "bytes_received", "Bytes of datagrams received"),
+    ("stream_bytes_sent", "stream_bytes_sent", "Bytes sent on streams"),
+    ("stream_bytes_received", "stream_bytes_received", "Bytes received on streams"),
+    ("streams_failed", "streams_failed", "Streams that broke or made no sense"),
+    ("malformed", "malformed", "Datagrams and messages that were dropped because they made no sense"),
+    ("send_errors", "send_errors", "Datagrams that this machine refused to send"),
+    ("lags", "lags", "Times that this node's event loop was late"),
+    ("lag_seconds", "lag_seconds", "How late this node's event loop was, together"),
+    ("health_received", "health_received", "Changes of other nodes' health that were heard"),
+    ("health_refused", "health_refused", "Health of other nodes that could not be read"),
+)
+
+
+class GossipCollector(Collector):
+    """Register it: `registry.register(GossipCollector(node))`."""
+
+    def __init__(self, node: GossipNode) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        for field, name, text in _COUNTERS:
+            yield CounterMetricFamily(f"tenure_gossip_{name}", text, value=float(getattr(self._node.counters, field)))
+        states = Counter(member.state.name.lower() for member in self._node.members)
+        members = GaugeMetricFamily("tenure_gossip_members", "Known members by state", labels=["state"])
+        for state in ("alive", "suspect", "dead", "left"):
+            members.add_metric([state], states[state])
+        yield members
+        yield GaugeMetricFamily(
+            "tenure_gossip_awareness", "How much this node distrusts itself, from 0", value=self._node.awareness
+        )
+        yield GaugeMetricFamily("tenure_gossip_queued", "Rumours that wait to be passed on", value=self._node.queued)
+        skew = self._node.own_skew
+        if skew is not None:
+            yield GaugeMetricFamily(
+                "tenure_gossip_clock_skew_seconds", "This node's clock minus the middle of the pool's", value=skew
+            )

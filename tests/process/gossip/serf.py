@@ -1,0 +1,167 @@
+"""Real Serf agents: Debian's binary, unpacked from its package into a folder of the work tree, never installed.
+
+    found, why = find_serf()
+
+`apt-get download` needs no root where package lists exist. Where there is no such machine, the tests that need Serf say
+so and are skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / ".tenure" / "serf"
+
+
+@cache
+def find_serf() -> tuple[Path | None, str]:
+    """The binary, or why there is none. `TENURE_SERF` names one that is there already."""
+    given = os.environ.get("TENURE_SERF") or shutil.which("serf")
+    if given:
+        return Path(given), ""
+    binary = CACHE / "usr" / "bin" / "serf"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:  # several test processes may come at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not binary.exists():
+            why = _unpack()
+            if why:
+                return None, f"no Serf agent: {why}"
+    return binary, ""
+
+
+def _unpack() -> str:
+    """Why it could not be had; empty when it was."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        return "this machine has no apt-get, and TENURE_SERF names no binary"
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        # The download must work for a user without rights: the sandbox user of apt cannot write into our folder.
+        fetch = subprocess.run(
+            ["apt-get", "-o", "APT::Sandbox::User=", "download", "serf"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        packages = list(Path(folder).glob("*.deb"))
+        if fetch.returncode != 0 or not packages:
+            return f"apt-get download serf failed ({(fetch.stderr or fetch.stdout).strip().splitlines()[-1:]})"
+        unpacked = Path(folder) / "unpacked"
+        done = subprocess.run(
+            ["dpkg-deb", "-x", str(packages[0]), str(unpacked)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            return f"dpkg-deb failed ({done.stderr.strip()})"
+        (CACHE / "usr" / "bin").mkdir(parents=True, exist_ok=True)
+        (unpacked / "usr" / "bin" / "serf").rename(CACHE / "usr" / "bin" / "serf")
+    return ""
+
+
+def free_port() -> int:
+    """A port that is free for both protocols now. Serf cannot be told to choose one."""
+    while True:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        ):
+            tcp.bind(("127.0.0.1", 0))
+            try:
+                udp.bind(tcp.getsockname())
+            except OSError:
+                continue
+            return int(tcp.getsockname()[1])
+
+
+class SerfAgent:
+    """One agent, from its start to its end."""
+
+    def __init__(
+        self,
+        binary: Path,
+        name: str,
+        *,
+        tags: dict[str, str] | None = None,
+        key: str = "",
+        compression: bool = True,
+        profile: str = "lan",
+        join: tuple[str, int] | None = None,
+        folder: Path,
+    ) -> None:
+        self._binary = binary
+        self.name = name
+        self.address = ("127.0.0.1", free_port())
+        self._rpc = f"127.0.0.1:{free_port()}"
+        self.log = folder / f"{name}-{self.address[1]}.log"
+        config = folder / f"{name}-{self.address[1]}.json"
+        config.write_text(json.dumps({"enable_compression": compression}))
+        command = [str(binary), "agent", f"-node={name}", f"-bind=127.0.0.1:{self.address[1]}"]
+        command += [f"-rpc-addr={self._rpc}", f"-profile={profile}", "-log-level=debug"]
+        for tag, value in (tags or {}).items():
+            command += ["-tag", f"{tag}={value}"]
+        if key:
+            command += [f"-encrypt={key}"]
+        command += [f"-config-file={config}"]
+        if join:
+            command += [f"-retry-join={join[0]}:{join[1]}", "-retry-interval=1s"]
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        self._await_rpc()
+
+    def _await_rpc(self) -> None:
+        host, port = self._rpc.split(":")
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.02)
+            else:
+                return
+        raise AssertionError(f"the Serf agent {self.name} did not start:\n{self.log.read_text()[-2000:]}")
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """A command of the `serf` client against this agent."""
+        verb, *rest = command
+        done = subprocess.run(
+            [str(self._binary), verb, f"-rpc-addr={self._rpc}", *rest],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, f"serf {' '.join(command)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def members(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """What this agent believes of each node: its status and its tags."""
+        listed = json.loads(self.run("members", "-format=json"))["members"]
+        return {member["name"]: (member["status"], member["tags"] or {}) for member in listed}
+
+    def status(self, name: str) -> str:
+        return self.members().get(name, ("unknown", {}))[0]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

@@ -1,0 +1,288 @@
+"""Real Serf agents are the judge: we join them, they join us, and each sees what the other does.
+
+At the LAN settings a death among two to four nodes takes 4 s of suspicion and up to a few probes before it; `BOUND_S`
+leaves room for a loaded machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.process.gossip.serf import SerfAgent
+
+from tenure.gossip import GossipNode, GossipSettings, Keyring, MemberEvent, State, What, format_key
+from tenure.gossip.messages import Suspect
+from tenure.gossip.wire import encode
+from tenure.ids import secret_bytes
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+
+LAN = GossipSettings.lan(label="")  # Serf 0.9 is older than labels
+BOUND_S = 20.0
+StartSerf = Callable[..., SerfAgent]
+
+
+class Ours:
+    """A node of ours, and what it saw."""
+
+    def __init__(self, name: str, **options: object) -> None:
+        self.node = GossipNode(name, **{"settings": LAN, **options})
+        self.events: list[tuple[float, MemberEvent]] = []
+        self.node.on_event(
+            lambda event: self.events.append((time.monotonic(), event)) if isinstance(event, MemberEvent) else None
+        )
+
+    def saw(self, what: What, name: str) -> bool:
+        return any(event.what is what and event.node == name for _, event in self.events)
+
+    def state(self, name: str) -> State | None:
+        member = self.node.member(name)
+        return member.state if member else None
+
+    async def __aenter__(self) -> Ours:
+        await self.node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.node.close()
+
+
+async def until(condition: Callable[[], bool], seconds: float = BOUND_S, what: str = "it") -> float:
+    """How long it took. Conditions that ask an agent run in a thread, so that our own node goes on."""
+    begun = time.monotonic()
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() - begun < seconds, f"{what} did not happen within {seconds} s"
+        await asyncio.sleep(0.1)
+    return time.monotonic() - begun
+
+
+def ring(*keys: bytes) -> Keyring:
+    return Keyring(keys, entropy=secret_bytes)
+
+
+@pytest.mark.parametrize("compression", [True, False], ids=["compressed", "plain"])
+@pytest.mark.parametrize("encrypted", [True, False], ids=["encrypted", "open"])
+async def test_we_join_them_and_they_join_us_and_all_list_all_with_tags(
+    serf: StartSerf, compression: bool, encrypted: bool
+) -> None:
+    key = bytes(range(16))
+    more = {"keyring": ring(key)} if encrypted else {}
+    secret = {"key": format_key(key)} if encrypted else {}
+    settings = GossipSettings.lan(label="", compression=compression)
+    first = await asyncio.to_thread(serf, "serf-1", tags={"role": "db"}, compression=compression, **secret)
+    async with Ours("ours-1", tags={"role": "web"}, settings=settings, **more) as ours:
+        await ours.node.join([first.address])
+        second = await asyncio.to_thread(
+            serf, "serf-2", tags={"dc": "west"}, join=ours.node.address, compression=compression, **secret
+        )
+        everybody = {"serf-1", "serf-2", "ours-1"}
+
+        def complete() -> bool:
+            views = [
+                {name for name, (status, _) in agent.members().items() if status == "alive"}
+                for agent in (first, second)
+            ]
+            views.append({member.name for member in ours.node.members if member.state is State.ALIVE})
+            return all(view == everybody for view in views)
+
+        await until(complete, what="a full list on all sides")
+        for agent in (first, second):
+            tags = {name: tags for name, (_, tags) in agent.members().items()}
+            assert tags["ours-1"]["role"] == "web"
+            assert tags["ours-1"]["start"] == ours.node.start_id
+        assert ours.node.member("serf-1").tags == {"role": "db"}
+        assert ours.node.member("serf-2").tags == {"dc": "west"}
+        # Both directions keep probing each other: nobody becomes a suspect.
+        probes = ours.node.counters.probes
+        await until(lambda: ours.node.counters.probes >= probes + 3)
+        assert ours.node.counters.probes_failed == 0
+        assert ours.node.counters.malformed == 0
+        assert "[ERR]" not in first.log.read_text() + second.log.read_text()
+
+
+async def test_killed_on_either_side_is_seen_by_the_other_within_the_same_bounds(serf: StartSerf) -> None:
+    agents = [await asyncio.to_thread(serf, f"serf-{i}") for i in range(3)]
+    async with AsyncExitStack() as stack:
+        ours = [await stack.enter_async_context(Ours(f"ours-{i}")) for i in range(3)]
+        for agent in agents[1:]:
+            await asyncio.to_thread(agent.run, "join", f"127.0.0.1:{agents[0].address[1]}")
+        for mine in ours:
+            await mine.node.join([agents[0].address])
+        await until(lambda: all(len(mine.node.members) == 6 for mine in ours))
+        await until(lambda: all(len(agent.members()) == 6 for agent in agents))
+        agents[2].kill()
+        await ours[2].node.close()
+        begun = time.monotonic()
+        took: dict[tuple[str, str], float] = {}
+
+        def note() -> bool:
+            for watcher, dead in (("serf-0", "serf-2"), ("serf-0", "ours-2"), ("serf-1", "ours-2")):
+                if (watcher, dead) not in took and agents[int(watcher[-1])].status(dead) == "failed":
+                    took[watcher, dead] = time.monotonic() - begun
+            for mine in ours[:2]:
+                for dead in ("serf-2", "ours-2"):
+                    if (mine.node.name, dead) not in took and mine.saw(What.FAILED, dead):
+                        took[mine.node.name, dead] = time.monotonic() - begun
+            return len(took) == 7
+
+        await until(note, what=f"the deaths (seen so far: {took})")
+        # Six nodes: 4 s of suspicion at least; the first probe of the dead comes within a few intervals.
+        assert all(3.9 < seconds < BOUND_S for seconds in took.values()), took
+        assert not any(mine.saw(What.FAILED, name) for mine in ours[:2] for name in ("serf-0", "serf-1", "ours-0"))
+
+
+async def test_leave_rejoin_and_tag_updates_go_both_ways(serf: StartSerf) -> None:
+    agent = await asyncio.to_thread(serf, "serf-1", tags={"role": "db"})
+    async with Ours("stays") as stays:
+        await stays.node.join([agent.address])
+        async with Ours("goes", tags={"v": "1"}) as goes:
+            await goes.node.join([agent.address])
+            await until(lambda: agent.status("goes") == "alive")
+            goes.node.set_tags({"v": "2"})
+            await until(lambda: agent.members()["goes"][1].get("v") == "2", what="our tags at Serf")
+            await asyncio.to_thread(agent.run, "tags", "-set", "role=cache")
+            await until(lambda: stays.node.member("serf-1").tags.get("role") == "cache", what="Serf's tags at us")
+            address = goes.node.address
+            await goes.node.leave()
+        await until(lambda: agent.status("goes") == "left", what="left, not failed")
+        await until(lambda: stays.saw(What.LEFT, "goes"))
+        async with Ours("goes", tags={"v": "3"}, bind=address) as again:  # the same name, at the same place
+            await again.node.join([agent.address])
+            await until(lambda: agent.members()["goes"][0] == "alive" and agent.members()["goes"][1]["v"] == "3")
+            await until(lambda: stays.state("goes") is State.ALIVE)
+            await again.node.leave()
+        await until(lambda: agent.status("goes") == "left", what="left again")
+        await asyncio.to_thread(agent.run, "leave")
+        await until(lambda: stays.saw(What.LEFT, "serf-1"), what="Serf's leave at us")
+        assert not stays.saw(What.FAILED, "serf-1")
+
+
+async def test_an_accusation_is_refuted_by_both_kinds(serf: StartSerf) -> None:
+    agent = await asyncio.to_thread(serf, "serf-1")
+    async with Ours("ours-1") as accused, Ours("ours-2") as witness:
+        for mine in (accused, witness):
+            await mine.node.join([agent.address])
+        await until(lambda: len(agent.members()) == 3 and len(witness.node.members) == 3)
+        # The pool is told that our node is suspect: it must answer above the accusation, and Serf must believe it.
+        before = accused.node.incarnation
+        lie = Suspect(before, "ours-1", "serf-1")
+        witness.node._transport.send(agent.address, witness.node._codec.seal([encode(lie)]))
+        await until(lambda: accused.node.incarnation > before, what="our refutation")
+        # And Serf refutes what we say of it.
+        incarnation = witness.node.member("serf-1").incarnation
+        lie = Suspect(incarnation, "serf-1", "ours-2")
+        accused.node._transport.send(agent.address, accused.node._codec.seal([encode(lie)]))
+        await until(lambda: witness.node.member("serf-1").incarnation > incarnation, what="Serf's refutation")
+        await asyncio.sleep(1.0)
+        assert agent.status("ours-1") == "alive"
+        assert accused.node.counters.refutations >= 1
+
+
+async def test_stopped_and_continued_on_either_side_is_suspected_and_comes_back(serf: StartSerf) -> None:
+    agent = await asyncio.to_thread(serf, "serf-1")
+    async with Ours("ours-1") as one, Ours("ours-2") as two:
+        for mine in (one, two):
+            await mine.node.join([agent.address])
+        await until(lambda: len(one.node.members) == 3 and len(two.node.members) == 3)
+        agent.signal(signal.SIGSTOP)
+        await until(lambda: one.saw(What.SUSPECTED, "serf-1"), what="the suspicion")
+        agent.signal(signal.SIGCONT)
+        await until(lambda: one.state("serf-1") is State.ALIVE and two.state("serf-1") is State.ALIVE)
+        assert one.saw(What.REFUTED, "serf-1")
+        assert not one.saw(What.FAILED, "serf-1")
+
+
+@pytest.mark.parametrize("helper", ["serf", "ours"])
+async def test_an_indirect_probe_goes_through_either_kind(serf: StartSerf, helper: str) -> None:
+    """The prober cannot reach the target directly, by datagram or stream; one helper of the kind in question can."""
+    target = await asyncio.to_thread(serf, "target")
+    settings = GossipSettings.lan(label="")
+    async with AsyncExitStack() as stack:
+        prober = await stack.enter_async_context(Ours("prober", settings=settings))
+        await prober.node.join([target.address])
+        if helper == "serf":
+            via = await asyncio.to_thread(serf, "helper", join=target.address)
+            helper_address = via.address
+        else:
+            mine = await stack.enter_async_context(Ours("helper", settings=settings))
+            await mine.node.join([target.address])
+            helper_address = mine.node.address
+        await until(lambda: len(prober.node.members) == 3)
+        transport = prober.node._transport
+        send, exchange = transport.send, transport.exchange
+        through: list[int] = []
+
+        def cut_off(to: tuple[str, int], data: bytes) -> None:
+            if to != target.address:
+                through.append(to[1])
+                send(to, data)
+
+        async def no_stream(to: tuple[str, int], data: bytes, *, timeout_s: float):
+            if to == target.address:
+                raise ConnectionRefusedError("cut off by the test")
+            return await exchange(to, data, timeout_s=timeout_s)
+
+        transport.send, transport.exchange = cut_off, no_stream  # type: ignore[method-assign]
+        before = prober.node.counters.probes_indirect
+        await until(lambda: prober.node.counters.probes_indirect >= before + 3, what="indirect probes")
+        await asyncio.sleep(1.0)
+        assert set(through) == {helper_address[1]}
+        assert prober.node.counters.probes_failed == 0
+        assert prober.state("target") is State.ALIVE
+        assert not prober.saw(What.SUSPECTED, "target")
+
+
+async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:
+    """Serf's direct pings to the target are dropped by the target itself; its helper is our node, which is answered."""
+    agent = await asyncio.to_thread(serf, "serf-1")
+    async with Ours("helper") as helper, Ours("target") as target:
+        for mine in (helper, target):
+            await mine.node.join([agent.address])
+        await until(lambda: len(agent.members()) == 3 and len(target.node.members) == 3)
+        node, heard = target.node, target.node._on_packet
+        answer = node._on_stream
+
+        def deaf_to_serf(source: tuple[str, int], data: bytes) -> None:
+            if source != agent.address:
+                heard(source, data)
+
+        transport = node._transport
+        transport._packets = deaf_to_serf  # type: ignore[attr-defined]
+        transport._answer = lambda source, message: None  # type: ignore[attr-defined]
+        await until(lambda: helper.node.counters.relays_answered >= 3, what="Serf's requests for help")
+        assert agent.status("target") == "alive"
+        log = agent.log.read_text()
+        assert "Suspect target" not in log
+        assert "Marking target as failed" not in log
+        transport._answer = answer  # type: ignore[attr-defined]
+
+
+async def test_a_key_rotation_of_a_mixed_pool_loses_nobody(serf: StartSerf) -> None:
+    old, new = bytes(range(16)), bytes(range(16, 32))
+    agents = [await asyncio.to_thread(serf, f"serf-{i}", key=format_key(old)) for i in range(2)]
+    async with Ours("ours-1", keyring=ring(old)) as ours:
+        await asyncio.to_thread(agents[1].run, "join", f"127.0.0.1:{agents[0].address[1]}")
+        await ours.node.join([agents[0].address])
+        await until(lambda: len(ours.node.members) == 3)
+        keyring = ours.node.keyring
+        # On every node: install, then use, then remove. Serf's client asks its agents; ours is told by us.
+        keyring.install(new)
+        await asyncio.to_thread(agents[0].run, "keys", f"-install={format_key(new)}", check=False)
+        keyring.use(new)
+        await asyncio.to_thread(agents[0].run, "keys", f"-use={format_key(new)}", check=False)
+        keyring.remove(old)
+        await asyncio.to_thread(agents[0].run, "keys", f"-remove={format_key(old)}", check=False)
+        assert keyring.keys == (new,)
+        probes = ours.node.counters.probes
+        await until(lambda: ours.node.counters.probes >= probes + 4)
+        assert ours.node.counters.probes_failed == 0
+        assert all(agent.status("ours-1") == "alive" for agent in agents)
+        # The old key is really gone: who has only that is not let in.
+        async with Ours("late", keyring=ring(old)) as late:
+            with pytest.raises(Exception, match="no seed let us in"):
+                await late.node.join([agents[0].address])
