@@ -302,3 +302,11 @@ def test_a_push_pull_among_ours_compares_a_sample_and_a_join_everything() -> Non
     assert len({entry.name for sample in samples for entry in sample.nodes}) == 202  # in time, everybody
     for request in (serf, PushPull(()), PushPull(ours.nodes, join=True)):
         assert len(swim.answer_state(request).nodes) == 202
+
+
+def test_no_confirmation_is_awaited_from_the_dead() -> None:
+    swim = with_peers(5)
+    for name in ("p4", "p5", "p6"):
+        tell(swim, Dead(10, name, name), 1.0)
+    tell(swim, Suspect(10, "p2", "p3"), 2.0)  # three live, the suspect among them: nobody is left to confirm
+    assert swim.member("p2").suspicion.deadline == pytest.approx(6.0)

@@ -163,9 +163,12 @@ class Rumours:
         pool.tell(What.SUSPECTED, member, f"by {rumour.origin}")
 
     def _begin_suspicion(self, now: float, rumour: Suspect) -> Suspicion:
-        settings, nodes = self._pool.settings, len(self._pool.roster)
-        min_s = suspicion_min_s(settings.suspicion_mult, nodes, settings.probe_interval_s)
-        wanted = confirmations_wanted(settings.suspicion_mult, nodes) if settings.lifeguard.suspicion else 0
+        settings, roster = self._pool.settings, self._pool.roster
+        min_s = suspicion_min_s(settings.suspicion_mult, len(roster), settings.probe_interval_s)
+        # The original counts the dead too, and then waits six times as long for confirmations that nobody can give.
+        wanted = confirmations_wanted(settings.suspicion_mult, len(roster.here()))
+        if not settings.lifeguard.suspicion:
+            wanted = 0
         return Suspicion(
             now=now,
             accuser=rumour.origin,

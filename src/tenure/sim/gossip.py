@@ -1,0 +1,85 @@
+"""Gossip over the simulated network: what a `GossipNode` needs, made of a simulated process's datagrams and requests.
+
+A push/pull or a ping on a stream is one request. Machines get IP addresses, for gossip's wire carries nothing else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from tenure.errors import WireError
+from tenure.gossip.messages import Address
+from tenure.gossip.stream import StreamMessage
+from tenure.gossip.transport import GossipTransport, Inbox, PacketHandler, StreamHandler
+from tenure.sim.transport import Transport
+
+PORT = 7946
+
+
+class AddressBook:
+    """Gives each machine of a world an address, in the order in which they are named."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, Address] = {}
+        self._names: dict[Address, str] = {}
+
+    def address(self, name: str) -> Address:
+        found = self._addresses.get(name)
+        if found is None:
+            host = ipaddress.ip_address("10.0.0.1") + len(self._addresses)
+            found = self._addresses[name] = (str(host), PORT)
+            self._names[found] = name
+        return found
+
+    def name(self, address: Address) -> str:
+        """The machine there; one that nobody has for an address that nobody has."""
+        return self._names.get(address, f"nobody at {address[0]}:{address[1]}")
+
+
+class SimGossipTransport(GossipTransport):
+    """One life of a simulated process, as gossip sees its network."""
+
+    def __init__(self, transport: Transport, book: AddressBook) -> None:
+        self._transport, self._book = transport, book
+        self._inbox: Inbox | None = None
+
+    async def open(
+        self,
+        *,
+        packets: PacketHandler,
+        streams: StreamHandler,
+        stream_failed: Any,
+        inbox: Inbox,
+        stream_timeout_s: float,
+    ) -> Address:
+        book = self._book
+        self._inbox = inbox
+
+        async def answer(sender: str, data: bytes) -> bytes | None:
+            try:
+                message = inbox(True).feed(data)
+            except WireError:
+                message = None
+            if message is None:
+                stream_failed()
+                return None
+            return streams(book.address(sender), message)
+
+        self._transport.on_datagram(lambda sender, data: packets(book.address(sender), data))
+        self._transport.serve(answer)
+        return book.address(self._transport.address)
+
+    def send(self, to: Address, data: bytes) -> None:
+        self._transport.send(self._book.name(to), data)
+
+    async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
+        assert self._inbox is not None
+        answer = await self._transport.request(self._book.name(to), data, timeout=timeout_s)
+        message = self._inbox(False).feed(answer) if answer else None
+        if message is None:
+            raise WireError("a stream ended before its message was complete")
+        return message
+
+    async def close(self) -> None:
+        self._transport.close()
