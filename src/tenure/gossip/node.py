@@ -110,6 +110,7 @@ class GossipNode:
             tags=self._tags,
             packet_overhead=self._codec.overhead_bytes,
             counters=self.counters,
+            keyring=self.keyring,
         )
         self._arm()
 

@@ -7,9 +7,10 @@ what ties them together: the rounds, leaving, and the seeds.
 
 from __future__ import annotations
 
-from tenure.errors import ConfigurationError, WireError
+from tenure.errors import ConfigurationError
 from tenure.gossip.counters import Counters
 from tenure.gossip.events import Complaint, What
+from tenure.gossip.keyring import Keyring
 from tenure.gossip.members import Member
 from tenure.gossip.messages import (
     MAX_INCARNATION,
@@ -36,7 +37,7 @@ from tenure.gossip.riding import encode_ride
 from tenure.gossip.rumours import Rumours
 from tenure.gossip.scaling import push_pull_scale
 from tenure.gossip.seeds import Seeds
-from tenure.gossip.serf import SerfClock, decode_intent
+from tenure.gossip.serf_layer import SerfLayer
 from tenure.gossip.settings import GossipSettings
 from tenure.gossip.skew import SkewEstimates
 from tenure.gossip.tags import HEALTH, START, check_user_tags, encode_tags, health_tag
@@ -67,6 +68,7 @@ class Swim:
         tags: dict[str, str] | None = None,
         packet_overhead: int = 64,
         counters: Counters | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
             raise ConfigurationError(f"the node name {name!r} must have 1 to {MAX_NAME_BYTES} bytes")
@@ -84,7 +86,7 @@ class Swim:
         self._rumours = Rumours(pool)
         self._prober = Prober(pool, self._rumours)
         self._relays = Relays(pool)
-        self._serf = SerfClock()
+        self._serf = SerfLayer(pool, keyring)
         self.seeds = Seeds(random, settings.remember_failed_s)
         self._user_tags = check_user_tags(tags or {})
         self._start(start_id)
@@ -277,7 +279,7 @@ class Swim:
             case Nack():
                 self._prober.nack(source, message)
             case User():
-                self._hear_intent(message)
+                self._serf.hear(message)
             case Refused():
                 pass  # only streams carry it
         return self._done()
@@ -300,22 +302,6 @@ class Swim:
         ack = self.answer_to(now, ping)
         if ack is not None:
             self._pool.send(ping.source or source, ack, self._pool.roster.get(ping.source_node))
-
-    def _hear_intent(self, message: User) -> None:
-        try:
-            intent = decode_intent(message.payload)
-        except WireError:
-            self.counters.malformed += 1
-            return
-        if intent is None:
-            return
-        fresh = intent.time >= self._serf.time
-        self._serf.witness(intent.time)
-        if intent.leaves and intent.node == self.me.name and not self._pool.leaving:
-            # Somebody says that we leave (`serf force-leave`, or a former life of ours): we do not.
-            self._pool.queue.put_unnamed(b"\x08" + self._serf.stay(self.me.name))
-        elif fresh:
-            self._pool.queue.put_unnamed(b"\x08" + message.payload)
 
     def stream_answered(self, now: float, seq: int) -> Outcome:
         """A `StreamPing` was answered."""
@@ -356,7 +342,7 @@ class Swim:
 
     def merge(self, now: float, state: PushPull) -> Outcome:
         """What another node believes."""
-        self._serf.witness_state(state.user_state, self.me.name)
+        self._serf.clock.witness_state(state.user_state, self.me.name)
         self.counters.malformed += state.skipped
         self._rumours.merge(now, state)
         return self._done()
@@ -401,7 +387,7 @@ class Swim:
         if all(member.speaks_tenure for member in pool.roster if member.is_here):
             self._say_dead(now)
         else:
-            pool.queue.put_unnamed(b"\x08" + self._serf.leave(self.me.name))
+            self._serf.say_leaving()
             self._leave_due = now + SERF_LEAVE_DELAY_S
         return self._done()
 

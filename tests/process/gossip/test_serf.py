@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.process.gossip.serf import SerfAgent
 
+from tenure.errors import JoinError
 from tenure.gossip import GossipNode, GossipSettings, Keyring, MemberEvent, State, What, format_key
 from tenure.gossip.messages import Suspect
 from tenure.gossip.wire import encode
@@ -262,27 +263,37 @@ async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:
         transport._answer = answer  # type: ignore[attr-defined]
 
 
-async def test_a_key_rotation_of_a_mixed_pool_loses_nobody(serf: StartSerf) -> None:
+async def test_serf_keys_rotates_the_key_of_a_mixed_pool_and_loses_nobody(serf: StartSerf) -> None:
     old, new = bytes(range(16)), bytes(range(16, 32))
     agents = [await asyncio.to_thread(serf, f"serf-{i}", key=format_key(old)) for i in range(2)]
     async with Ours("ours-1", keyring=ring(old)) as ours:
         await asyncio.to_thread(agents[1].run, "join", f"127.0.0.1:{agents[0].address[1]}")
         await ours.node.join([agents[0].address])
-        await until(lambda: len(ours.node.members) == 3)
+        await until(lambda: len(ours.node.members) == 3 and len(agents[0].members()) == 3)
         keyring = ours.node.keyring
-        # On every node: install, then use, then remove. Serf's client asks its agents; ours is told by us.
-        keyring.install(new)
-        await asyncio.to_thread(agents[0].run, "keys", f"-install={format_key(new)}", check=False)
-        keyring.use(new)
-        await asyncio.to_thread(agents[0].run, "keys", f"-use={format_key(new)}", check=False)
-        keyring.remove(old)
-        await asyncio.to_thread(agents[0].run, "keys", f"-remove={format_key(old)}", check=False)
-        assert keyring.keys == (new,)
+        # Serf's client succeeds only when every node of the pool has answered, and ours is one of them.
+        for step, key, expected in (("install", new, (old, new)), ("use", new, (new, old)), ("remove", old, (new,))):
+            await asyncio.to_thread(agents[0].run, "keys", f"-{step}={format_key(key)}")
+            assert keyring.keys == expected
+        listed = await asyncio.to_thread(agents[0].run, "keys", "-list")
+        assert f"{format_key(new)}  [3/3]" in listed
+        assert format_key(old) not in listed
         probes = ours.node.counters.probes
-        await until(lambda: ours.node.counters.probes >= probes + 4)
+        await until(lambda: ours.node.counters.probes >= probes + 3)
         assert ours.node.counters.probes_failed == 0
         assert all(agent.status("ours-1") == "alive" for agent in agents)
         # The old key is really gone: who has only that is not let in.
         async with Ours("late", keyring=ring(old)) as late:
-            with pytest.raises(Exception, match="no seed let us in"):
+            with pytest.raises(JoinError, match="no seed let us in"):
                 await late.node.join([agents[0].address])
+
+
+async def test_serfs_own_events_travel_through_our_nodes(serf: StartSerf) -> None:
+    agents = [await asyncio.to_thread(serf, f"serf-{i}") for i in range(2)]
+    async with Ours("between") as between:
+        await asyncio.to_thread(agents[1].run, "join", f"127.0.0.1:{agents[0].address[1]}")
+        await between.node.join([agents[0].address])
+        await until(lambda: all(len(agent.members()) == 3 for agent in agents))
+        await asyncio.to_thread(agents[0].run, "event", "deploy", "v7")
+        await until(lambda: "deploy" in agents[1].log.read_text(), what="the event at the other agent")
+        await until(lambda: between.node.counters.malformed == 0 and between.node._swim._serf._queries._seen != {})
