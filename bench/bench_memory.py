@@ -139,7 +139,7 @@ def run(report: Report) -> None:
         measured(backlogged(InMemoryMailbox), after_a_backlog, 20_000),
         measured(backlogged(ReaperMailbox), after_a_backlog, 20_000),
         beside=beside,
-        at_least=2.5,
+        at_least=2.0,
     )
     report.compare(
         "memory: batches of 10",

@@ -125,6 +125,19 @@ def test_a_key_that_ended_twice_is_remembered_from_its_last_end() -> None:
         mailbox.send("x", key="k", generation=2)
 
 
+def test_a_dead_letter_replayed_after_a_purge_still_has_leases_that_end() -> None:
+    """Its old timer went with the purge, so it must not be counted on."""
+    clock = ManualClock()
+    mailbox = InMemoryMailbox(clock=clock)
+    sent = mailbox.send("x")
+    mailbox.receive(1, 10)[0].dead_letter("no")
+    mailbox.purge()
+    assert mailbox.dead_letters.replay(sent)
+    mailbox.receive(1, 20)
+    clock.advance(20)
+    assert [message.delivery_count for message in mailbox.receive()] == [3]
+
+
 def test_the_same_calls_and_ids_give_the_same_run() -> None:
     def run() -> list[tuple[str, str, int]]:
         clock = ManualClock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from tenure.engines.checks import check_key, check_max_messages, check_store_value, check_ttl
@@ -44,6 +44,10 @@ class Shelf:
         else:
             self.expires[key] = at
             heappush(self._timers, (at, key))
+            if len(self._timers) > 64 and len(self._timers) > 2 * len(self.expires):
+                # A key that is written again and again leaves its old times behind.
+                self._timers = [(at, key) for key, at in self.expires.items()]
+                heapify(self._timers)
 
     def sweep(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
