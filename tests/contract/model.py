@@ -101,7 +101,9 @@ class Model:
 
     def release(self, mail: Mail) -> None:
         mail.state = "ready"
-        if mail.stage != "started":
+        if mail.stage == "started":
+            mail.base += 1  # its number is used, and forgiven
+        else:
             mail.count -= 1
 
     def extend(self, mail: Mail, seconds: float, checkpoint: bytes | None) -> None:

@@ -81,6 +81,7 @@ class Machine(RuleBasedStateMachine):
         expected = (mail.body, mail.key, mail.generation, mail.checkpoint, mail.count + 1)
         seen = (message.body, message.key, message.generation, message.checkpoint, message.delivery_count)
         assert seen == expected
+        assert message.forgiven == mail.base
         return self.model.claim(mail, lease, provisional)
 
     def act(self, delivery: Delivery, call: Any) -> bool:

@@ -37,7 +37,10 @@ class DeadLetterPolicy:
                     raise LimitError(field, repr(kind), "exception classes")
 
     def verdict(self, delivery_count: int, error: BaseException) -> str | None:
-        """Why a message whose work raised this in this delivery is to be given up; None to let it come back."""
+        """Why a message whose work raised this in this delivery is to be given up; None to let it come back.
+
+        Pass `Message.attempt`, which leaves out deliveries that were handed over through no fault of the work.
+        """
         if isinstance(error, self.exclude_errors):
             return None
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
