@@ -121,7 +121,7 @@ def test_an_acknowledged_message_never_comes_back(case: EngineCase, engine: Engi
     mailbox.send("x")
     mailbox.receive(1, case.s(5))[0].acknowledge()
     assert mailbox.approximate_count() == 0
-    case.pass_time(10)
+    case.pass_time(6)
     assert mailbox.receive() == []
 
 
@@ -189,7 +189,7 @@ def test_purge_removes_everything_and_kills_receipts(case: EngineCase, engine: E
     assert mailbox.depth() == (0, 0, 0)
     with pytest.raises(ReceiptHandleExpiredError):
         held.extend_visibility(60)
-    case.pass_time(10)
+    case.pass_time(6)
     assert mailbox.receive(10) == []
     mailbox.send("new")
     assert [message.body for message in mailbox.receive(10)] == ["new"]

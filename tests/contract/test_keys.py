@@ -72,7 +72,7 @@ def test_a_higher_generation_replaces_a_delayed_message(case: EngineCase, engine
     mailbox.send("old", key="job/1", delay=case.s(5))
     mailbox.send("new", key="job/1", generation=1)
     assert take(mailbox).body == "new"
-    case.pass_time(10)
+    case.pass_time(6)
     assert mailbox.receive() == []
 
 
@@ -152,7 +152,7 @@ def test_revoked_work_that_was_queued_is_never_claimed(case: EngineCase, engine:
     assert other.revoke("job/1")
     assert other.revoke("job/2")
     assert [message.body for message in mailbox.receive(10)] == ["y"]
-    case.pass_time(10)
+    case.pass_time(6)
     assert mailbox.receive(10) == []
     assert mailbox.depth() == (0, 0, 1)
 

@@ -22,8 +22,8 @@ def test_every_call_is_refused_once_the_lease_ran_out_though_nobody_claimed_the_
 ) -> None:
     mailbox, replies = engine.mailbox("work", max_delivery_count=9), engine.mailbox("replies")
     mailbox.send("x", reply_to="replies")
-    message = held(mailbox, case.s(10))
-    case.pass_time(10)
+    message = held(mailbox, case.s(3))
+    case.pass_time(3)
     assert_every_act_is_refused(message)
     # and none of them did anything
     assert (mailbox.depth(), replies.depth(), mailbox.dead_letters.count()) == ((1, 0, 0), (0, 0, 0), 0)
@@ -34,8 +34,8 @@ def test_every_call_is_refused_when_another_consumer_holds_the_message_now(case:
     """Interleaving 1: stopped, expired, delivered again, and then the first wakes and sends its result."""
     mailbox, replies = engine.mailbox("work"), engine.mailbox("replies")
     mailbox.send("x", reply_to="replies")
-    first = held(mailbox, case.s(10))
-    case.pass_time(10)
+    first = held(mailbox, case.s(3))
+    case.pass_time(3)
     second = held(case.again().mailbox("work"), 60)
     assert second.fence > first.fence
     assert_every_act_is_refused(first)
@@ -228,7 +228,7 @@ def test_a_checkpoint_is_there_for_the_next_delivery(case: EngineCase, engine: E
 def test_many_leases_run_out_in_one_moment_and_all_come_back(case: EngineCase, engine: Engine) -> None:
     mailbox = engine.mailbox("work")
     mailbox.send_many([Outgoing(str(n)) for n in range(500)])
-    assert len(mailbox.receive(500, case.s(20))) == 500
-    case.pass_time(20)
+    assert len(mailbox.receive(500, case.s(10))) == 500
+    case.pass_time(10)
     assert mailbox.depth() == (500, 0, 0)
     assert {message.body for message in mailbox.receive(1_000)} == {str(n) for n in range(500)}

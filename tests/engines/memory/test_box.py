@@ -212,6 +212,19 @@ def test_standalone_mailboxes_answer_to_each_other() -> None:
     assert requests.approximate_count() == 0
 
 
+def test_the_news_of_a_dead_letter_does_not_wait_for_the_poll_that_made_it() -> None:
+    requests, replies = InMemoryMailbox(max_delivery_count=1), InMemoryMailbox()
+    requests.send("x", reply_to=replies)
+    requests.receive(1, 0.1)
+    thread = threading.Thread(target=requests.receive, args=(1, 60, 60))
+    thread.start()
+    (news,) = replies.receive(1, 60, 30)
+    assert news.failure is not None
+    assert thread.is_alive()
+    requests.close()
+    thread.join(10)
+
+
 def test_two_mailboxes_that_answer_each_other_from_two_threads_do_not_lock_up() -> None:
     one, two = InMemoryMailbox(name="one"), InMemoryMailbox(name="two")
     questions = {}

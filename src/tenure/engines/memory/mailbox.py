@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Condition
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import msgspec
 
@@ -23,7 +23,6 @@ from tenure.engines.contracts import (
     MAX_VISIBILITY_S,
     MAX_WAIT_S,
     BodyT,
-    DeadLetter,
     DeadLetters,
     Depth,
     Failure,
@@ -36,6 +35,7 @@ from tenure.engines.contracts import (
     Ticket,
 )
 from tenure.engines.memory.box import Box, Waiter
+from tenure.engines.memory.dead_letters import MemoryDeadLetters
 from tenure.engines.memory.message import MemoryMessage
 from tenure.engines.memory.records import CLAIMED, HELD, Record, Stage
 from tenure.errors import KeyRefusedError, MailboxClosedError
@@ -43,7 +43,6 @@ from tenure.errors import KeyRefusedError, MailboxClosedError
 if TYPE_CHECKING:
     from tenure.engines.memory.engine import MemoryEngine
 
-ResultT = TypeVar("ResultT")
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
@@ -216,13 +215,24 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         found: list[Message[BodyT, ReplyT]] = []
         try:
             while waiter in self._polls and now < deadline:
-                self._engine.clock.wait(condition, self._watch(waiter, deadline) - now)
+                if self._engine.outbox:
+                    self._forward()
+                else:
+                    self._engine.clock.wait(condition, self._watch(waiter, deadline) - now)
                 if self._closed or (found := self._take(most, lease, stage)):
                     break
                 now = self._boottime()
         finally:
             self._leave(waiter)
         return found
+
+    def _forward(self) -> None:
+        """The news of a dead letter does not wait until the poll is over. The lock is let go of meanwhile."""
+        self._lock.release()
+        try:
+            self._engine.forward()
+        finally:
+            self._lock.acquire()
 
     def _enter(self, ring: Callable[[], object]) -> Waiter:
         """Begin a long poll; one that was woken before it began is over at once."""
@@ -344,46 +354,3 @@ class InMemoryMailbox(MemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         from tenure.engines.memory.engine import MemoryEngine
 
         super().__init__(engine or MemoryEngine(clock), name, body, reply, max_delivery_count)
-
-
-class MemoryDeadLetters(DeadLetters):
-    """The dead letters of one mailbox."""
-
-    def __init__(self, mailbox: MemoryMailbox[Any, Any]) -> None:
-        self._mailbox = mailbox
-
-    def _under_lock(self, act: Callable[[Box, float], ResultT]) -> ResultT:
-        mailbox = self._mailbox
-        with mailbox._lock:
-            if mailbox._closed:
-                mailbox._refuse()
-            return act(mailbox._box, mailbox._boottime())
-
-    def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
-        check_max_messages(limit)
-
-        def page(box: Box, _now: float) -> list[DeadLetter]:
-            letters = [letter for _, letter in box.dead.values()]
-            if after is not None and after in box.dead:
-                start = list(box.dead).index(after) + 1
-                letters = letters[start:]
-            return letters[:limit]
-
-        return self._under_lock(page)
-
-    def count(self) -> int:
-        return self._under_lock(lambda box, _now: len(box.dead))
-
-    def replay(self, message_id: str) -> bool:
-        return self._under_lock(lambda box, now: box.replay(message_id, now))
-
-    def delete(self, message_id: str) -> bool:
-        return self._under_lock(lambda box, _now: box.dead.pop(message_id, None) is not None)
-
-    def purge(self) -> int:
-        def clear(box: Box, _now: float) -> int:
-            gone = len(box.dead)
-            box.dead.clear()
-            return gone
-
-        return self._under_lock(clear)
