@@ -38,6 +38,7 @@
     ├── WorkError                     something about taking and doing work
     │   ├── LeaseLostError            raised by a beat: the message is no longer ours
     │   ├── LoopDiedError             a loop of a group ended with an error
+    │   ├── LoopProcessError          the process of a loop did not end well
     │   ├── BoardError                shared memory for beats cannot be had or read
     │   ├── UnknownWorkflowError      no such name or version is registered here
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
@@ -368,6 +369,15 @@ class LoopDiedError(WorkError):
     def __init__(self, loop: str, error: BaseException) -> None:
         self.loop, self.error = loop, error
         super().__init__(f"loop {loop!r} died: {type(error).__name__}: {error}")
+
+
+class LoopProcessError(WorkError):
+    """The process of a loop did not end well: it raised, it was killed because it stalled, or somebody killed it."""
+
+    def __init__(self, loop: str, exit_code: int, reason: str) -> None:
+        self.loop, self.exit_code, self.reason = loop, exit_code, reason
+        how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+        super().__init__(f"the process of loop {loop!r} {how}: {reason or 'nobody said why'}")
 
 
 class BoardError(WorkError):

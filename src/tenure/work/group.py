@@ -24,6 +24,7 @@ from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random
+from tenure.work.loop_process import LoopNursery
 from tenure.work.loop_thread import LoopCalls, LoopThread
 from tenure.work.retry import Retry
 from tenure.work.signals import stop_signals
@@ -117,7 +118,7 @@ class LoopGroup:
             raise ConfigurationError("a LoopGroup without loops has nothing to do", remedy="Give it at least one loop")
         if not shutdown_timeout >= 0:
             raise LimitError("shutdown_timeout", shutdown_timeout, "0 seconds or more")
-        _check_isolation(isolation)
+        self.isolation = _check_isolation(isolation)
         self.watchdog_threshold = watchdog_threshold
         self.watchdog_interval = watchdog_interval
         self.visibility_timeout = visibility_timeout
@@ -139,6 +140,9 @@ class LoopGroup:
             if watchdog_threshold is None and ladder.extension_interval is None:
                 _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
         self._health = self._make_health(health_port, health_host, registry)
+        self._nursery: LoopNursery | None = None
+        if self.isolation is Isolation.PROCESS and on_stall is kill_this_process:
+            on_stall = self._kill_stalled
         self._watchdog = self._make_watchdog(on_stall)
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -244,9 +248,15 @@ class LoopGroup:
                 self._stop_before_start = False
                 return
             self._awaits_run = False
+            if self.isolation is Isolation.PROCESS:
+                self._nursery = self._open_nursery()  # before any thread of ours: it forks
             # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
-            if self._health is not None:
-                self._health.start()
+            try:
+                if self._health is not None:
+                    self._health.start()
+            except BaseException:
+                self._close_nursery()
+                raise
             if self._watchdog is not None:
                 self._watchdog.start()
             self._threads = {name: self._make_thread(name, loop) for name, loop in self._named.items()}
@@ -264,6 +274,7 @@ class LoopGroup:
                 self._watchdog.stop()
             if self._health is not None:
                 self._health.stop()
+            self._close_nursery()
 
     def _start_threads(self) -> set[str]:
         started = set()
@@ -326,9 +337,10 @@ class LoopGroup:
 
     def _make_thread(self, name: str, loop: Loop) -> LoopThread:
         events = self._events
+        nursery = self._nursery
         calls = LoopCalls(
-            run=lambda: loop.run(visibility_timeout=self.visibility_timeout, wait_time_seconds=self.wait_time_seconds),
-            stop=loop.stop,
+            run=(lambda: self._run_loop(loop)) if nursery is None else (lambda: nursery.run(name)),
+            stop=loop.stop if nursery is None else (lambda: nursery.stop(name)),
             rearm=loop.rearm,
             on_run=lambda: self._watch(name, loop),
             on_end=lambda: self._unwatch(name),
@@ -336,6 +348,26 @@ class LoopGroup:
         )
         restart = self._restart if self.on_loop_death is OnLoopDeath.RESTART else None
         return LoopThread(name, calls, restart=restart, clock=self._clock, random=self._random)
+
+    def _run_loop(self, loop: Loop) -> None:
+        loop.run(visibility_timeout=self.visibility_timeout, wait_time_seconds=self.wait_time_seconds)
+
+    def _open_nursery(self) -> LoopNursery:
+        nursery = LoopNursery(self._named, self._run_loop)
+        nursery.open()
+        return nursery
+
+    def _close_nursery(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.close()
+
+    def _kill_stalled(self, report: StallReport) -> None:
+        """Only the loops that stalled: their processes die, and they are started again or end the group, as set."""
+        for stall in report.stalls:
+            _logger.critical("%s; its process is ended with SIGKILL, the others go on", stall)
+            if self._nursery is not None:
+                self._nursery.kill(stall.name, str(stall))
 
     def _watch(self, name: str, loop: Loop) -> None:
         loop.heartbeat.beat()  # what was before this start is no silence of this run
@@ -353,7 +385,8 @@ class LoopGroup:
         if thread.died is not None:
             state = LoopState.RESTARTING if thread.will_restart else LoopState.DEAD
             return LoopVitals.of(loop.heartbeat, state, error=f"{type(thread.died).__name__}: {thread.died}")
-        vitals = loop.vitals()
+        nursery = self._nursery
+        vitals = loop.vitals() if nursery is None else LoopVitals.of(loop.heartbeat, nursery.state(name))
         if self._stopping and vitals.state is not LoopState.ENDED:
             return LoopVitals.of(loop.heartbeat, LoopState.STOPPING, in_hand=vitals.in_hand)
         return vitals
@@ -377,16 +410,11 @@ class LoopGroup:
         return Watchdog({}, self.watchdog_threshold, self.watchdog_interval, on_stall=on_stall, clock=self._clock)
 
 
-def _check_isolation(isolation: Isolation | str) -> None:
+def _check_isolation(isolation: Isolation | str) -> Isolation:
     try:
-        chosen = Isolation(isolation)
+        return Isolation(isolation)
     except ValueError:
         raise ConfigurationError(f"isolation is {isolation!r}", remedy="Choose 'thread' or 'process'") from None
-    if chosen is Isolation.PROCESS:
-        raise ConfigurationError(
-            "a LoopGroup does not run its loops in processes yet",
-            remedy="Use isolation='thread', or write the work as a @workflow, which runs in slot processes",
-        )
 
 
 def _early_warning(threshold: float, wait: float) -> float:

@@ -1,0 +1,292 @@
+"""Loops in processes of their own, so that one that hangs is killed alone (document 004's limitations, lifted).
+
+A loop is an object, and objects are not shipped: it is inherited by fork. Forking a program that has threads is unsound, and a group has
+threads; so the group forks once, before it starts any, a *nursery* that stays single-threaded and forks the loops' processes from then on,
+also when one has to be started again. Beats come back through shared memory; everything else through one socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import signal
+import socket
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from tenure.beat.readiness import LoopState
+from tenure.errors import LoopProcessError
+from tenure.work.slots.processes import die_with_parent, kill_tree
+
+if TYPE_CHECKING:
+    from tenure.work.group import Loop
+
+MIRROR_EVERY_S = 0.2
+"""How often beats of the loops' processes are taken over by the heartbeats that the group watches."""
+_LONGEST_ERROR = 20_000
+
+
+_STATES = tuple(LoopState)
+
+
+class Pulse:
+    """What a loop's process shows of itself, in shared memory that the fork inherits: three words, one writer."""
+
+    BYTES = 24
+
+    def __init__(self, page: mmap.mmap, index: int) -> None:
+        words = memoryview(page)[index * self.BYTES : (index + 1) * self.BYTES]
+        self._ints, self._floats = words.cast("q"), words.cast("d")
+        self._floats[1] = -1.0
+
+    def beat(self, progress: float | None) -> None:
+        self._ints[0] += 1
+        if progress is not None:
+            self._floats[1] = progress
+
+    @property
+    def count(self) -> int:
+        return self._ints[0]
+
+    @property
+    def progress(self) -> float | None:
+        found = self._floats[1]
+        return None if found < 0 else found
+
+    @property
+    def state(self) -> LoopState:
+        return _STATES[self._ints[2]]
+
+    @state.setter
+    def state(self, state: LoopState) -> None:
+        self._ints[2] = _STATES.index(state)
+
+
+class _Order(msgspec.Struct, frozen=True):
+    do: str  # "run", "stop" or "kill"
+    name: str
+
+
+class _News(msgspec.Struct, frozen=True):
+    name: str
+    exit_code: int  # negative: the signal that ended it
+    error: str
+
+
+class _Lines:
+    """JSON lines over one end of a socket pair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.open = True
+        self._pending = b""
+
+    def send(self, line: _Order | _News) -> None:
+        with contextlib.suppress(OSError):
+            self.end.sendall(msgspec.json.encode(line) + b"\n")
+
+    def read(self) -> list[bytes]:
+        chunk = b""
+        with contextlib.suppress(OSError):
+            chunk = self.end.recv(65_536)
+        if not chunk:
+            self.open = False
+        *whole, self._pending = (self._pending + chunk).split(b"\n")
+        return whole
+
+
+class LoopNursery:
+    """The group's side: run, stop and kill loops by name."""
+
+    def __init__(self, loops: Mapping[str, Loop], run: Callable[[Loop], None]) -> None:
+        self._loops, self._run = dict(loops), run
+        self._lock = threading.Lock()
+        self._ended: dict[str, _News] = {}
+        self._changed = threading.Condition(self._lock)
+        self._reasons: dict[str, str] = {}
+
+    def open(self) -> None:
+        """Fork the nursery. Call it before any thread of the group runs."""
+        page = mmap.mmap(-1, Pulse.BYTES * len(self._loops))
+        self._pulses = {name: Pulse(page, index) for index, name in enumerate(self._loops)}
+        ours, theirs = socket.socketpair()
+        with warnings.catch_warnings():
+            # Since 3.12 Python warns of a fork beside threads. The caller's threads do not exist in the nursery, and it
+            # takes none of their locks: it reads a socket, forks and waits.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            ours.close()
+            _Nursery(self._loops, self._run, self._pulses, theirs).main()
+        theirs.close()
+        self._lines = _Lines(ours)
+        self._listener = threading.Thread(target=self._listen, name="tenure-nursery", daemon=True)
+        self._listener.start()
+
+    def run(self, name: str) -> None:
+        """Run one loop in a process of its own until it ends. Raises `LoopProcessError` when it did not end well."""
+        self._lines.send(_Order("run", name))
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._ended)
+            news = self._ended.pop(name)
+            reason = self._reasons.pop(name, "")
+        if news.exit_code != 0:
+            raise LoopProcessError(name, news.exit_code, reason or news.error)
+
+    def stop(self, name: str) -> None:
+        self._lines.send(_Order("stop", name))
+
+    def kill(self, name: str, reason: str) -> None:
+        """SIGKILL one loop's process, and everything below it."""
+        with self._lock:
+            self._reasons[name] = reason
+        self._lines.send(_Order("kill", name))
+
+    def close(self) -> None:
+        """End the nursery; whatever it still holds dies with it."""
+        self._lines.end.close()
+        self._listener.join(5)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def state(self, name: str) -> LoopState:
+        """What the loop is at, in its own process."""
+        return self._pulses[name].state
+
+    def _listen(self) -> None:
+        seen = dict.fromkeys(self._loops, 0)
+        while self._lines.open:
+            try:
+                ready, _, _ = select.select([self._lines.end], [], [], MIRROR_EVERY_S)
+            except (OSError, ValueError):
+                break  # closed
+            self._mirror(seen)
+            for line in self._lines.read() if ready else []:
+                self._tell(msgspec.json.decode(line, type=_News))
+        with self._changed:
+            # Without the nursery no loop runs: nobody may wait for one.
+            for name in self._loops:
+                self._ended.setdefault(name, _News(name, -signal.SIGKILL, "the nursery process ended"))
+            self._changed.notify_all()
+
+    def _tell(self, news: _News) -> None:
+        with self._changed:
+            self._ended[news.name] = news
+            self._changed.notify_all()
+
+    def _mirror(self, seen: dict[str, int]) -> None:
+        for name, loop in self._loops.items():
+            pulse = self._pulses[name]
+            if pulse.count != seen[name]:
+                seen[name] = pulse.count
+                loop.heartbeat.beat(pulse.progress)
+
+
+class _Nursery:
+    """The other side of the fork: one thread that forks, kills and reaps."""
+
+    def __init__(
+        self, loops: Mapping[str, Loop], run: Callable[[Loop], None], pulses: Mapping[str, Pulse], end: socket.socket
+    ) -> None:
+        self._loops, self._run, self._pulses, self._lines = loops, run, pulses, _Lines(end)
+        self._pids: dict[str, int] = {}
+        self._errors: dict[str, int] = {}  # the pipes on which a loop says why it died
+        self._stops: dict[str, int] = {}
+
+    def main(self) -> NoReturn:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            wake, alarm = os.pipe()
+            os.set_blocking(alarm, False)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+            while self._lines.open:
+                ready, _, _ = select.select([self._lines.end.fileno(), wake], [], [])
+                if wake in ready:
+                    os.read(wake, 4_096)
+                if self._lines.end.fileno() in ready:
+                    for line in self._lines.read():
+                        self._obey(msgspec.json.decode(line, type=_Order))
+                self._reap()
+            for pid in self._pids.values():
+                kill_tree(pid)
+        finally:
+            os._exit(0)
+
+    def _obey(self, order: _Order) -> None:
+        name = order.name
+        if order.do == "run":
+            self._start(name)
+        elif name in self._pids:
+            if order.do == "kill":
+                kill_tree(self._pids[name])
+            else:
+                with contextlib.suppress(OSError):
+                    os.write(self._stops[name], b"x")
+
+    def _start(self, name: str) -> None:
+        error_out, error_in = os.pipe()
+        stop_out, stop_in = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._lines.end.close()
+            os.close(error_out)
+            os.close(stop_in)
+            for descriptor in (*self._errors.values(), *self._stops.values()):
+                os.close(descriptor)
+            _be_loop(self._loops[name], self._run, self._pulses[name], parent, stop_out, error_in)
+        os.close(error_in)
+        os.close(stop_out)
+        self._pids[name], self._errors[name], self._stops[name] = pid, error_out, stop_in
+
+    def _reap(self) -> None:
+        for name, pid in list(self._pids.items()):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found == 0:
+                continue
+            error = b""
+            while chunk := os.read(self._errors[name], 65_536):
+                error += chunk
+            os.close(self._errors.pop(name))
+            os.close(self._stops.pop(name))
+            del self._pids[name]
+            self._lines.send(_News(name, os.waitstatus_to_exitcode(status), error.decode(errors="replace")))
+
+
+def _be_loop(loop: Loop, run: Callable[[Loop], None], pulse: Pulse, parent: int, stops: int, errors: int) -> NoReturn:
+    """The loop's own process."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        die_with_parent(parent)
+        os.setsid()
+        loop.heartbeat.add_callback(lambda: pulse.beat(loop.heartbeat.progress))
+        threading.Thread(target=_await_stop, args=(loop, pulse, stops), daemon=True).start()
+        run(loop)
+        code = 0
+    except BaseException:
+        os.write(errors, traceback.format_exc()[-_LONGEST_ERROR:].encode())
+    finally:
+        os._exit(code)
+
+
+def _await_stop(loop: Loop, pulse: Pulse, stops: int) -> None:
+    """Show what the loop is at, until it is asked to stop."""
+    while True:
+        pulse.state = loop.vitals().state
+        ready, _, _ = select.select([stops], [], [], MIRROR_EVERY_S)
+        if not ready:
+            continue
+        if not os.read(stops, 1):
+            kill_tree(os.getpid())  # the nursery is gone
+        loop.stop()
