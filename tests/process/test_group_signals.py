@@ -70,13 +70,16 @@ def test_a_signal_ends_an_idle_group_at_once_and_in_order(number: signal.Signals
 def test_a_signal_lets_the_work_in_hand_finish() -> None:
     with python(
         """
+        stopping = threading.Event()
         def work(message, heartbeat):
             say("begun")
-            time.sleep(0.5)
+            stopping.wait(20)
             say("finished")
         engine.mailbox("work").send(1)
         engine.mailbox("work").send(2)
-        group_of(work).run()
+        group = group_of(work)
+        group.add_shutdown_callback(stopping.set)
+        group.run()
         say(f"left {engine.mailbox('work').depth().ready}")
         """
     ) as process:

@@ -32,6 +32,7 @@ _ANSWER_S = 5.0  # for `answer`: then it is a 503, and a probe has long given up
 _WRITE_S = 10.0
 _LINGER_S = 1.0  # after the answer: closing with unread input would reset the connection and lose the answer
 _SWEEP_S = 0.5
+_FAREWELL_S = 1.0  # for answers under way when the server stops; a check that hangs is left behind
 _MAX_CONNECTIONS = 2_048
 _ANSWERERS = 4
 _MAX_QUESTIONS = 256
@@ -116,6 +117,9 @@ class ProbeServer:
             self._thread.join(5.0)
         for _ in self._answerers:
             self._questions.put(None)
+        until = self._clock.monotonic() + _FAREWELL_S
+        for thread in self._answerers:
+            thread.join(max(0.0, until - self._clock.monotonic()))
         for connection in list(self._connections):
             self._close(connection)
         for sock in (self._listener, self._wakes, self._waker):
