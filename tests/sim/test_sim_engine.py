@@ -14,6 +14,7 @@ from tenure.errors import (
     SimulationForbiddenError,
 )
 from tenure.sim import ENGINE, Cut, Disturbance, Fault, FaultKind, Host, Link, World, schedule
+from tenure.sim.backend import Topic
 
 Program = Callable[[Host], Awaitable[object]]
 
@@ -136,6 +137,20 @@ def test_a_long_poll_wakes_at_once_for_a_message_and_holds_nobody_up() -> None:
         play(world, consumer, producer)
         assert world.backend.engine.mailbox("m").approximate_count() == 0
     assert got == [("hello", pytest.approx(7.002, abs=1e-5))]
+
+
+def test_a_lease_found_by_a_long_poll_counts_from_when_it_was_found() -> None:
+    left: list[float] = []
+
+    async def consumer(host: Host) -> None:
+        (message,) = await host.calls.run(host.engine.mailbox("m", str).receive, 1, 30, 60)
+        left.append(message.lease_until - host.clock.boottime())
+
+    with World(link=Link((0.5, 0.5))) as world:
+        world.at(50, lambda: world.backend.engine.mailbox("m").send("x"))
+        world.at(50.5, world.backend.touch, Topic("mailbox", "m"))
+        play(world, consumer)
+    assert left == [29.5]
 
 
 def test_a_long_poll_that_finds_nothing_ends_when_its_time_is_up() -> None:

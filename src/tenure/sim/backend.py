@@ -1,6 +1,7 @@
 """The engine of a simulated world: a real `MemoryEngine` on a clock of its own, and what is wrong with it.
 
-Scenarios and invariants may look at `engine` itself. Nodes reach it through a `Connection`, which can fail before an
+Scenarios and invariants may look at `engine` itself; one that writes to it calls `touch` afterwards, as nothing else tells
+the long polls of nodes. Nodes reach it through a `Connection`, which can fail before an
 effect, after it, or before an effect that still comes.
 """
 

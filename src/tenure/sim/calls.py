@@ -213,6 +213,7 @@ class Call:
             self._fate = Fate.LOST
             self._fail(to_ticks(CALL_TIMEOUT_S))
             return
+        self.asked_at = self.connection.host.clock.boottime()  # a lease counts from this try, not from the first
         self._world.network.after(0, self._arrive)
 
     @property
