@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import click
 import msgspec
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -81,7 +82,13 @@ def _rows_of(board: BeatBoard, clock: Clock) -> Iterator[Row]:
 @click.option("--once", is_flag=True, help="Print the table once, and end.")
 @click.option("--interval", default=0.5, show_default=True, help="Seconds between two looks.")
 def command(as_json: bool, once: bool, interval: float) -> None:
-    """Show the running work of this machine's workers: progress, age of the last proof, time left on every grant.
+    """Show the running work of this machine's workers: how far it is, and the time left on every grant.
+
+    \b
+    proof     how long ago it last proved that it advances
+    lease     until others may take it, unless it proves more
+    stall     until it is ended for its silence
+    deadline  until this attempt must be over
 
     Ctrl-C ends it. Without a terminal it prints one table and ends.
     """
@@ -91,47 +98,51 @@ def command(as_json: bool, once: bool, interval: float) -> None:
         return
     console = Console()
     if once or not console.is_terminal:
-        console.print(table_of(list(rows(clock))))
+        console.print(table_of(list(rows(clock)), console.width))
         return
     try:
-        with Live(table_of(list(rows(clock))), console=console, auto_refresh=False, screen=True) as live:
+        with Live(table_of(list(rows(clock)), console.width), console=console, auto_refresh=False, screen=True) as live:
             while True:
-                live.update(table_of(list(rows(clock))), refresh=True)
+                live.update(table_of(list(rows(clock)), console.width), refresh=True)
                 clock.sleep(interval)
     except KeyboardInterrupt:
         return
 
 
-def table_of(found: list[Row]) -> Table:
-    table = Table(title=f"{len(found)} running", title_justify="left", expand=True)
-    for name, justify in (
-        ("workflow", "left"),
-        ("job", "left"),
-        ("try", "right"),
-        ("progress", "left"),
-        ("proof", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    for name in ("lease", "stall", "deadline"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("doing", no_wrap=True, overflow="ellipsis")
+def table_of(found: list[Row], width: int = 120) -> Table:
+    """What matters most stands in every width: who, how far, how fresh, how much time. The rest comes with room."""
+    table = Table(title=f"{len(found)} running", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("workflow", no_wrap=True, ratio=2)
+    table.add_column("job", no_wrap=True, ratio=2)
+    table.add_column("progress", min_width=10 if width < 90 else 14)
+    for name, least in (("proof", 5), ("lease", 5), ("stall", 5)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=least)
+    if width >= 90:
+        table.add_column("deadline", justify="right", no_wrap=True, min_width=8)
+        table.add_column("try", justify="right", no_wrap=True, min_width=3)
+        table.add_column("doing", no_wrap=True, ratio=3)
     for row in found:
-        table.add_row(
+        cells: list[RenderableType] = [
             row.workflow,
             row.job,
-            str(row.attempt),
-            ProgressBar(total=1.0, completed=row.progress, width=14),
+            ProgressBar(total=1.0, completed=row.progress, width=10 if width < 90 else 14),
             _age(row.last_proof_s),
             _left(row.lease_left_s, 5),
             _left(row.stall_left_s, 10),
-            Text("-", style="dim") if row.deadline_left_s is None else _left(row.deadline_left_s, 30),
-            row.note or row.phase,
-        )
+        ]
+        if width >= 90:
+            left = row.deadline_left_s
+            cells += [
+                Text("-", style="dim") if left is None else _left(left, 30),
+                str(row.attempt),
+                row.note or row.phase,
+            ]
+        table.add_row(*cells)
     return table
 
 
 def _age(seconds: float) -> Text:
-    return Text(f"{_short(seconds)} ago", style="green" if seconds < 5 else "yellow" if seconds < 60 else "red")
+    return Text(_short(seconds), style="green" if seconds < 5 else "yellow" if seconds < 60 else "red")
 
 
 def _left(seconds: float, urgent: float) -> Text:
