@@ -214,23 +214,25 @@ def batches(report: Report, ours: Ours, raw: Raw) -> None:
 
 
 def wakes(report: Report, engine: Engine, raw: Raw, url: str) -> None:
-    """In turn with a raw listener, which claims when it is notified: both commit twice between the two moments."""
-    mine, theirs = [], []
+    """In turn with a raw listener, which claims when it is notified. Each way there is a durable commit by the sender; the claim's
+    own commit waits for the disk too, except a provisional one, which is how a worker's slot claims."""
+    slot, plain, theirs = [], [], []
     for _ in range(4):
-        mine += our_wakes(engine)
+        slot += our_wakes(engine, provisional=True)
+        plain += our_wakes(engine, provisional=False)
         theirs += raw_wakes(raw, url)
-    mine.sort()
-    report.value("wake-up of a waiting consumer, p50", statistics.median(mine) * 1e3, "ms", most=1.5)
-    report.value("wake-up of a waiting consumer, p99", mine[int(len(mine) * 0.99)] * 1e3, "ms")
-    report.value("the same by hand (INSERT, NOTIFY, claim), p50", statistics.median(theirs) * 1e3, "ms")
+    slot.sort()
+    report.value("wake-up of a waiting slot, p50", statistics.median(slot) * 1e3, "ms", most=1.5)
+    report.value("wake-up of a waiting slot, p99", slot[int(len(slot) * 0.99)] * 1e3, "ms")
+    report.value("wake-up with a durable claim, p50", statistics.median(plain) * 1e3, "ms")
+    report.value("the same by hand (INSERT, NOTIFY, durable claim), p50", statistics.median(theirs) * 1e3, "ms")
 
 
-def our_wakes(engine: Engine) -> list[float]:
+def our_wakes(engine: Engine, *, provisional: bool) -> list[float]:
     mailbox = engine.mailbox("wake")
 
     def take() -> None:
-        (message,) = mailbox.receive(1, LEASE, 30)
-        taken.append(message)
+        taken.extend(mailbox.receive(1, LEASE, 30, provisional=provisional))
 
     taken: list[Any] = []
     return timed_wakes(take, lambda: mailbox.send(1), lambda: taken.pop().acknowledge())

@@ -43,6 +43,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     clock: Clock
     patience_s = 30.0
+    _poll: select.poll | None = None
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
         if timeout is not None:  # the library limits this wait itself
@@ -64,8 +65,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def is_fresh(self) -> bool:
         """Whether it can be used: an idle session on which bytes wait has usually been closed by the server."""
-        poll = select.poll()
-        poll.register(self.pgconn.socket, select.POLLIN)
+        poll = self._poll
+        if poll is None:
+            poll = self._poll = select.poll()
+            poll.register(self.pgconn.socket, select.POLLIN)
         if not poll.poll(0):
             return True
         try:
