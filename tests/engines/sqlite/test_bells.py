@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import stat
 import threading
 from collections.abc import Callable
@@ -290,6 +289,8 @@ def test_whoever_may_write_the_file_may_ring_its_bells(path: Path, opened: Opene
     engine.close()
 
 
-def test_the_page_is_as_large_as_its_rows_and_columns(path: Path, engine: SqliteEngine) -> None:
-    assert Path(f"{path}-bells/page").stat().st_size == (ROWS + 1) * COLUMNS
-    assert isinstance(engine.bells._page and engine.bells._page._sender, socket.socket)
+def test_the_page_has_its_blocks_so_that_a_full_disk_cannot_kill_who_rings(path: Path, engine: SqliteEngine) -> None:
+    assert engine.bells.notice == ""
+    page = Path(f"{path}-bells/page").stat()
+    assert page.st_size == (ROWS + 1) * COLUMNS
+    assert page.st_blocks * 512 >= page.st_size

@@ -240,16 +240,13 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
         self._check_open()
-        refused: list[Message[BodyT, ReplyT]] = []
         database = self.database
+        ours = [message for message in messages if isinstance(message, SqliteMessage) and message.is_in(database)]
+        if len(ours) != len(messages):
+            return super().acknowledge_many(messages)  # wrapped ones, or of another file: one by one
         with database.writer as tx:
             now = database.now()
-            for message in messages:
-                if not isinstance(message, SqliteMessage) or message.mailbox_name != self.name:
-                    raise TypeError(f"{message!r} is no message of mailbox {self.name!r}")
-                if not message.try_end(tx, now):
-                    refused.append(message)
-        return refused
+            return [message for message in ours if not message.try_end(tx, now)]
 
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         self._check_open()

@@ -13,6 +13,7 @@ from tenure.engines.sqlite.timeline import micros
 from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
 
 if TYPE_CHECKING:
+    from tenure.engines.sqlite.database import Database
     from tenure.engines.sqlite.mailbox import SqliteMailbox
 
 
@@ -84,9 +85,9 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         message.body = cast("BodyT", None)  # the contract: an adopted handle has none
         return message
 
-    @property
-    def mailbox_name(self) -> str:
-        return self._mailbox.name
+    def is_in(self, database: Database) -> bool:
+        """Whether a transaction of this database can act on it."""
+        return self._mailbox.database is database
 
     def __repr__(self) -> str:
         return f"<message {self.id} of {self._mailbox.name!r}, delivery {self.delivery_count}>"

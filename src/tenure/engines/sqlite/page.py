@@ -53,7 +53,8 @@ class Page:
             self._sender.setblocking(False)
             self._prefix = self._socket_prefix()
             self._page_fd = os.open(self._folder / "page", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode)
-            os.ftruncate(self._page_fd, _SIZE)
+            # Its blocks, not only its length: a store into a hole of a mapped file kills the process when the disk is full.
+            os.posix_fallocate(self._page_fd, 0, _SIZE)
             self._flags = mmap.mmap(self._page_fd, _SIZE)
         except OSError:
             self._close_files()
