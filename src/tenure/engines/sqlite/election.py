@@ -41,7 +41,7 @@ class SqliteElection(Election):
         asked_at = self._clock.boottime()
         with self._database.writer as tx:
             now = self._database.now()
-            renewed = (self.name, term.epoch, term.candidate, now, now + micros(term.ttl))
+            renewed = (now + micros(term.ttl), self.name, term.epoch, term.candidate, now)
             if tx.execute(sql.RENEW_TERM, renewed).rowcount != 1:
                 row = tx.execute(sql.SELECT_ELECTION, (self.name,)).fetchone()
                 raise TermLostError(self.name, term.epoch, row[0] if row is not None else 0)
@@ -49,7 +49,7 @@ class SqliteElection(Election):
 
     def resign(self, term: Term) -> None:
         with self._database.writer as tx:
-            tx.execute(sql.END_TERM, (self.name, term.epoch, term.candidate, self._database.now()))
+            tx.execute(sql.END_TERM, (self._database.now(), self.name, term.epoch, term.candidate))
 
     def current(self) -> Leader | None:
         rows = self._database.reader.read(sql.SELECT_ELECTION, (self.name,))

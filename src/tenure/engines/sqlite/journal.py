@@ -56,7 +56,7 @@ class SqliteJournal(Journal):
 
     def _advance(self, tx: sqlite3.Connection, epoch: int, expect: int) -> tuple[int, int]:
         """Swap the head, or say why not."""
-        swapped: list[tuple[int, int]] = tx.execute(sql.ADVANCE_HEAD, (self.name, expect, epoch)).fetchall()
+        swapped: list[tuple[int, int]] = tx.execute(sql.ADVANCE_HEAD, (epoch, self.name, expect, epoch)).fetchall()
         if swapped:
             return swapped[0]
         row = self._row(tx)
@@ -65,7 +65,7 @@ class SqliteJournal(Journal):
         if expect != row.seq:
             raise SequenceConflictError(expect, row.seq)
         tx.execute(sql.CREATE_JOURNAL, (self.name,))
-        swapped = tx.execute(sql.ADVANCE_HEAD, (self.name, expect, epoch)).fetchall()
+        swapped = tx.execute(sql.ADVANCE_HEAD, (epoch, self.name, expect, epoch)).fetchall()
         return swapped[0]
 
     def _row(self, tx: sqlite3.Connection) -> _Row:
@@ -119,7 +119,7 @@ class SqliteJournal(Journal):
             if seq < row.snapshot_seq:
                 raise StaleSnapshotError(seq, row.snapshot_seq)
             tx.execute(sql.SET_SNAPSHOT, (row.id, bytes(state)))
-            tx.execute(sql.SET_SNAPSHOT_SEQ, (row.id, seq, epoch))
+            tx.execute(sql.SET_SNAPSHOT_SEQ, (seq, epoch, row.id))
 
     def latest_snapshot(self) -> Snapshot | None:
         rows = self._database.reader.read(sql.SELECT_SNAPSHOT, (self.name,))
@@ -131,4 +131,4 @@ class SqliteJournal(Journal):
             upto = min(seq, row.snapshot_seq)
             if upto >= row.first:
                 tx.execute(sql.TRUNCATE_ENTRIES, (row.id, upto))
-                tx.execute(sql.SET_FIRST, (row.id, upto + 1))
+                tx.execute(sql.SET_FIRST, (upto + 1, row.id))

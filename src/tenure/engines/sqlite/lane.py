@@ -75,10 +75,10 @@ class Lane:
         if isinstance(error, sqlite3.Error) and not isinstance(error, _BUGS):
             raise explain(error, self._address.path) from error
 
-    def once(self, statement: str, *arguments: object) -> int:
+    def once(self, statement: str, *arguments: object, stamps: int = 1) -> int:
         """One statement as a transaction of its own; how many rows it changed.
 
-        Its last argument is the time, read when it is our turn and not before.
+        Its last arguments, as many as `stamps`, are the time, read when it is our turn and not before.
         """
         if os.getpid() != self._pid:
             self._refuse_unseen_fork()
@@ -87,18 +87,18 @@ class Lane:
             if connection is None:
                 connection = self._connection = self._connect()
             try:
-                return connection.execute(statement, (*arguments, self.now())).rowcount
+                return connection.execute(statement, arguments + (self.now(),) * stamps).rowcount
             except sqlite3.Error as error:
-                return self._once_late(connection, error, statement, arguments)
+                return self._once_late(connection, error, lambda: (statement, arguments + (self.now(),) * stamps))
 
     def _once_late(
-        self, connection: sqlite3.Connection, error: sqlite3.Error, statement: str, arguments: tuple[object, ...]
+        self, connection: sqlite3.Connection, error: sqlite3.Error, call: Callable[[], tuple[str, tuple[object, ...]]]
     ) -> int:
         changed = 0
 
         def again() -> None:
             nonlocal changed
-            changed = connection.execute(statement, (*arguments, self.now())).rowcount
+            changed = connection.execute(*call()).rowcount
 
         failed = retry_while_busy(again, error, self._address.busy_timeout_s)
         if failed is None:

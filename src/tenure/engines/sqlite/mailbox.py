@@ -91,7 +91,7 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         database = self.database
         if key is None and reply_to is None and not delay and not generation:
             message_id = self.new_id()
-            database.writer.once(sql.INSERT_PLAIN, self.name, message_id, self._codec.encode(body))
+            database.writer.once(sql.INSERT_PLAIN, self.name, message_id, self._codec.encode(body), stamps=2)
         else:
             message = self._new(self.new_id(), body, key, generation, reply_to, delay)
             message_id = message.id
@@ -132,7 +132,7 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             plain = [(self.name, f"{stem}.{number}", encode(m.body)) for number, m in enumerate(messages)]
             with database.writer as tx:
                 now = database.now()
-                tx.executemany(sql.INSERT_PLAIN, [(*row, now) for row in plain])
+                tx.executemany(sql.INSERT_PLAIN, [(*row, now, now) for row in plain])
             sent = [Sent(row[1]) for row in plain]
         else:
             new = [
@@ -281,7 +281,7 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def purge(self) -> int:
         self._check_open()
         with self.database.writer as tx:
-            tx.execute(sql.END_ALL_KEYS, (self.name, self.database.now()))
+            tx.execute(sql.END_ALL_KEYS, (self.database.now(), self.name))
             return tx.execute(sql.PURGE_MESSAGES, (self.name,)).rowcount
 
     @property

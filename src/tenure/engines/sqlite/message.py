@@ -93,7 +93,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return f"<message {self.id} of {self._mailbox.name!r}, delivery {self.delivery_count}>"
 
     def receipt(self, now: int) -> tuple[int, str, int, int]:
-        """The first four arguments of every statement on a receipt."""
+        """The last four arguments of every statement on a receipt."""
         return self._seq, self.id, self._claim, now
 
     def acknowledge(self) -> None:
@@ -114,7 +114,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         rows = tx.execute(sql.DELETE_OURS_KEYED, self.receipt(now)).fetchall()
         if not rows:
             raise self._expired(tx, now)
-        tx.execute(sql.END_KEY, (self._mailbox.name, self.key, self.generation, now, rows[0][0]))
+        tx.execute(sql.END_KEY, (now, rows[0][0], self._mailbox.name, self.key, self.generation))
 
     def try_end(self, tx: sqlite3.Connection, now: int) -> bool:
         """As acknowledge, inside the caller's transaction; False when it is no longer ours."""
@@ -146,7 +146,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if most is not None and deliveries - forgiven >= most:
                 told = self._bury(tx, self._mailbox.exhausted(deliveries), now)
             else:
-                tx.execute(sql.NACK_OURS, (*self.receipt(now), now + delay))
+                tx.execute(sql.NACK_OURS, (now + delay, *self.receipt(now)))
         self._mailbox.ring(told)
 
     def _deliveries(self, tx: sqlite3.Connection, now: int) -> tuple[int, int]:
@@ -172,11 +172,12 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         asked_at = self._mailbox.clock.boottime()
         with database.writer as tx:
             now = database.now()
-            arguments: tuple[object, ...] = (*self.receipt(now), now + micros(seconds))
-            statement = sql.EXTEND_OURS
-            if checkpoint is not None:
-                statement, arguments = sql.EXTEND_OURS_WITH_CHECKPOINT, (*arguments, checkpoint)
-            if tx.execute(statement, arguments).rowcount != 1:
+            until, receipt = now + micros(seconds), self.receipt(now)
+            if checkpoint is None:
+                extended = tx.execute(sql.EXTEND_OURS, (until, *receipt))
+            else:
+                extended = tx.execute(sql.EXTEND_OURS_WITH_CHECKPOINT, (until, checkpoint, *receipt))
+            if extended.rowcount != 1:
                 raise self._expired(tx, now)
         self.lease_until = max(self.lease_until, asked_at + seconds)
         if checkpoint is not None:

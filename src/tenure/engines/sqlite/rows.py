@@ -92,11 +92,11 @@ class Death:
 def bury(tx: sqlite3.Connection, mailbox: str, seq: int, death: Death, failure_id: str, now: int) -> str | None:
     """Move a message to the dead letters and post its `Failure`; the mailbox that got it, to be rung."""
     reason = death.reason[:_LONGEST_REASON]
-    rows = tx.execute(sql.BURY, (seq, death.cause.value, reason, now, death.deliveries)).fetchall()
+    rows = tx.execute(sql.BURY, (death.cause.value, reason, now, death.deliveries, seq)).fetchall()
     message_id, key, generation, reply_to, checkpoint = rows[0]
     tx.execute(sql.DELETE_MESSAGE, (seq,))
     if key is not None:
-        tx.execute(sql.END_KEY, (mailbox, key, generation, now, checkpoint))
+        tx.execute(sql.END_KEY, (now, checkpoint, mailbox, key, generation))
     if reply_to is None:
         return None
     failure = Failure(

@@ -48,7 +48,7 @@ class Upkeep:
             now = self._database.now()
             tx.execute(sql.TOUCH_TIMELINE, (now,))
             gone = tx.execute(sql.PRUNE_KEYS, (now - KEY_MEMORY_US, _ROWS)).rowcount
-            gone = max(gone, tx.execute(sql.BURY_STORED, (now, _ROWS, KEY_MEMORY_US)).rowcount)
+            gone = max(gone, tx.execute(sql.BURY_STORED, (KEY_MEMORY_US, now, _ROWS)).rowcount)
             gone = max(gone, tx.execute(sql.PRUNE_STORED, (now, _ROWS)).rowcount)
             (free,) = tx.execute("PRAGMA freelist_count").fetchone()
         if free > _SPARE_PAGES:
