@@ -5,17 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.jobs import (
+    AnswerQuery,
     AttemptCause,
+    CheckGlobal,
     CheckJob,
     Decision,
     GateDecision,
     GateJobTracker,
+    GateJobTrackingInfo,
     GateSettings,
+    GateSubmit,
     GateTakeLead,
+    HearCorrection,
+    HearGate,
+    HearProgress,
+    HearTimeout,
     Identity,
     JobBook,
+    JobGlobalCancel,
+    JobGlobalTimeout,
+    JobProgressReport,
     JobSettings,
+    JobStatusQuery,
     JobSubmission,
+    JobTimeoutReport,
+    ObeyGlobalCancel,
+    ObeyGlobalTimeout,
     ProgressWatch,
     RecordDispatched,
     RecordFailure,
@@ -31,6 +46,7 @@ from tenure.jobs import (
     decide_gate,
     encode_event,
     next_due,
+    owed,
     report_for,
 )
 from tenure.jobs.commands import Command
@@ -164,3 +180,75 @@ class GateDesk:
 
     def elect(self, gate: str, epoch: int | None = None) -> None:
         self.do(GateTakeLead(epoch=epoch or self.tracker.epoch + 1, gate=gate))
+
+
+class Both:
+    """A gate and its datacenters, with messages carried by hand."""
+
+    def __init__(self, *names: str, timeout: float = 600.0, at: float = 0.0) -> None:
+        self.names = names or ("dc-a", "dc-b")
+        self.gate = GateDesk(at=at)
+        self.desks = {name: Desk(name, at=at) for name in self.names}
+        asked = submission("j", timeout_seconds=timeout, gate_addr=GATE)
+        self.gate.do(GateSubmit(by="client", submission=asked, target_datacenters=self.names))
+
+    @property
+    def info(self) -> GateJobTrackingInfo:
+        return self.gate.tracker.job("j")
+
+    def start(self) -> Both:
+        """Submitted everywhere, running everywhere, heard of by the gate."""
+        for name in self.names:
+            self.tell(name)
+            self.desks[name].run()
+            self.report(name)
+        return self
+
+    def at(self, now: float) -> Both:
+        self.gate.at = now
+        for desk in self.desks.values():
+            desk.at = now
+        return self
+
+    def owed(self, name: str) -> Any:
+        """What the gate has to say to a datacenter now."""
+        return next((item.message for item in owed(self.gate.tracker, self.info) if item.datacenter == name), None)
+
+    def tell(self, name: str, message: Any = None) -> Any:
+        """Carry a message of the gate to a datacenter; its answer, which is not carried back."""
+        desk, message = self.desks[name], message or self.owed(name)
+        if isinstance(message, JobSubmission):
+            desk.do(SubmitJob(by="gate", submission=message))
+            return None
+        if isinstance(message, JobGlobalTimeout):
+            return desk.do(ObeyGlobalTimeout(message=message, identity=desk.identity)).reply
+        if isinstance(message, JobGlobalCancel):
+            return desk.do(ObeyGlobalCancel(message=message, identity=desk.identity)).reply
+        if isinstance(message, JobStatusQuery):
+            return desk.do(AnswerQuery(message=message, identity=desk.identity)).reply
+        return desk.do(HearGate(message=message))
+
+    def hear(self, message: Any) -> GateDecision:
+        """Carry a message of a datacenter to the gate."""
+        if isinstance(message, JobProgressReport):
+            return self.gate.do(HearProgress(report=message))
+        if isinstance(message, JobTimeoutReport):
+            return self.gate.do(HearTimeout(report=message))
+        return self.gate.do(HearCorrection(correction=message))
+
+    def report(self, name: str) -> GateDecision:
+        """The datacenter's report that is due, carried to the gate, and the answer carried back."""
+        decision = self.hear(self.desks[name].report())
+        if decision.ack is not None:
+            self.tell(name, decision.ack)
+        return decision
+
+    def settle(self, name: str) -> None:
+        """Carry the decision there, and the answer back."""
+        self.hear(self.tell(name))
+
+    def check(self, **options: Any) -> GateDecision:
+        return self.gate.do(CheckGlobal(job_id="j", **options))
+
+    def state(self, name: str) -> str:
+        return self.desks[name].state()

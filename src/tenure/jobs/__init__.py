@@ -98,6 +98,7 @@ from tenure.jobs.timeout import (
     strategy_for,
 )
 from tenure.jobs.timers import Timers
+from tenure.jobs.why import Link, Why, why, why_everywhere
 
 __all__ = [
     "JOB_TRANSITIONS",
@@ -151,6 +152,7 @@ __all__ = [
     "JobSubmission",
     "JobTimeoutReport",
     "JudgeWorker",
+    "Link",
     "LocalAuthorityTimeout",
     "ManagerEvent",
     "ObeyGlobalCancel",
@@ -181,6 +183,7 @@ __all__ = [
     "TimeoutVerdict",
     "Timers",
     "TouchProgress",
+    "Why",
     "Workflow",
     "WorkflowSpec",
     "WorkflowState",
@@ -202,4 +205,6 @@ __all__ = [
     "to_archive",
     "to_dispatch",
     "to_revoke",
+    "why",
+    "why_everywhere",
 ]

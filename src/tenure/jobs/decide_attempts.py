@@ -279,7 +279,9 @@ def consequence(
         return None
     if workflow.spec.on_failure is OnFailure.FAIL:
         reason = f"workflow {workflow.spec.name!r} failed for good at attempt {failed.attempt}: {failed.cause}"
-        return end(info, failed.at, JobState.FAILED, Rule.FAILED_FOR_GOOD, reason)
+        still = info.open_workflows - open_before + 1  # those that failed for good in this decision
+        stood = {"failed": failed_before + 1, "running": max(0, info.running_workflows - still)}
+        return end(info, failed.at, JobState.FAILED, Rule.FAILED_FOR_GOOD, reason, evidence=stood)
     if open_before == 1:
         return finish(info, failed.at, completed=completed, failed=failed_before + 1)
     return None

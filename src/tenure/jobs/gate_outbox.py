@@ -73,15 +73,16 @@ def opening_for(tracker: GateJobTracker, info: GateJobTrackingInfo) -> JobSubmis
 class Resends:
     """When to say what again: at once when it is new, then after 1, 2, 4, … 30 s. A gate's own memory, not state."""
 
-    def __init__(self, settings: GateSettings) -> None:
+    def __init__(self, settings: GateSettings, rules: Rules = RULES) -> None:
         self.settings = settings
+        self.rules = rules
         self._timers: Timers[tuple[str, str]] = Timers()
         self._last: dict[tuple[str, str], tuple[GateMessage, float]] = {}
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
         """The job has changed: what is owed, and to whom, may have changed with it."""
         info = tracker.jobs.get(job_id)
-        wanted = {item.datacenter: item.message for item in owed(tracker, info)} if info else {}
+        wanted = {item.datacenter: item.message for item in owed(tracker, info, self.rules)} if info else {}
         for dc in info.target_datacenters if info else [key[1] for key in self._last if key[0] == job_id]:
             key = (job_id, dc)
             message = wanted.get(dc)

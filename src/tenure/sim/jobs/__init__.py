@@ -5,5 +5,7 @@ promises and still settles. `simulate` plays long random schedules of many jobs.
 `decide`, its fold, its snapshots.
 
     python -m tenure.sim.jobs search
-    python -m tenure.sim.jobs counterexamples
+    python -m tenure.sim.jobs counterexamples          what happens when a ruling is left out, as stories
+    python -m tenure.sim.jobs simulate --seeds 0:1000
+    python -m tenure.sim.jobs simulate --seeds 42 --story
 """

@@ -1,0 +1,162 @@
+"""`why(job)`: the chain of decisions that brought a job to where it is, as data and as text.
+
+Read from the job's own history in the book, so it survives snapshots and truncated journals. What was left out to keep
+memory bounded is counted, and said.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.jobs import events as e
+from tenure.jobs.book import JobBook
+from tenure.jobs.gate_events import decode_gate_event
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import JobInfo
+from tenure.jobs.states import JobState
+from tenure.jobs.words import RULES, seconds, tell
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision of the chain."""
+
+    at: float
+    after: float
+    """Seconds since the job was submitted."""
+    what: str
+    kind: str
+    by: str = ""
+    rule: str = ""
+    evidence: dict[str, Any] = {}
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: `str()` of it for people, `msgspec.to_builtins` of it for programs."""
+
+    job_id: str
+    state: str
+    summary: str
+    submitted_at: float
+    links: tuple[Link, ...]
+    elided: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"job {self.job_id}: {self.summary}", f"submitted {utc(self.submitted_at)}", ""]
+        width = max((len(clock(link.after)) for link in self.links), default=0)
+        lines += [f"  {clock(link.after):>{width}}  {link.what}" for link in self.links]
+        if self.elided:
+            lines.append(f"  ({self.elided} lines of routine were left out)")
+        last = next((link for link in reversed(self.links) if link.kind in DECISIVE), None)
+        if last is not None and last.rule in RULES_WORTH_SAYING:
+            lines += ["", f"The rule: {RULES[e.Rule(last.rule)]}."]
+        return "\n".join(lines) + "\n"
+
+
+DECISIVE = frozenset({"JobEnded", "GlobalDecisionMade"})
+RULES_WORTH_SAYING = frozenset(
+    {
+        e.Rule.OVERALL_TIMEOUT,
+        e.Rule.STUCK,
+        e.Rule.GLOBAL_TIMEOUT,
+        e.Rule.GLOBAL_CANCEL,
+        e.Rule.FALLBACK,
+        e.Rule.FAILED_FOR_GOOD,
+        e.Rule.NOTHING_DONE,
+        e.Rule.TOMBSTONE,
+        e.Rule.ANY_DATACENTER,
+        e.Rule.ALL_STUCK,
+        e.Rule.REBUILT,
+    }
+)
+
+
+def why(book: JobBook, job_id: str) -> Why:
+    """What brought the job to where it is; raises `UnknownJobError`. An archived job's answer is in its record."""
+    info = book.job(job_id)
+    begun = info.job.submitted_at
+    submission = info.job.submission
+    names = ", ".join(spec.name for spec in submission.workflows[:5])
+    more = f" and {len(submission.workflows) - 5} more" if len(submission.workflows) > 5 else ""
+    authority = "the gate decides on its time" if submission.gate_addr else "its manager decides on its time"
+    first = Link(
+        at=begun,
+        after=0.0,
+        kind="JobSubmitted",
+        what=f"submitted with {seconds(submission.timeout_seconds)} for: {names}{more}; {authority}",
+        by=submission.submitted_by,
+        rule=e.Rule.ASKED,
+    )
+    return Why(
+        job_id=job_id,
+        state=info.state,
+        summary=summary(info),
+        submitted_at=begun,
+        links=(first, *(link(event, begun) for event in book.history(job_id))),
+        elided=info.elided,
+    )
+
+
+def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
+    """The same, as the gate knows it: every datacenter's words and the gate's decisions."""
+    info = tracker.job(job_id)
+    said = ", ".join(f"{dc} {status}" for dc, status in info.dc_status.items())
+    first = Link(
+        at=info.submitted_at,
+        after=0.0,
+        kind="GateJobAccepted",
+        what=f"submitted with {seconds(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
+        rule=e.Rule.ASKED,
+    )
+    events = [decode_gate_event(encoded) for encoded in info.history]
+    return Why(
+        job_id=job_id,
+        state=info.state,
+        summary=f"{info.state} ({said})" + (f": {info.decided_reason}" if info.decided_reason else ""),
+        submitted_at=info.submitted_at,
+        links=(first, *(link(event, info.submitted_at) for event in events)),
+        elided=info.elided,
+    )
+
+
+def link(event: e.Event, begun: float) -> Link:
+    return Link(
+        at=event.at,
+        after=round(event.at - begun, 3),
+        kind=type(event).__name__,
+        what=tell(event),
+        by=event.by,
+        rule=event.rule,
+        evidence=event.evidence,
+    )
+
+
+def summary(info: JobInfo) -> str:
+    if not info.state.terminal:
+        done = f"{info.completed_workflows} of {len(info.workflows)} workflows completed"
+        return f"{info.state}, {done}, {info.running_workflows} running"
+    took = seconds(round(info.ended_at - info.job.submitted_at, 1))
+    reason = "" if info.state is JobState.COMPLETED and not info.failed_workflows else f": {info.reason}"
+    return f"{info.state} after {took}{reason}"
+
+
+def clock(after: float) -> str:
+    """+h:mm:ss since the submission."""
+    whole = int(after)
+    hours, rest = divmod(whole, 3_600)
+    return f"+{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"+{rest // 60}:{rest % 60:02}"
+
+
+def utc(moment: float) -> str:
+    """A Unix time as a date, without asking the machine for a calendar (H. Hinnant's civil_from_days)."""
+    days, rest = divmod(int(moment), 86_400)
+    days += 719_468
+    era, day_of_era = divmod(days, 146_097)
+    year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    year += era * 400 + (month <= 2)
+    return f"{year:04}-{month:02}-{day:02} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02} UTC"

@@ -1,0 +1,199 @@
+"""Each event in words that a tired person understands: what happened, and from what it was concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenure.jobs import events as e
+from tenure.jobs import gate_events as g
+from tenure.jobs.events import Rule
+from tenure.jobs.states import AttemptCause
+
+CAUSES: Mapping[AttemptCause, str] = {
+    AttemptCause.ERROR: "it raised an error",
+    AttemptCause.STALL: "it gave no beat within its stall threshold, and its slot was killed",
+    AttemptCause.CRASH: "its process died",
+    AttemptCause.LOST_LEASE: "its lease was lost, so its result would have been refused",
+    AttemptCause.EVICTED: "its worker was evicted",
+    AttemptCause.DEAD_LETTER: "the engine gave up on its message",
+}
+
+RULES: Mapping[Rule, str] = {
+    Rule.ASKED: "somebody asked for it",
+    Rule.FOLLOWED: "it follows from what was decided before",
+    Rule.TAKEOVER: "a new leader took over",
+    Rule.WORKER_SAID: "the worker said so",
+    Rule.ENGINE_SAID: "the engine said so",
+    Rule.HEALTH: "the health of its worker",
+    Rule.ALL_DONE: "every workflow has ended",
+    Rule.NOTHING_DONE: "a job in which nothing completed has not completed",
+    Rule.FAILED_FOR_GOOD: "the final failure of a workflow fails its job",
+    Rule.TOMBSTONE: "it was ended before it was known here",
+    Rule.OVERALL_TIMEOUT: "a job may take timeout_seconds plus the time that it was granted",
+    Rule.STUCK: "while something runs, something must advance within the stuck threshold",
+    Rule.REPORT_AGAIN: "a new leader reports with its own token what the last one may have reported in vain",
+    Rule.GLOBAL_TIMEOUT: "the gate decides for all datacenters",
+    Rule.GLOBAL_CANCEL: "the gate decides for all datacenters",
+    Rule.FALLBACK: "a gate that does not answer does not keep a job alive",
+    Rule.STALE_TOKEN: "it was concluded from what an earlier leader said",
+    Rule.STALE_GATE: "it came from a gate that is no longer in charge",
+    Rule.STALE_ATTEMPT: "only the newest attempt counts",
+    Rule.STALE_DELIVERY: "only the newest delivery of an attempt counts",
+    Rule.JOB_ENDED: "an ended job stays as it ended",
+    Rule.ALREADY_RECORDED: "it was recorded before",
+    Rule.RETENTION: "old jobs leave memory",
+    Rule.ANY_DATACENTER: "time that ran out in one datacenter has run out in all",
+    Rule.ALL_STUCK: "nothing advances in any datacenter",
+    Rule.REBUILT: "the gate lost its journal, and learned it back from a datacenter",
+    Rule.DATACENTER_SAID: "the datacenter said so",
+}
+
+
+def who(event: Any) -> str:
+    return f"{event.workflow!r}, attempt {event.attempt}"
+
+
+def seconds(value: float) -> str:
+    """A span, as people say it."""
+    if value < 120:
+        return f"{value:g} s" if value == round(value, 1) else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def attempt_failed(event: e.AttemptFailed) -> str:
+    text = f"{who(event)}, failed"
+    if event.worker:
+        text += f" on {event.worker}"
+    text += f": {CAUSES[event.cause]}"
+    if event.error:
+        text += f" ({event.error})"
+    if silent := event.evidence.get("silent_for"):
+        text += f"; the last beat was {seconds(silent)} before"
+    if event.dump_key:
+        text += f"; stack dump: {event.dump_key}"
+    if event.next_attempt:
+        rest = event.not_before - event.at
+        text += f". Attempt {event.next_attempt} of {event.evidence['max_attempts']}"
+        text += f" follows after {seconds(round(rest, 1))}" if rest > 0 else " follows at once"
+        return text + (f", not on {event.worker}" if event.exclude else "")
+    return text + ". No further attempt"
+
+
+def progress(event: e.ProgressRecorded) -> str:
+    if not event.workflow:
+        return f"it advanced: {event.note}"
+    text = f"{who(event)}, advanced to step {event.steps}"
+    if event.fraction is not None:
+        text += f" ({event.fraction:.0%})"
+    return text + (f": {event.note}" if event.note else "")
+
+
+def refused_result(event: e.ResultRefused) -> str:
+    current = event.evidence
+    text = f"a result of {who(event)}, was refused"
+    if event.worker:
+        text = f"a result of {who(event)}, from {event.worker} was refused"
+    if event.rule is Rule.STALE_ATTEMPT:
+        return f"{text}: attempt {current['current_attempt']} is the one that counts"
+    if event.rule is Rule.STALE_DELIVERY:
+        return f"{text}: its lease was lost, and delivery {current['current_delivery']} of the same attempt runs"
+    return f"{text}: the job had ended ({current['job']})"
+
+
+def refused_decision(event: e.GlobalDecisionRefused) -> str:
+    if event.rule is Rule.STALE_TOKEN:
+        return (
+            f"a global timeout was refused: it echoes token {event.fence_token}, and this leader's is "
+            f"{event.evidence['own_token']}; the gate was told, and says it again"
+        )
+    seen = event.evidence["highest_gate_epoch"]
+    return f"a decision of gate epoch {event.gate_epoch} was refused: epoch {seen} is in charge"
+
+
+def local_timeout(event: e.LocalTimeoutReported) -> str:
+    if event.rule is Rule.REPORT_AGAIN:
+        return f"the new leader reports the timeout ({event.reason}) to the gate again, with token {event.token}"
+    return f"time ran out here ({event.reason}): {timeout_numbers(event.evidence)}; reported to the gate with token {event.token}"
+
+
+def timeout_numbers(evidence: e.Evidence) -> str:
+    if "silent" in evidence and "stuck_threshold" in evidence and not isinstance(evidence["silent"], dict):
+        return (
+            f"no progress for {seconds(evidence['silent'])} with {evidence['running']} running; "
+            f"{seconds(evidence['stuck_threshold'])} is allowed"
+        )
+    extended = evidence.get("total_extensions_granted", evidence.get("extensions", 0.0))
+    text = f"{seconds(evidence['elapsed'])} of {seconds(evidence['timeout_seconds'])}"
+    return text + (f" plus {seconds(extended)} granted" if extended else ", nothing granted")
+
+
+def ended(event: e.JobEnded) -> str:
+    text = f"the job ended: {event.state}. {event.reason[:1].upper()}{event.reason[1:]}"
+    stood = event.evidence
+    if "total" in stood:
+        text += f" ({stood['completed']} of {stood['total']} workflows completed"
+        text += f", {stood['failed']} failed" if stood["failed"] else ""
+        text += f", {stood['running']} cancelled while running)" if stood["running"] else ")"
+    return text
+
+
+def decided(event: g.GlobalDecisionMade) -> str:
+    text = f"the gate decided for every datacenter: {event.state}. {event.reason[:1].upper()}{event.reason[1:]}"
+    if "timeout_seconds" in event.evidence:
+        text += f" ({timeout_numbers(event.evidence)})"
+    return text
+
+
+def reported(event: g.DatacenterReported) -> str:
+    if event.status.terminal:
+        return f"{event.datacenter} said: {event.status}" + (f" ({event.reason})" if event.reason else "")
+    if event.rule is Rule.TAKEOVER:
+        return f"{event.datacenter} has a new leader, token {event.token}"
+    return f"{event.datacenter} said: running, token {event.token}" + ("; it advances" if event.progressed else "")
+
+
+TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
+    e.LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    e.CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
+    e.Dispatched: lambda x: f"{who(x)}, was queued",
+    e.WorkflowStarted: lambda x: (
+        f"{who(x)}, started on {x.worker}" + (f" (delivery {x.delivery})" if x.delivery > 1 else "")
+    ),
+    e.ProgressRecorded: progress,
+    e.WorkflowCompleted: lambda x: f"{who(x)}, completed" + (f" on {x.worker}" if x.worker else ""),
+    e.AttemptFailed: attempt_failed,
+    e.ResultRefused: refused_result,
+    e.JobEnded: ended,
+    e.JobCleaned: lambda _: "its messages were withdrawn: nothing of it can be claimed any more",
+    e.LocalTimeoutReported: local_timeout,
+    e.GlobalDecisionRefused: refused_decision,
+    e.GateEpochSeen: lambda x: f"a newer gate is in charge (epoch {x.gate_epoch})",
+    e.GateAcknowledged: lambda _: "the gate knows how it ended here",
+    e.ExtensionGranted: lambda x: (
+        f"{x.worker} was granted {seconds(x.seconds)} (grant {x.count}, {seconds(x.total)} in all): "
+        f"its work advances ({x.progress:.0%})"
+    ),
+    e.ExtensionDenied: lambda x: f"{x.worker} was denied more time: {x.reason}",
+    e.WorkerJudged: lambda x: (
+        f"the verdict on {x.worker} is now {x.verdict!r} (before: {x.evidence.get('previous', 'unknown')}): {x.reason}"
+    ),
+    e.WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
+    g.GateJobRebuilt: lambda x: f"the gate lost its journal and learned of the job from {x.by}",
+    g.DatacenterReported: reported,
+    g.DatacenterTimedOut: lambda x: (
+        f"{x.datacenter} reported a timeout ({x.reason}) after {seconds(x.evidence['elapsed'])}, token {x.token}"
+    ),
+    g.GlobalDecisionMade: decided,
+    g.GateJobEnded: lambda x: f"the job has ended everywhere: {x.state} ({x.reason})",
+}
+
+
+def tell(event: e.Event) -> str:
+    """One event, in a sentence."""
+    words = TELL.get(type(event))
+    return words(event) if words else type(event).__name__

@@ -1,0 +1,195 @@
+"""Document 002 (AD-34), parts 7 and 8: the fault tolerance scenarios line by line, and extensions."""
+
+from __future__ import annotations
+
+import pytest
+from tests.jobs.desk import GATE, Both, Desk, GateDesk
+
+from tenure.health.extension import ExtensionTracker, extension_bound
+from tenure.jobs import (
+    GateCoordinatedTimeout,
+    GateTakeLead,
+    GrantExtension,
+    JobGlobalTimeout,
+    LocalAuthorityTimeout,
+    Outcome,
+    Rule,
+    deadline,
+    strategy_for,
+)
+
+
+@pytest.mark.asyncio
+async def test_scenario_1_manager_leader_failure() -> None:
+    desk = Desk(at=100.0)
+    desk.submit("j", timeout_seconds=300.0)  # T0: Leader-A tracking job timeout (started_at = 100.0)
+    tracking = desk.book.job("j").timeout_tracking
+    assert (tracking.started_at, tracking.timeout_fence_token) == (100.0, 1)
+    desk.at = 200.0  # T1: Leader-A fails
+    desk.elect("leader-b")  # T2, T3: Leader-B elected, has the job by folding the journal
+    strategy = strategy_for(desk.book.job("j").job.submission, desk)
+    await strategy.resume_tracking("j")  # T4
+    tracking = desk.book.job("j").timeout_tracking
+    assert tracking.timeout_fence_token == 2  # increments fence_token (1 -> 2)
+    assert tracking.started_at == 100.0  # preserved
+    desk.at = desk.timers.next_due()  # T5: Leader-B continues timeout checking
+    assert desk.at == pytest.approx(400.0)
+    assert (await strategy.check_timeout("j")).is_timed_out
+
+
+def test_scenario_2_gate_failure_reports_are_kept_and_its_successor_decides() -> None:
+    both = Both("DC-A", "DC-B", "DC-C").start()  # T0
+    journal = list(both.gate.journal)  # T1: gate fails
+    both.at(121.0)
+    for name in both.names:  # T2: managers go on; the report is in their journals
+        both.desks[name].check()
+    both.gate = GateDesk(lead=False, at=130.0)  # T3: gate replaced
+    both.gate.tracker.replay(journal)
+    both.gate.journal = journal
+    both.gate.elect("g2")
+    both.at(130.0)
+    both.report("DC-B")  # T4: managers resend pending timeout reports
+    assert both.info.target_datacenters == ["DC-A", "DC-B", "DC-C"]  # T5
+    assert both.check().outcome is Outcome.ACCEPTED  # T6
+    for name in both.names:
+        both.settle(name)
+    assert both.info.state == "timed_out"
+
+
+def test_scenario_2_a_successor_without_the_journal_rebuilds_from_reports() -> None:
+    both = Both("DC-A", "DC-B", "DC-C").start().at(300.0)
+    for name in both.names:
+        both.desks[name].check()
+    both.gate = GateDesk(at=300.0)
+    both.report("DC-A")
+    info = both.info
+    assert info.target_datacenters == ["DC-A", "DC-B", "DC-C"]
+    assert (info.timeout_seconds, info.submitted_at) == (600.0, 0.0)
+    assert both.check().rule is Rule.ANY_DATACENTER
+    for name in both.names:
+        while both.owed(name) is not None:
+            both.settle(name)
+    assert [both.state(name) for name in both.names] == ["timed_out"] * 3
+    assert info.state == "timed_out"
+
+
+def test_scenario_2_fallback_each_datacenter_ends_the_job_by_itself() -> None:
+    both = Both("DC-A", "DC-B").start().at(121.0)
+    for desk in both.desks.values():
+        desk.check()
+    both.at(421.0)
+    assert [desk.check().outcome for desk in both.desks.values()] == [Outcome.ALREADY] * 2
+    both.at(421.5)
+    for name, desk in both.desks.items():
+        assert desk.check().rule is Rule.FALLBACK
+        assert both.state(name) == "timed_out"
+    both.report("DC-A")  # the gate is back: it hears of it, and need not decide against anybody
+    both.report("DC-B")
+    assert (both.info.state, both.info.globally_timed_out) == ("timed_out", True)
+
+
+def test_scenario_3_a_stale_global_timeout_is_rejected_and_corrected() -> None:
+    both = Both().start().at(121.0)
+    desk = both.desks["dc-a"]
+    desk.check()
+    both.report("dc-a")  # T0: Leader-A (fence_token=1) reports timeout to gate
+    desk.elect("leader-b")  # T1, T2: Leader-B takes over (fence_token=2)
+    both.check()
+    message = both.owed("dc-a")
+    assert isinstance(message, JobGlobalTimeout)
+    assert message.fence_token == 1  # T3: stale
+    correction = both.tell("dc-a", message)  # T4: validates 1 < 2, rejects, sends status correction
+    assert (correction.accepted, correction.fence_token, correction.status) == (False, 2, "running")
+    assert correction.reason == "it echoes token 1, and the leader's is 2"
+    assert both.state("dc-a") == "running"
+    both.hear(correction)  # result: gate updates state
+    assert both.owed("dc-a").fence_token == 2
+    both.settle("dc-a")  # the same decision, with the new token
+    assert both.state("dc-a") == "timed_out"
+
+
+def granted(desk: Desk, tracker: ExtensionTracker, progress: float) -> None:
+    grant = tracker.request_extension("long_workflow", progress)
+    assert grant.granted
+    desk.do(
+        GrantExtension(
+            worker=tracker.worker_id,
+            seconds=grant.extension_seconds,
+            count=tracker.extension_count,
+            total=tracker.total_extended,
+            bound=tracker.bound,
+            progress=progress,
+            advanced=("j",),
+        )
+    )
+
+
+def test_part_8_a_job_is_not_killed_while_granted_time_is_left() -> None:
+    desk = Desk()
+    desk.submit("j", timeout_seconds=300.0)
+    desk.run()
+    tracker = ExtensionTracker(worker_id="w1", base_deadline=15.0)  # the document's example: 15, 7.5, 3.75
+    for moment, progress in ((50.0, 0.2), (100.0, 0.4), (150.0, 0.6)):
+        desk.at = moment
+        granted(desk, tracker, progress)
+    tracking = desk.book.job("j").timeout_tracking
+    assert tracking.total_extensions_granted == 26.25
+    assert deadline(tracking) == 0.0 + 300.0 + 26.25  # started_at + timeout_seconds + total_extensions_granted
+    desk.at = 250.0
+    desk.advance(1)
+    desk.at = 301.0  # T300: the job timeout would have fired
+    assert desk.check().outcome is Outcome.NOTHING
+    desk.at = 326.5
+    assert desk.check().rule is Rule.OVERALL_TIMEOUT
+
+
+def test_part_8_progress_of_an_extension_is_progress_of_the_job() -> None:
+    desk = Desk()
+    desk.submit("j")
+    desk.run()
+    desk.at = 100.0
+    granted(desk, ExtensionTracker(worker_id="w1"), 0.5)
+    desk.at = 219.0
+    assert desk.check().outcome is Outcome.NOTHING
+    desk.at = 220.5
+    assert desk.check().rule is Rule.STUCK
+
+
+@pytest.mark.asyncio
+async def test_part_8_the_strategy_records_extensions_and_moves_the_timer() -> None:
+    desk = Desk()
+    desk.submit("j", timeout_seconds=100.0)
+    strategy = LocalAuthorityTimeout(desk)
+    await strategy.start_tracking("j", 100.0)
+    await strategy.record_extension("j", "w1", 30.0, bound=extension_bound())
+    assert desk.timers.next_due() == pytest.approx(130.0)
+
+
+def test_extensions_count_at_the_gate_too() -> None:
+    both = Both(timeout=600.0).start()
+    both.at(500.0)
+    granted(both.desks["dc-a"], ExtensionTracker(worker_id="w1"), 0.5)
+    for name in both.names:
+        both.desks[name].progress.touch("j", 500.0)
+        both.report(name)
+    assert both.gate.tracker.deadline(both.info) == 630.0
+    both.at(601.0)
+    assert both.check().outcome is Outcome.NOTHING
+    both.at(630.5)
+    assert both.check().rule is Rule.OVERALL_TIMEOUT
+
+
+@pytest.mark.asyncio
+async def test_a_gate_that_was_replaced_is_refused_by_its_epoch() -> None:
+    desk = Desk()
+    desk.submit("j", gate_addr=GATE, gate_epoch=5)
+    strategy = GateCoordinatedTimeout(desk)
+    assert not await strategy.handle_global_timeout("j", "timeout", 0, gate_epoch=4)
+    assert desk.state() == "pending"
+    assert await strategy.handle_global_timeout("j", "timeout", 0, gate_epoch=6)
+
+
+def test_a_gate_takes_over_only_with_a_higher_epoch() -> None:
+    gate = GateDesk()
+    with pytest.raises(Exception, match="append with epoch 1 refused"):
+        gate.do(GateTakeLead(epoch=1, gate="g0"))
