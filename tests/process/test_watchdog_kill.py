@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,6 +75,16 @@ def test_native_code_that_holds_the_interpreter_lock_is_ended_too() -> None:
     assert ended.returncode == 1
     assert "Timeout (" in ended.stderr
     assert "in hold_the_lock" in ended.stderr
+
+
+def test_the_first_process_of_a_container_is_ended_although_the_kernel_protects_it_from_its_own_sigkill() -> None:
+    as_first = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*as_first, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us make a process namespace (unshare)")
+    code = PREAMBLE + "assert os.getpid() == 1\nrun(lambda message, heartbeat: time.sleep(60))\n"
+    ended = subprocess.run([*as_first, sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 128 + signal.SIGKILL
+    assert "reviews stalled" in ended.stderr
 
 
 @pytest.mark.slow

@@ -78,6 +78,8 @@ def kill_this_process(report: StallReport) -> None:
         evidence.start()
         evidence.join(_EVIDENCE_S)
     os.kill(os.getpid(), signal.SIGKILL)
+    # Still here: we are the first process of a container, which the kernel protects from its own SIGKILL.
+    os._exit(128 + signal.SIGKILL)
 
 
 def _testify(report: StallReport) -> None:
