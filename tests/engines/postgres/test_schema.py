@@ -54,7 +54,7 @@ def test_functions_of_an_older_version_are_made_anew_and_data_stay(
     opened().mailbox("work").send("x")
     # A step from 1 to 2, as a later version will have one: no new tables, the functions again.
     monkeypatch.setattr("tenure.engines.postgres.schema.VERSION", 2)
-    monkeypatch.setattr("tenure.engines.postgres.schema.MIGRATIONS", {2: "functions.sql"})
+    monkeypatch.setattr("tenure.engines.postgres.schema.MIGRATIONS", {2: "waking.sql"})
     monkeypatch.setattr("tenure.engines.postgres.schema.render", _once_per_name())
     assert [message.body for message in opened().mailbox("work").receive()] == ["x"]
     with psycopg.connect(postgres_url) as connection:
@@ -87,7 +87,7 @@ def test_a_migration_that_fails_half_way_leaves_nothing(
 
 
 def _broken_functions(name: str, schema_name: str) -> str:
-    real = {"schema.sql": _real_render("schema.sql", schema_name)}
+    real = {"tables.sql": _real_render("tables.sql", schema_name)}
     return real.get(name, "CREATE FUNCTION nonsense")
 
 

@@ -57,3 +57,7 @@ def test_what_cannot_be_meant_is_refused_by_name_and_without_the_password(url: s
 def test_several_hosts_go_to_the_client_as_they_are() -> None:
     info = read_url("postgresql://a:1,b:2/db?target_session_attrs=read-write").conninfo
     assert (info["host"], info["port"], info["target_session_attrs"]) == ("a,b", "1,2", "read-write")
+
+
+def test_settings_that_are_printed_do_not_tell_the_password() -> None:
+    assert "s3cret" not in repr(read_url("postgresql://u:s3cret@h/db"))

@@ -1,7 +1,7 @@
 """The PostgreSQL engine: `Engine.open("postgresql://user@host/database?schema=tenure")`, PostgreSQL 13 and newer.
 
-Files: `url` reads the address, `schema` makes and migrates the tables (`schema.sql`) and the functions that do the work
-(`functions.sql`: one function, one round trip, one transaction), `statements` names the calls, `connections` owns the
+Files: `url` reads the address, `schema` makes and migrates the tables (`sql/tables.sql`) and the functions that do the work
+(`sql/`: one function, one round trip, one transaction), `statements` names the calls, `connections` owns the
 sessions, `faults` translates the server's errors, `bells` wakes waiting consumers through LISTEN/NOTIFY, `pace` keeps
 claims fast while dead rows wait for vacuum, `examination` is what `tenure doctor` asks, and `mailbox`, `message`,
 `dead_letters`, `journal`, `election` and `store` keep the contracts.

@@ -2,7 +2,7 @@
 
 A *bell* is one topic (a mailbox, a journal) in one engine. One thread per engine, started by the first long poll, holds one
 connection that listens to the topics somebody waits on, and rings their bells. A topic that nobody has waited on for a
-while is not listened to any more, and then its senders need not notify (see `ring` in functions.sql).
+while is not listened to any more, and then its senders need not notify (see `ring` in sql/waking.sql).
 
 When that connection is lost, every bell rings: waiters look for themselves, and a server that is down tells them so. The
 thread reconnects with backoff; meanwhile waiters look once a second.
@@ -146,7 +146,7 @@ class Bells:
             return self._settings.poll_s
         return _TRUST_S if bell.listening else _LOOK_S
 
-    def subscribe(self, bell: Bell) -> bool:
+    def subscribe(self, bell: Bell, seconds: float) -> bool:
         """Listen to this topic. True when that is new: what was sent before is not announced, so look once more."""
         if bell.listening or not self._settings.notify:
             return False
@@ -158,7 +158,7 @@ class Bells:
             self._wanted.add(bell)
             attempts = self._attempts
             self._start()
-            end = self._clock.monotonic() + _SUBSCRIBE_S
+            end = self._clock.monotonic() + min(seconds, _SUBSCRIBE_S)
             while not bell.listening and self._attempts == attempts and not self._closing:
                 left = end - self._clock.monotonic()
                 if left <= 0:

@@ -18,7 +18,7 @@ class PostgresDeadLetters(DeadLetters):
 
     def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
         check_max_messages(limit)
-        rows = self._mailbox._asked("dead_letters", (self._mailbox.name, limit, _number(after)))
+        rows = self._mailbox.asked("dead_letters", (self._mailbox.name, limit, _number(after)))
         return [
             DeadLetter(
                 id=str(number),
@@ -49,10 +49,10 @@ class PostgresDeadLetters(DeadLetters):
         ]
 
     def count(self) -> int:
-        return int(self._mailbox._asked("dead_count", (self._mailbox.name,))[0][0])
+        return int(self._mailbox.asked("dead_count", (self._mailbox.name,))[0][0])
 
     def replay(self, message_id: str) -> bool:
-        row = self._mailbox._asked("replay", (self._mailbox.name, _number(message_id)))[0]
+        row = self._mailbox.asked("replay", (self._mailbox.name, _number(message_id)))[0]
         found, key, generation, current, revoked = row
         if current is not None:
             raise KeyRefusedError(key, generation, current, revoked=revoked)
@@ -60,10 +60,10 @@ class PostgresDeadLetters(DeadLetters):
         return bool(found)
 
     def delete(self, message_id: str) -> bool:
-        return bool(self._mailbox._asked("dead_delete", (self._mailbox.name, _number(message_id))))
+        return bool(self._mailbox.asked("dead_delete", (self._mailbox.name, _number(message_id))))
 
     def purge(self) -> int:
-        return int(self._mailbox._asked("dead_purge", (self._mailbox.name,))[0][0])
+        return int(self._mailbox.asked("dead_purge", (self._mailbox.name,))[0][0])
 
 
 def _number(message_id: str | None) -> int:

@@ -69,7 +69,7 @@ class PostgresJournal(Journal):
                 left = end - clock.monotonic()
                 if left <= 0 or polls.ended(ticket):
                     return []
-                if bells.subscribe(polls.bell):
+                if bells.subscribe(polls.bell, left):
                     continue
                 polls.wait(ticket, seen, min(left, bells.look_every(polls.bell)))
                 if polls.closed:

@@ -169,7 +169,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 left = end - clock.monotonic()
                 if left <= 0 or polls.ended(ticket):
                     return []
-                if claimed.again or bells.subscribe(polls.bell):
+                if claimed.again or bells.subscribe(polls.bell, left):
                     continue
                 pause = min(left, bells.look_every(polls.bell))
                 if claimed.due_in is not None:
@@ -283,13 +283,13 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def revoke(self, key: str) -> bool:
         check_key(key)
-        return bool(self._asked("revoke", (self.name, key))[0][0])
+        return bool(self.asked("revoke", (self.name, key))[0][0])
 
     def depth(self) -> Depth:
-        return Depth(*self._asked("depth", (self.name,))[0])
+        return Depth(*self.asked("depth", (self.name,))[0])
 
     def purge(self) -> int:
-        return int(self._asked("purge", (self.name,))[0][0])
+        return int(self.asked("purge", (self.name,))[0][0])
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -302,7 +302,8 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def close(self) -> None:
         self.polls.close()
 
-    def _asked(self, operation: str, values: Sequence[Any]) -> Rows:
+    def asked(self, operation: str, values: Sequence[Any]) -> Rows:
+        """One round trip for the handle itself, which must be open."""
         if self.polls.closed:
             self._refuse()
         return self.query(operation, values)

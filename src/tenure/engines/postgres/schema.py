@@ -15,7 +15,8 @@ from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 1
 # version: what brings the schema from the version before to it; the functions are always made anew.
-MIGRATIONS = {1: "schema.sql"}
+MIGRATIONS = {1: "tables.sql"}
+FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")
 
 # Plans must not depend on statistics, which are wrong by nature for a queue: empty now, a million rows in a minute.
 _PLANNER = " ".join(
@@ -45,7 +46,7 @@ def render(name: str, schema: str) -> str:
         "janitor": str(lock_number(schema, "janitor")),
         "memory": f"interval '{KEY_MEMORY_S} s'",
     }
-    text = files("tenure.engines.postgres").joinpath(name).read_text()
+    text = files("tenure.engines.postgres").joinpath("sql", name).read_text()
     return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
 
 
@@ -77,7 +78,8 @@ def _migrate(session: psycopg.Connection[Any], schema: str, found: int) -> None:
     _drop_functions(session, schema)
     for version in range(found + 1, VERSION + 1):
         session.execute(render(MIGRATIONS[version], schema))
-    session.execute(render("functions.sql", schema))
+    for name in FUNCTIONS:
+        session.execute(render(name, schema))
     keep = "INSERT INTO {}.meta (name, value) VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     session.execute(sql.SQL(keep).format(sql.Identifier(schema)), (str(VERSION),))
 

@@ -1,4 +1,4 @@
-"""Every call that the engine makes, by name: one function of `functions.sql` each, hence one round trip and one transaction.
+"""Every call that the engine makes, by name: one function of `sql/` each, hence one round trip and one transaction.
 
 Parameters go in binary (%b); the casts settle overloads and give None a type.
 """

@@ -38,6 +38,9 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll_s: float = 0.25
     timeout_s: float = 30.0
 
+    def __repr__(self) -> str:
+        return f"PostgresSettings({self.shown})"  # a settings object that is logged must not tell the password
+
 
 def read_url(url: str) -> PostgresSettings:
     options = Options(url)

@@ -1,4 +1,4 @@
--- Version 1 of the schema. {schema} is replaced by the quoted name from the URL.
+-- The tables, in version 1. {schema} is replaced by the quoted name from the URL.
 -- Everything below runs in one transaction under an advisory lock (schema.py).
 
 CREATE SCHEMA IF NOT EXISTS {schema};
