@@ -53,6 +53,7 @@ class LeanPool:
         self.seen: list[tuple[float, str, Event]] = []
         self.nodes: dict[str, LeanNode] = {}
         self.cut: set[frozenset[str]] = set()
+        self.slow: dict[str, float] = {}  # what a node's own slowness adds to each crossing
         self._at: dict[Address, str] = {}
         self._heap: list[tuple[float, int, object, tuple]] = []
         self._ties = itertools.count()
@@ -187,6 +188,9 @@ class LeanPool:
             wait *= 2
         return delay
 
+    def _slowness(self, one: str, other: str) -> float:
+        return self.slow.get(one, 0.0) + self.slow.get(other, 0.0) if self.slow else 0.0
+
     def connected(self, one: str, other: str) -> bool:
         return not self.cut or frozenset((one, other)) not in self.cut
 
@@ -197,7 +201,7 @@ class LeanPool:
         target = self._at.get(packet.to)
         if target is None or not self.connected(name, target) or self.random.random() < self.loss:
             return
-        at = max(self.now, node.blocked_until) + self._delay()
+        at = max(self.now, node.blocked_until) + self._delay() + self._slowness(name, target)
         self._push(at, self._deliver, target, node.swim.me.address, packet.parts)
 
     def _deliver(self, target: str, source: Address, parts: list[bytes]) -> None:
@@ -222,11 +226,13 @@ class LeanPool:
         target = self._at.get(ask.to)
         if target is None or not self.connected(name, target) or not self._responsive(name):
             return
-        self._push(self.now + self._stream_delay(), self._stream_pinged, name, target, ask.ping)
+        delay = self._stream_delay() + self._slowness(name, target)
+        self._push(self.now + delay, self._stream_pinged, name, target, ask.ping)
 
     def _stream_pinged(self, name: str, target: str, ping: Ping) -> None:
         if self._responsive(target) and self.nodes[target].swim.answer_to(self.now, ping) is not None:
-            self._push(self.now + self._stream_delay(), self._stream_answered, name, ping.seq)
+            delay = self._stream_delay() + self._slowness(name, target)
+            self._push(self.now + delay, self._stream_answered, name, ping.seq)
 
     def _stream_answered(self, name: str, seq: int) -> None:
         if self._responsive(name):

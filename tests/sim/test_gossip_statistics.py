@@ -99,6 +99,18 @@ def test_where_streams_suffer_too_suspicions_are_refuted_and_the_dead_are_still_
     assert all(pool.all_believe(f"n{number}", "alive") for number in range(1, 20))
 
 
+@pytest.mark.parametrize(("slowness_s", "suspected"), [(0.1, False), (0.2, False), (0.45, True)])
+def test_slow_nodes_are_at_worst_suspected_and_never_declared_dead(slowness_s: float, suspected: bool) -> None:
+    """Each crossing to or from them takes longer: up to 0.25 s a probe's own timeout covers it, above they must refute."""
+    pool = LeanPool(20, seed=21)
+    pool.slow = {"n0": slowness_s, "n1": slowness_s, "n2": slowness_s}
+    pool.run(60.0)
+    accused = {event.node for _, _, event in pool.events(What.SUSPECTED)}
+    assert bool(accused) == suspected
+    assert accused <= set(pool.slow) or slowness_s > 0.25
+    assert pool.events(What.FAILED) == []
+
+
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
 def test_a_node_that_was_stopped_for_a_while_is_never_declared_dead(seconds: float) -> None:
     for seed in range(8):
