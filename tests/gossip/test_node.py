@@ -98,6 +98,14 @@ async def test_nodes_find_each_other_through_one_seed_and_say_goodbye() -> None:
         assert not any(watched.saw(What.FAILED, "n3") for watched in nodes)
 
 
+async def test_the_last_but_one_says_goodbye_to_the_last() -> None:
+    async with pool(2) as nodes:
+        await nodes[1].node.leave()
+        await nodes[1].node.close()
+        await until(lambda: nodes[0].saw(What.LEFT, "n1"))
+        await asyncio.wait_for(nodes[0].node.leave(), 1.0)  # nobody is left to be told
+
+
 async def test_a_death_is_noticed_by_all() -> None:
     async with pool(4) as nodes:
         await nodes[3].node.close()

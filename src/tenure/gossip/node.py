@@ -139,8 +139,7 @@ class GossipNode:
         swim = self._running()
         self._perform(swim.leave(self._clock.monotonic()))
         until = self._clock.monotonic() + timeout_s
-        alone = swim.alive_count <= 1
-        while not alone and not swim.told_leaving and self._clock.monotonic() < until:
+        while swim.others_here and not swim.told_leaving and self._clock.monotonic() < until:
             await self._clock.async_sleep(self.settings.gossip_interval_s / 4)
 
     async def close(self) -> None:

@@ -121,8 +121,9 @@ class Swim:
         return self._pool.roster.get(name)
 
     @property
-    def alive_count(self) -> int:
-        return sum(1 for member in self._pool.roster if member.is_here)
+    def others_here(self) -> bool:
+        """Whether anybody else is alive, or only suspected not to be."""
+        return any(member.is_here and member is not self.me for member in self._pool.roster)
 
     @property
     def awareness(self) -> int:
