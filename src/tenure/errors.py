@@ -48,6 +48,7 @@
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
     │   └── UnknownJobError           no job of that id
+    ├── DeposedError                  this node does not lead, or no longer: its writes are refused
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
     │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
@@ -307,6 +308,12 @@ class UnknownJobError(JobError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id!r}")
+
+
+class DeposedError(TenureError):
+    """This node does not lead, or no longer does: what it decides is refused."""
+
+    remedy = "Ask the node that leads"
 
 
 class TermLostError(TenureError):

@@ -1,0 +1,228 @@
+"""What a leader does: reads off its book what is owed to the world, does it, and writes down that it did.
+
+Two loops. One takes results from their durable mailbox, commits them, and acknowledges after the append. The other tends to everything
+that is due: dispatches, messages to revoke, deadlines, archives, snapshots. Both end when the ledger is deposed. Deadlines are armed only
+after the results that waited were drained, so that work that ended in time is completed, not timed out (DESIGN.md, rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine, Mailbox
+from tenure.errors import DeposedError, EngineError, KeyRefusedError, ReceiptHandleExpiredError
+from tenure.jobs import (
+    ArchiveJob,
+    CheckJob,
+    ConfirmCleaned,
+    Decision,
+    ForgetOld,
+    RecordDispatched,
+    next_due,
+)
+from tenure.jobs.commands import Command
+from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_archive, to_dispatch, to_revoke
+from tenure.jobs.timers import Timers
+from tenure.nodes.ledger import Ledger
+from tenure.nodes.results import RESULTS, command_for
+from tenure.work.envelope import WorkItem, WorkResult
+
+RESULTS_LEASE_S = 60.0
+RESULTS_WAIT_S = 10.0
+TEND_AT_LEAST_S = 5.0
+FORGET_EVERY_S = 600.0
+
+
+class Leader:
+    """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        engine: Engine,
+        calls: Calls,
+        *,
+        clock: Clock,
+        engine_now: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self.ledger, self._engine, self._calls = ledger, engine, calls
+        self._clock, self._now, self._say = clock, engine_now, say
+        self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
+        self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
+        self._archive = engine.store("jobs")
+        self._timers: Timers[str] = Timers()
+        self._changed = asyncio.Event()
+        self._forget_at = 0.0
+        self.drained_until = 0.0
+
+    async def submit(self, command: Command) -> Decision:
+        """Commit a command, and let what follows from it be done."""
+        decision = await self.ledger.commit(command)
+        self._arm(decision)
+        return decision
+
+    async def run(self) -> None:
+        """Drain the results that waited, arm the timers, then lead until deposed."""
+        try:
+            await self._drain()
+            for info in self.ledger.book.live_jobs():
+                self._timers.set(info.id, next_due(info, self.ledger.book.settings))
+            tasks = [asyncio.create_task(self._take_results()), asyncio.create_task(self._tend())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+            for error in ended:
+                if isinstance(error, Exception) and not isinstance(error, DeposedError):
+                    raise error
+        except DeposedError as error:
+            self._say(f"stopped leading: {error}")
+
+    def _arm(self, decision: Decision) -> None:
+        """Whatever a decision touched may have another deadline now."""
+        book = self.ledger.book
+        names = {decision.job_id, *(name for event in decision.events for name in getattr(event, "jobs", ()))}
+        for job_id in names:
+            info = book.jobs.get(job_id)
+            if info is None or info.state.terminal:
+                self._timers.cancel(job_id)
+            else:
+                self._timers.set(job_id, next_due(info, book.settings))
+        if decision.events:
+            self._changed.set()
+
+    # Results
+
+    async def _take_results(self) -> None:
+        while True:
+            try:
+                await self._take(RESULTS_WAIT_S)
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                self._say(f"cannot take results: {error}")
+                await self._clock.async_sleep(1.0)
+
+    async def _drain(self) -> None:
+        """Take results until there are none: only then may a deadline that passed meanwhile count."""
+        while await self._take(0.0):
+            pass
+
+    async def _take(self, wait_s: float) -> int:
+        asked_at = self._now()
+        messages = await self._calls.run(self._results.receive, 100, RESULTS_LEASE_S, wait_s)
+        if not messages:
+            self.drained_until = asked_at
+        commands = [command_for(message) for message in messages]
+        decisions = [self.submit(command) for command in commands if command is not None]
+        for answer in await asyncio.gather(*decisions, return_exceptions=True):
+            if isinstance(answer, DeposedError):
+                raise answer
+            if isinstance(answer, Exception):
+                self._say(f"a result was not recorded: {answer}")
+        for message in messages:
+            try:
+                await self._calls.run(message.acknowledge)
+            except ReceiptHandleExpiredError:
+                self._say(f"result {message.id} comes again: it was recorded, and will be known already")
+        return len(messages)
+
+    # Everything that is due
+
+    async def _tend(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._dispatch()
+                await self._revoke()
+                await self._check_deadlines()
+                await self._keep_house()
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                self._say(f"what is due has to wait: {error}")
+                await self._clock.async_sleep(1.0)
+                continue
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until something changed, or something is due."""
+        due = min(self._timers.next_due(), next_dispatch_at(self.ledger.book))
+        left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
+        waiting = asyncio.create_task(self._changed.wait())
+        napping = asyncio.create_task(self._clock.async_sleep(left))
+        try:
+            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            napping.cancel()
+
+    async def _dispatch(self) -> None:
+        """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
+        while orders := to_dispatch(self.ledger.book, self._now(), limit=200):
+            for order in orders:
+                await self._send(order)
+            answers = [
+                self.submit(
+                    RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
+                )
+                for order in orders
+            ]
+            await asyncio.gather(*answers)
+
+    async def _send(self, order: Dispatch) -> None:
+        item = WorkItem(
+            workflow=order.function,
+            version=order.version or None,
+            args=order.arguments,
+            job_id=order.job_id,
+            workflow_id=order.workflow,
+            attempt=order.attempt,
+            managed=True,
+        )
+        mailbox = self._mailbox(order.mailbox)
+        try:
+            await self._calls.run(mailbox.send, item, key=order.key, generation=order.generation, reply_to=RESULTS)
+        except KeyRefusedError as error:
+            self._say(f"{order.key}, attempt {order.attempt}, was not sent again: {error.fact}")
+
+    async def _revoke(self) -> None:
+        """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""
+        for job_id, keys in list(to_revoke(self.ledger.book)):
+            for name, key in keys:
+                await self._calls.run(self._mailbox(name).revoke, key)
+            await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
+
+    async def _check_deadlines(self) -> None:
+        due = self._timers.pop_due(self._now())
+        if not due:
+            return
+        await self._drain()  # a result that was enqueued before the deadline wins over it
+        for job_id in due:
+            if job_id in self.ledger.book.jobs:
+                await self.submit(CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until))
+
+    async def _keep_house(self) -> None:
+        now = self._now()
+        for job_id in to_archive(self.ledger.book, now):
+            info = self.ledger.book.jobs[job_id]
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
+            await self.submit(ArchiveJob(by="leader", job_id=job_id))
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY_S
+            await self.submit(ForgetOld(by="leader"))
+        await self.ledger.snapshot_if_due()
+
+    def _mailbox(self, name: str) -> Mailbox[WorkItem, WorkResult]:
+        mailbox = self._mailboxes.get(name)
+        if mailbox is None:
+            mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
+        return mailbox

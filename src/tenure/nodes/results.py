@@ -1,0 +1,69 @@
+"""From what a slot answered to what the core is told. Pure: one reply in, one command out."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.engines.contracts import Failure, Message
+from tenure.jobs import RecordFailure, RecordResult
+from tenure.jobs.states import AttemptCause
+from tenure.work.envelope import Cause, WorkItem, WorkResult
+
+RESULTS = "tenure.results"
+"""The durable mailbox in which workers answer; the leader acknowledges after its append."""
+
+_CAUSES = {
+    Cause.STALL: AttemptCause.STALL,
+    Cause.LEASE_LOST: AttemptCause.LOST_LEASE,
+    Cause.KILLED: AttemptCause.CRASH,
+    Cause.EXITED: AttemptCause.CRASH,
+    Cause.MEMORY: AttemptCause.CRASH,
+}
+
+
+def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | RecordFailure | None:
+    """None for a reply that names no work of ours: it is dropped, and says so in the log."""
+    if message.failure is not None:
+        return _dead_letter(message.failure, message.enqueued_at)
+    reply = message.body
+    if not reply.job_id or not reply.workflow_id:
+        return None
+    if reply.failure is None:
+        return RecordResult(
+            by=reply.worker,
+            job_id=reply.job_id,
+            workflow=reply.workflow_id,
+            attempt=reply.attempt,
+            worker=reply.worker,
+            delivery=reply.fence[1],
+            result=msgspec.json.decode(reply.result),
+            enqueued_at=message.enqueued_at,
+        )
+    return RecordFailure(
+        by=reply.worker,
+        job_id=reply.job_id,
+        workflow=reply.workflow_id,
+        attempt=reply.attempt,
+        cause=_CAUSES.get(reply.failure.cause, AttemptCause.ERROR),
+        worker=reply.worker,
+        delivery=reply.fence[1],
+        error=f"{reply.failure.cause}: {reply.failure.reason}",
+        retryable=reply.failure.retryable,
+        enqueued_at=message.enqueued_at,
+        evidence={"cause": reply.failure.cause.value, "beats": reply.beats, "seconds": round(reply.seconds, 3)},
+    )
+
+
+def _dead_letter(failure: Failure, enqueued_at: float) -> RecordFailure | None:
+    job_id, slash, workflow = (failure.key or "").rpartition("/")
+    if not slash:
+        return None
+    return RecordFailure(
+        by="engine",
+        job_id=job_id,
+        workflow=workflow,
+        attempt=failure.generation,
+        cause=AttemptCause.DEAD_LETTER,
+        error=f"{failure.cause}: {failure.reason}",
+        enqueued_at=enqueued_at,
+    )
