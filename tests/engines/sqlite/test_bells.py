@@ -169,6 +169,20 @@ def test_a_column_whose_owner_died_is_given_to_the_next_one(path: Path, engine: 
     engine.close()
 
 
+def test_who_joins_removes_what_all_the_dead_left(path: Path, engine: SqliteEngine) -> None:
+    dead = [Page(path) for _ in range(3)]
+    for page in dead:
+        page.join()
+    for page in dead:
+        page.forget()  # killed while they did not wait: their flags are down, so no sender notices
+    assert sorted(os.listdir(f"{path}-bells")) == ["0", "1", "2", "page"]
+    heir = Page(path)
+    heir.join()
+    assert sorted(os.listdir(f"{path}-bells")) == ["0", "page"]
+    heir.close()
+    engine.close()
+
+
 def test_more_processes_than_columns_are_told_to_poll(
     path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,13 +142,19 @@ class Page:
             fcntl.flock(self._page_fd, fcntl.LOCK_UN)
 
     def join(self) -> socket.socket:
-        """Take a column; its socket, on which rows arrive. Raises `OSError` when 256 processes wait already."""
+        """Take a column; its socket, on which rows arrive. Raises `OSError` when 256 processes wait already.
+
+        Also removes what dead processes left: one that was killed while it did not wait is rung by nobody.
+        """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         listener.setblocking(False)
         with self._locked():
+            taken = {int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()}
+            alive = {column for column in taken if self._is_alive(column)}
+            for column in taken - alive:
+                self._clear(column)
             for column in range(COLUMNS):
-                taken = os.path.lexists(self._folder / str(column))
-                if taken and self._is_alive(column):
+                if column in alive:
                     continue
                 self._clear(column)
                 try:
