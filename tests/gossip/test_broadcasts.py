@@ -41,8 +41,6 @@ def test_what_does_not_fit_waits_and_something_smaller_goes_instead() -> None:
     queue.put("large", b"l" * 90)
     queue.put("small", b"s" * 30)
     assert queue.take(50, 5) == [b"s" * 30]
-    assert queue.untold("large")
-    assert not queue.untold("small")
     assert queue.take(100, 5) == [b"l" * 90]
 
 

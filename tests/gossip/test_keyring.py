@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tenure.errors import ConfigurationError, WireError
@@ -79,3 +82,15 @@ def test_a_key_is_written_as_serf_writes_it() -> None:
 def test_what_cannot_be_ours_is_refused(sealed: bytes) -> None:
     with pytest.raises(WireError):
         ring(OLD).decrypt(sealed, b"")
+
+
+def test_cryptography_is_imported_only_when_a_keyring_is_made() -> None:
+    check = "import sys, tenure.gossip; print('cryptography' in sys.modules, 'prometheus_client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_machine_without_cryptography_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'tenure\[gossip-encryption\]'"):
+        ring(OLD)

@@ -106,6 +106,18 @@ async def test_the_last_but_one_says_goodbye_to_the_last() -> None:
         await asyncio.wait_for(nodes[0].node.leave(), 1.0)  # nobody is left to be told
 
 
+async def test_a_pool_lives_on_ipv6_too() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    async with pool(3, bind=("::1", 0), keyring=Keyring([bytes(16)], entropy=secret_bytes)) as nodes:
+        assert all(member.address[0] == "::1" for member in nodes[2].node.members)
+        await nodes[2].node.close()
+        await until(lambda: all(watched.saw(What.FAILED, "n2") for watched in nodes[:2]))
+        assert all(watched.node.counters.malformed == 0 for watched in nodes)
+
+
 async def test_a_death_is_noticed_by_all() -> None:
     async with pool(4) as nodes:
         await nodes[3].node.close()

@@ -58,15 +58,6 @@ class BroadcastQueue:
         """Whether something about this node is still to be passed on."""
         return about in self._by_name
 
-    def untold(self, about: str) -> bool:
-        """Whether nobody was told yet of what waits about this node."""
-        waiting = self._by_name.get(about)
-        return waiting is not None and waiting.transmits == 0
-
-    def unnamed_untold(self) -> int:
-        """How many messages of the layer above nobody was told yet."""
-        return sum(1 for waiting in self._unnamed if waiting.transmits == 0)
-
     def take(self, room: int, nodes: int) -> list[bytes]:
         """As much as fits into `room` bytes: the least transmitted first, then the largest."""
         if not self._count:

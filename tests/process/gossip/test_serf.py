@@ -116,9 +116,9 @@ async def test_killed_on_either_side_is_seen_by_the_other_within_the_same_bounds
             await mine.node.join([agents[0].address])
         await until(lambda: all(len(mine.node.members) == 6 for mine in ours))
         await until(lambda: all(len(agent.members()) == 6 for agent in agents))
+        begun = time.monotonic()
         agents[2].kill()
         await ours[2].node.close()
-        begun = time.monotonic()
         took: dict[tuple[str, str], float] = {}
 
         def note() -> bool:
