@@ -17,8 +17,9 @@ from tools.servers import CannotStart, Nats, NatsCluster, Postgres, Redis, Serve
 ServerT = TypeVar("ServerT", bound=Server | NatsCluster)
 
 
-def started(server: ServerT) -> Iterator[ServerT]:
-    if chosen.other(server.name):
+def started(server: ServerT, *, instead: bool = True) -> Iterator[ServerT]:
+    """The server, running. `instead`: another server may have been named to use in its place."""
+    if instead and chosen.other(server.name):
         pytest.skip(chosen.why_not_private(server.name))
     try:
         server.start()
@@ -94,7 +95,7 @@ def own_server() -> Iterator[Callable[[Any], Any]]:
     begun: list[Any] = []
 
     def start(server: Any) -> Any:
-        begun.append(started(server))
+        begun.append(started(server, instead=False))
         return next(begun[-1])
 
     yield start

@@ -8,9 +8,15 @@ from tests.contract.case import ServerCase
 
 from tenure.clock import SystemClock
 from tenure.engines import Engine
+from tools.servers import chosen
 
 SCHEMA = f"tenure_test_{os.getpid()}"
 TABLES = "message, key, dead_letter, journal_head, journal_entry, journal_snapshot, election, store"
+
+
+def drop(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA)))
 
 
 class PostgresCase(ServerCase):
@@ -30,8 +36,11 @@ class PostgresCase(ServerCase):
         if not self._emptied:
             self._emptied = True
             empty = "".join(f'DELETE FROM "{SCHEMA}".{table};' for table in TABLES.split(", "))
-            with psycopg.connect(self.request.getfixturevalue("postgres_url"), autocommit=True) as connection:
+            url = self.request.getfixturevalue("postgres_url")
+            with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(sql.SQL(empty))
+            if chosen.other("postgres"):  # a server that is not ours keeps nothing of the tests
+                self.request.config.add_cleanup(lambda: drop(url))
         return engine
 
 
