@@ -152,6 +152,37 @@ def test_one_seed_gives_one_run() -> None:
     assert digest() == digest()
 
 
+def test_gossip_shares_the_network_of_a_process_that_serves_other_requests() -> None:
+    book, answers = AddressBook(), []
+
+    async def serving(host: Host) -> None:
+        gossip = SimGossipTransport(host.transport, book, shared=True)
+
+        async def handle(sender: str, message: object) -> object:
+            return await gossip.answer(sender, message) if isinstance(message, bytes) else {"echo": message}
+
+        host.transport.serve(handle)
+        node = GossipNode(
+            host.name, settings=SETTINGS, clock=host.clock, random=host.random, ids=host.ids, transport=gossip
+        )
+        async with node:
+            if host.name == "b":
+                await node.join([book.address("a")])
+                assert node.member("a") is not None
+            await asyncio.sleep(5)
+        if host.name == "b":  # gossip is closed, the process goes on
+            answers.append(await host.transport.request("a", {"hello": 1}, timeout=2))
+        else:
+            await asyncio.sleep(100)
+
+    with World(8) as world:
+        for name in ("a", "b"):
+            book.address(name)
+            world.node(name, serving).start()
+        world.run_for(10)
+    assert answers == [{"echo": {"hello": 1}}]
+
+
 class Weather(Scenario):
     """A pool in every kind of weather; when it is over, all find each other again."""
 

@@ -6,7 +6,7 @@ A push/pull or a ping on a stream is one request. Machines get IP addresses, for
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from collections.abc import Callable
 
 from tenure.errors import WireError
 from tenure.gossip.messages import Address
@@ -38,37 +38,46 @@ class AddressBook:
 
 
 class SimGossipTransport(GossipTransport):
-    """One life of a simulated process, as gossip sees its network."""
+    """One life of a simulated process, as gossip sees its network.
 
-    def __init__(self, transport: Transport, book: AddressBook) -> None:
-        self._transport, self._book = transport, book
+    `shared`: the process serves other requests too. Then its own handler gives those that are bytes to `answer`, and
+    closing gossip leaves the process's transport open.
+    """
+
+    def __init__(self, transport: Transport, book: AddressBook, *, shared: bool = False) -> None:
+        self._transport, self._book, self._shared = transport, book, shared
         self._inbox: Inbox | None = None
+        self._streams: StreamHandler | None = None
+        self._stream_failed: Callable[[], object] = lambda: None
 
     async def open(
         self,
         *,
         packets: PacketHandler,
         streams: StreamHandler,
-        stream_failed: Any,
+        stream_failed: Callable[[], object],
         inbox: Inbox,
         stream_timeout_s: float,
     ) -> Address:
+        self._inbox, self._streams, self._stream_failed = inbox, streams, stream_failed
         book = self._book
-        self._inbox = inbox
-
-        async def answer(sender: str, data: bytes) -> bytes | None:
-            try:
-                message = inbox(True).feed(data)
-            except WireError:
-                message = None
-            if message is None:
-                stream_failed()
-                return None
-            return streams(book.address(sender), message)
-
         self._transport.on_datagram(lambda sender, data: packets(book.address(sender), data))
-        self._transport.serve(answer)
+        if not self._shared:
+            self._transport.serve(self.answer)
         return book.address(self._transport.address)
+
+    async def answer(self, sender: str, data: bytes) -> bytes | None:
+        """What a stream of gossip gets."""
+        if self._inbox is None or self._streams is None:
+            return None
+        try:
+            message = self._inbox(True).feed(data)
+        except WireError:
+            message = None
+        if message is None:
+            self._stream_failed()
+            return None
+        return self._streams(self._book.address(sender), message)
 
     def send(self, to: Address, data: bytes) -> None:
         self._transport.send(self._book.name(to), data)
@@ -82,4 +91,7 @@ class SimGossipTransport(GossipTransport):
         return message
 
     async def close(self) -> None:
-        self._transport.close()
+        self._inbox = self._streams = None
+        self._transport.on_datagram(None)
+        if not self._shared:
+            self._transport.close()
