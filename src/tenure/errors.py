@@ -44,6 +44,19 @@
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
     │   └── Cancelled                 raised inside a workflow whose time is over
+    ├── AgentError                    something about an LLM agent, its tools or its provider
+    │   ├── VisibilityExpansionRequired  the model asked to read sections that it saw in summary
+    │   ├── OutputError               the model's last answer does not fit the type that was asked for
+    │   ├── SessionError              a session's file or checkpoint cannot be read
+    │   ├── ResourceMissingError      a tool needs something that nobody provided
+    │   ├── ToolSilentError           a tool did not beat as often as it declared
+    │   ├── PathEscapeError           a tool was asked for a path outside of its root
+    │   └── ProviderError             the model's provider did not answer as it should
+    │       ├── ProviderRefusedError      it will not do this: key, model, size, content
+    │       ├── ProviderRateLimitedError  too many requests; it may say how long to wait  (retry)
+    │       ├── ProviderUnavailableError  out of reach, or an error of its own            (retry)
+    │       ├── ProviderStalledError      the stream stopped in the middle                (retry)
+    │       └── ProviderStreamError       the stream broke off, or is not what it should be (retry)
     ├── JobError
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
@@ -413,3 +426,105 @@ class Cancelled(WorkError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"cancelled: {reason}")
+
+
+class AgentError(TenureError):
+    """Something about an LLM agent, its tools or its provider."""
+
+
+class VisibilityExpansionRequired(AgentError):
+    """The model asked to read sections in full that its prompt showed in summary: evaluate again with them open."""
+
+    remedy = "Open these sections and evaluate the prompt again; a MainLoop does so by itself"
+
+    def __init__(self, keys: tuple[str, ...], why: str = "") -> None:
+        self.keys, self.why = keys, why
+        super().__init__(f"sections to expand: {', '.join(keys)}" + (f" ({why})" if why else ""))
+
+
+class OutputError(AgentError):
+    """The model's last answer does not fit the type that was asked for."""
+
+    remedy = "Raise output_retries, simplify the output type, or use a model that follows schemas"
+
+
+class SessionError(AgentError):
+    """A session's file or checkpoint cannot be read, or belongs to somebody else."""
+
+
+class ResourceMissingError(AgentError):
+    """A tool needs something that nobody provided."""
+
+    def __init__(self, kind: type[object]) -> None:
+        self.kind = kind
+        super().__init__(
+            f"no {kind.__name__} was provided",
+            remedy=f"Put it into the resources: MainLoopConfig(resources={{{kind.__name__}: ...}})",
+        )
+
+
+class ToolSilentError(AgentError):
+    """A tool did not beat as often as it declared; it is abandoned, and its next beat raises this."""
+
+    remedy = "Beat more often inside the tool, or declare a longer beat_every_s"
+
+    def __init__(self, tool: str, silent_s: float, declared_s: float) -> None:
+        self.tool, self.silent_s, self.declared_s = tool, silent_s, declared_s
+        super().__init__(
+            f"tool {tool!r} was silent for {silent_s:.1f} s and had declared a beat every {declared_s:g} s"
+        )
+
+
+class PathEscapeError(AgentError):
+    """A tool was asked for a path outside of its root, directly or through a link."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path!r} is outside of the tool's root", remedy="Use paths below the root, without links out"
+        )
+
+
+class ProviderError(AgentError):
+    """The model's provider did not answer as it should."""
+
+
+class ProviderRefusedError(ProviderError):
+    """The provider will not do this: the key, the model's name, the size or the content is wrong."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status = status
+        super().__init__(f"the provider refused with status {status}: {reason}", remedy="Correct the request")
+
+
+class ProviderRateLimitedError(ProviderError):
+    """Too many requests; `retry_after_s` where the provider said how long to wait."""
+
+    retryable = True
+
+    def __init__(self, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        said = "it did not say for how long" if retry_after_s is None else f"it asks to wait {retry_after_s:g} s"
+        super().__init__(f"the provider limits our rate; {said}")
+
+
+class ProviderUnavailableError(ProviderError):
+    """The provider is out of reach, or answered with an error of its own."""
+
+    retryable = True
+
+    def __init__(self, fact: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(fact)
+
+
+class ProviderStalledError(ProviderError):
+    """The provider sent nothing for longer than we were willing to wait, before or in the middle of its answer."""
+
+    retryable = True
+
+
+class ProviderStreamError(ProviderError):
+    """The provider's stream broke off, or is not what its format says."""
+
+    retryable = True

@@ -1,1 +1,110 @@
-"""LLM agents as workers: loops, adapters and tools whose beats keep the lease."""
+"""LLM agents as workers: loops, adapters and tools whose beats keep the lease (document 003)."""
+
+from typing import TYPE_CHECKING
+
+from tenure.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tenure.agent.adapter import AsyncProviderAdapter as AsyncProviderAdapter
+    from tenure.agent.adapter import ModelRequest as ModelRequest
+    from tenure.agent.adapter import PromptResponse as PromptResponse
+    from tenure.agent.adapter import ProviderAdapter as ProviderAdapter
+    from tenure.agent.adapter import StopReason as StopReason
+    from tenure.agent.budget import Budget as Budget
+    from tenure.agent.budget import BudgetTracker as BudgetTracker
+    from tenure.agent.budget import Prices as Prices
+    from tenure.agent.budget import Spent as Spent
+    from tenure.agent.deadline import Countdown as Countdown
+    from tenure.agent.deadline import Deadline as Deadline
+    from tenure.agent.events import Finish as Finish
+    from tenure.agent.events import ModelSaid as ModelSaid
+    from tenure.agent.events import ToolCall as ToolCall
+    from tenure.agent.events import Usage as Usage
+    from tenure.agent.inner_loop import AsyncInnerLoop as AsyncInnerLoop
+    from tenure.agent.inner_loop import InnerLoop as InnerLoop
+    from tenure.agent.inner_loop import InnerLoopConfig as InnerLoopConfig
+    from tenure.agent.model_adapter import AsyncModelAdapter as AsyncModelAdapter
+    from tenure.agent.model_adapter import ModelAdapter as ModelAdapter
+    from tenure.agent.progress import ProgressJudge as ProgressJudge
+    from tenure.agent.prompt import Prompt as Prompt
+    from tenure.agent.prompt import Section as Section
+    from tenure.agent.prompt import Visibility as Visibility
+    from tenure.agent.session import Session as Session
+    from tenure.agent.session import Snapshot as Snapshot
+    from tenure.agent.session_log import SessionLog as SessionLog
+    from tenure.agent.session_log import open_session as open_session
+    from tenure.agent.tool_executor import AsyncToolExecutor as AsyncToolExecutor
+    from tenure.agent.tool_executor import ToolExecutionContext as ToolExecutionContext
+    from tenure.agent.tool_executor import ToolExecutor as ToolExecutor
+    from tenure.agent.tools import Resources as Resources
+    from tenure.agent.tools import Tool as Tool
+    from tenure.agent.tools import ToolContext as ToolContext
+    from tenure.agent.tools import ToolResult as ToolResult
+    from tenure.agent.tools import tool as tool
+    from tenure.errors import VisibilityExpansionRequired as VisibilityExpansionRequired
+
+__all__ = [
+    "AsyncInnerLoop",
+    "AsyncModelAdapter",
+    "AsyncProviderAdapter",
+    "AsyncToolExecutor",
+    "Budget",
+    "BudgetTracker",
+    "Countdown",
+    "Deadline",
+    "Finish",
+    "InnerLoop",
+    "InnerLoopConfig",
+    "ModelAdapter",
+    "ModelRequest",
+    "ModelSaid",
+    "Prices",
+    "ProgressJudge",
+    "Prompt",
+    "PromptResponse",
+    "ProviderAdapter",
+    "Resources",
+    "Section",
+    "Session",
+    "SessionLog",
+    "Snapshot",
+    "Spent",
+    "StopReason",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolExecutionContext",
+    "ToolExecutor",
+    "ToolResult",
+    "Usage",
+    "Visibility",
+    "VisibilityExpansionRequired",
+    "open_session",
+    "tool",
+]
+
+_find = lazy_names(
+    __name__,
+    {
+        "adapter": "AsyncProviderAdapter ModelRequest PromptResponse ProviderAdapter StopReason",
+        "budget": "Budget BudgetTracker Prices Spent",
+        "deadline": "Countdown Deadline",
+        "events": "Finish ModelSaid ToolCall Usage",
+        "inner_loop": "AsyncInnerLoop InnerLoop InnerLoopConfig",
+        "model_adapter": "AsyncModelAdapter ModelAdapter",
+        "progress": "ProgressJudge",
+        "prompt": "Prompt Section Visibility",
+        "session": "Session Snapshot",
+        "session_log": "SessionLog open_session",
+        "tool_executor": "AsyncToolExecutor ToolExecutionContext ToolExecutor",
+        "tools": "Resources Tool ToolContext ToolResult tool",
+    },
+)
+
+
+def __getattr__(name: str) -> object:
+    if name == "VisibilityExpansionRequired":
+        from tenure.errors import VisibilityExpansionRequired
+
+        return VisibilityExpansionRequired
+    return _find(name)

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenure.clock import ManualClock
     from tenure.testing.mailbox import FakeEngine, FakeMailbox, FakeMessage, create_test_message
+    from tenure.testing.model import AsyncScriptedAdapter, ScriptedAdapter
 
-__all__ = ["FakeEngine", "FakeMailbox", "FakeMessage", "ManualClock", "create_test_message"]
+__all__ = [
+    "AsyncScriptedAdapter",
+    "FakeEngine",
+    "FakeMailbox",
+    "FakeMessage",
+    "ManualClock",
+    "ScriptedAdapter",
+    "create_test_message",
+]
 
 # Imported when asked for: pytest imports this package in every run of everybody who has Tenure installed.
 _HOMES = {
+    "AsyncScriptedAdapter": "tenure.testing.model",
+    "ScriptedAdapter": "tenure.testing.model",
     "ManualClock": "tenure.clock",
     "FakeEngine": "tenure.testing.mailbox",
     "FakeMailbox": "tenure.testing.mailbox",

@@ -1,0 +1,225 @@
+"""What comes next in an evaluation: a model call, a tool call, or the end. No I/O: shells do what it says and tell it the outcome.
+
+Everything it decides is a fold over the session, so an evaluation that was cut off in any place goes on from there: a tool call without an answer
+is made again, an answer without a reader is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+import msgspec
+
+from tenure.agent.adapter import ModelRequest, PromptResponse, StopReason, Turn
+from tenure.agent.budget import BudgetTracker
+from tenure.agent.deadline import Countdown
+from tenure.agent.events import (
+    Corrected,
+    Event,
+    Finish,
+    ModelSaid,
+    SectionsExpanded,
+    Stopped,
+    ToolAnswered,
+    ToolCall,
+    UserSaid,
+)
+from tenure.agent.progress import ProgressJudge
+from tenure.agent.prompt import OutputT, Prompt
+from tenure.agent.session import Session
+from tenure.agent.tools import ToolResult
+from tenure.errors import VisibilityExpansionRequired
+
+_EMPTY = "Your last answer was empty. Answer the request, or use a tool."
+_TURNS = (UserSaid, Corrected, ModelSaid, ToolAnswered)
+
+
+class Conversation(Generic[OutputT]):
+    """One evaluation of one prompt on one session."""
+
+    def __init__(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        budget: BudgetTracker,
+        countdown: Countdown,
+        progress: ProgressJudge,
+        max_turns: int,
+        output_retries: int,
+    ) -> None:
+        self.prompt, self.session = prompt, session
+        self.progress = progress
+        self.rendered = prompt.render(session.expanded)
+        self._budget, self._countdown = budget, countdown
+        self._max_turns, self._output_retries = max_turns, output_retries
+        self._response: PromptResponse[OutputT] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        ours = self._since_request()
+        if ours is None:
+            self.session.append(UserSaid(self.prompt.name, self.prompt.request))
+            self.session.commit()
+            ours = []
+        elif self.session.resumed:
+            # Otherwise it was interrupted in this process, by an expansion: then the tracker has counted all this.
+            self._budget.recount(ours)
+        self.session.resumed = False
+        self._at = len(self.session.events) - len(ours)
+        self.progress.replay(ours)
+        if ours:
+            self._conclude(ours[-1])
+
+    def _since_request(self) -> list[Event] | None:
+        """What happened since our request, if the session ends in it; None when it has to be asked first."""
+        events = self.session.events
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            if isinstance(event, Stopped):
+                return None  # that evaluation was ended; asking the same again is a new one
+            if isinstance(event, UserSaid):
+                same = (event.prompt, event.text) == (self.prompt.name, self.prompt.request)
+                ours = list(events[index + 1 :])
+                answered = _answered(ours)
+                return ours if same and (not answered or self.session.resumed) else None
+        return None
+
+    # What is next
+
+    def next_step(self) -> ModelRequest | ToolCall | None:
+        """None: it is over, and `response` says how."""
+        if self._response is None:
+            reason = self._reason_to_stop()
+            if reason is not None:
+                self._stop(*reason)
+        if self._response is not None:
+            return None
+        pending = self._pending()
+        if pending:
+            return pending[0]
+        return ModelRequest(
+            system=self.rendered.system,
+            turns=self.turns(),
+            tools=self.rendered.tools,
+            output_schema=self.rendered.output_schema,
+            output_name=self.prompt.name,
+            remaining_s=self._countdown.remaining_s,
+        )
+
+    @property
+    def response(self) -> PromptResponse[OutputT]:
+        assert self._response is not None, "the conversation is not over"
+        return self._response
+
+    def turns(self) -> list[Turn]:
+        """The transcript as a model reads it."""
+        return [event for event in self.session.events if isinstance(event, _TURNS)]
+
+    def _events(self) -> list[Event]:
+        return list(self.session.events[self._at :])
+
+    def _pending(self) -> list[ToolCall]:
+        """Calls of the last answer that nobody has answered."""
+        answered: set[str] = set()
+        for event in reversed(self._events()):
+            if isinstance(event, ToolAnswered):
+                answered.add(event.call.id)
+            elif isinstance(event, ModelSaid):
+                return [call for call in event.tool_calls if call.id not in answered]
+        return []
+
+    def _reason_to_stop(self) -> tuple[StopReason, str] | None:
+        if self._countdown.over:
+            return StopReason.DEADLINE, "the deadline is over"
+        pending = self._pending()
+        refused = self._budget.refuses_tool_call() if pending else self._budget.exhausted()
+        if refused is not None:
+            return StopReason.BUDGET, f"the budget is used up: {refused}"
+        if pending:
+            return None
+        evidence = self.progress.spinning()
+        if evidence is not None:
+            return StopReason.SPINNING, evidence
+        made = sum(isinstance(event, ModelSaid) for event in self._events())
+        if made >= self._max_turns:
+            return StopReason.TURNS, f"{made} model calls, and no answer"
+        return None
+
+    # What happened
+
+    def model_said(self, said: ModelSaid) -> None:
+        """The model call that was asked for was answered."""
+        self._budget.charge(said.usage)
+        self.session.append(said)
+        self.progress.model_said(said)
+        if not said.tool_calls:
+            self.progress.turn_over()
+            self._conclude(said)
+        self.session.commit()
+
+    def tool_answered(self, call: ToolCall, result: ToolResult[Any]) -> None:
+        """The tool call that was asked for was made; the executor has told the judge of it."""
+        self._answer(call, result.text(), success=result.success)
+
+    def sections_opened(self, call: ToolCall, asked: VisibilityExpansionRequired) -> None:
+        """The model wants to see more: the next evaluation shows it."""
+        self.session.append(SectionsExpanded(asked.keys, asked.why))
+        self.progress.tool_answered(call, ",".join(asked.keys))
+        self._answer(call, f"The instructions now show these sections in full: {', '.join(asked.keys)}", success=True)
+
+    def _answer(self, call: ToolCall, text: str, *, success: bool) -> None:
+        self._budget.count_tool_call()
+        self.session.append(ToolAnswered(call, text, success))
+        if not self._pending():
+            self.progress.turn_over()
+        self.session.commit()
+
+    def _conclude(self, last: Event) -> None:
+        """Read the last answer, if it is one: it may be the end, or need a correction."""
+        if not isinstance(last, ModelSaid) or last.tool_calls:
+            return
+        if last.finish is Finish.REFUSED:
+            self._end(StopReason.REFUSED, last.text or "the model refused to answer", last.text)
+        elif last.finish is Finish.LENGTH:
+            self._end(StopReason.LENGTH, "the model's answer was cut off at its limit of tokens", last.text)
+        elif not last.text.strip():
+            self.session.append(Corrected(_EMPTY))
+        else:
+            self._read(last.text)
+
+    def _read(self, text: str) -> None:
+        try:
+            output = self.prompt.parse(text)
+        except msgspec.DecodeError as error:
+            corrections = sum(isinstance(event, Corrected) for event in self._events())
+            if corrections >= self._output_retries:
+                self._end(StopReason.OUTPUT, f"after {corrections} corrections the answer does not fit: {error}", text)
+            else:
+                self.session.append(
+                    Corrected(f"Your answer does not fit the schema: {error}. Answer again, only with JSON.")
+                )
+        else:
+            self._response = self._summary(text, output)
+
+    def _stop(self, reason: StopReason, detail: str) -> None:
+        for call in self._pending():
+            # A transcript with open calls is refused by providers, and somebody may go on with this session.
+            self.session.append(ToolAnswered(call, f"Not run: {detail}", success=False))
+        self._end(reason, detail, "")
+
+    def _end(self, reason: StopReason, detail: str, text: str) -> None:
+        self._response = self._summary(text, None, reason, detail)
+        self.session.append(Stopped(reason, detail))
+        self.session.commit()
+
+    def _summary(
+        self, text: str, output: OutputT | None, stop: StopReason = StopReason.DONE, detail: str = ""
+    ) -> PromptResponse[OutputT]:
+        spent = self._budget.spent
+        return PromptResponse(self.prompt.name, text, output, stop, detail, spent.usage, spent.tool_calls)
+
+
+def _answered(events: list[Event]) -> bool:
+    """Whether these events end in an answer without open questions."""
+    return bool(events) and isinstance(events[-1], ModelSaid) and not events[-1].tool_calls

@@ -1,0 +1,181 @@
+"""Turns and tools around single model calls: the shells that do what a `Conversation` decides, with the beats of document 003.
+
+A wait for the model is a declared silence with a bound: the lease is extended to cover it, and what goes on beyond the bound is a hang like any
+other. Each streamed piece that is new is a beat, at most a few per second; a repetition is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic
+
+from tenure.agent.adapter import ModelRequest, OnChunk, PromptResponse
+from tenure.agent.budget import BudgetTracker
+from tenure.agent.conversation import Conversation
+from tenure.agent.deadline import Countdown, Deadline
+from tenure.agent.events import ModelSaid, ToolCall
+from tenure.agent.progress import IDLE_TURNS, ProgressJudge
+from tenure.agent.prompt import OutputT, Prompt
+from tenure.agent.session import Session
+from tenure.agent.tool_executor import AsyncToolExecutor, ToolExecutionContext, ToolExecutor
+from tenure.agent.tools import Resources
+from tenure.beat.heartbeat import Heartbeat
+from tenure.clock import Clock, SystemClock
+from tenure.errors import LimitError, VisibilityExpansionRequired
+
+CHUNK_BEAT_S = 0.2
+"""Streamed pieces beat at most once in this time."""
+
+Completion = Callable[[ModelRequest, OnChunk], ModelSaid]
+"""Makes one model call, and tells of each piece of the answer as it comes."""
+AsyncCompletion = Callable[[ModelRequest, OnChunk], Awaitable[ModelSaid]]
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoopConfig:
+    """How one evaluation runs.
+
+    Attributes:
+        max_turns: Model calls that one evaluation may make.
+        idle_turns: Turns without progress after which it is spinning.
+        output_retries: How often the model may correct an answer that does not fit the output type.
+        model_silence_s: The longest wait for one model call that is not a hang; it is declared as a silence.
+    """
+
+    deadline: Deadline | None = None
+    budget_tracker: BudgetTracker | None = None
+    heartbeat: Heartbeat | None = None
+    resources: Resources = field(default_factory=Resources)
+    max_turns: int = 200
+    idle_turns: int = IDLE_TURNS
+    output_retries: int = 2
+    model_silence_s: float = 600.0
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_turns", 1), ("idle_turns", 1), ("output_retries", 0)):
+            if getattr(self, name) < least:
+                raise LimitError(f"InnerLoopConfig.{name}", getattr(self, name), f"{least} or more")
+        if not 0 < self.model_silence_s <= 86_400:
+            raise LimitError("InnerLoopConfig.model_silence_s", self.model_silence_s, "above 0 and at most 86,400 s")
+
+
+class _Loop(Generic[OutputT]):
+    """What the sync and the async loop share: the conversation, and the beats around a model call."""
+
+    def __init__(self, prompt: Prompt[OutputT], session: Session, config: InnerLoopConfig | None = None) -> None:
+        self._config = config = config or InnerLoopConfig()
+        deadline, clock = config.deadline, config.clock
+        countdown = deadline.countdown(clock) if deadline is not None else Countdown(clock)
+        self._progress = ProgressJudge(config.idle_turns)
+        self._conversation = Conversation(
+            prompt,
+            session,
+            budget=config.budget_tracker or BudgetTracker(),
+            countdown=countdown,
+            progress=self._progress,
+            max_turns=config.max_turns,
+            output_retries=config.output_retries,
+        )
+        self._tools = ToolExecutionContext(
+            prompt, session, deadline, config.heartbeat, config.resources, self._progress, clock, countdown
+        )
+
+    def _beat(self) -> None:
+        """At the start of an iteration: a turn that repeated the one before has proved nothing."""
+        if self._config.heartbeat is not None and self._progress.advancing:
+            self._config.heartbeat.beat()
+
+    @contextmanager
+    def _listening(self) -> Iterator[OnChunk]:
+        """Around one model call: what to tell of each piece of the answer."""
+        heartbeat, clock = self._config.heartbeat, self._config.clock
+        listener = self._progress.listen()
+        due = -float("inf")
+
+        def on_chunk(chunk: str) -> None:
+            nonlocal due
+            if listener.hears(chunk) and heartbeat is not None and (now := clock.monotonic()) >= due:
+                due = now + CHUNK_BEAT_S
+                heartbeat.beat()
+
+        if heartbeat is None or not self._progress.advancing:
+            # Silence begins and ends with a beat, and an agent that repeats itself gets none.
+            yield on_chunk
+        else:
+            with heartbeat.silence(self._config.model_silence_s, "waiting for the model"):
+                yield on_chunk
+
+
+class InnerLoop(_Loop[OutputT]):
+    """Runs one evaluation: `complete` makes a model call."""
+
+    def __init__(
+        self,
+        complete: Completion,
+        prompt: Prompt[OutputT],
+        session: Session,
+        config: InnerLoopConfig | None = None,
+    ) -> None:
+        super().__init__(prompt, session, config)
+        self._complete = complete
+        self._executor = ToolExecutor(self._conversation.rendered.tools)
+
+    def run(self) -> PromptResponse[OutputT]:
+        """Run the inner loop with automatic heartbeat."""
+        while (step := self._conversation.next_step()) is not None:
+            if isinstance(step, ToolCall):
+                self._use(step)
+            else:
+                self._beat()
+                self._conversation.model_said(self._get_completion(step))
+        return self._conversation.response
+
+    def _get_completion(self, request: ModelRequest) -> ModelSaid:
+        with self._listening() as on_chunk:
+            return self._complete(request, on_chunk)
+
+    def _use(self, call: ToolCall) -> None:
+        try:
+            result = self._executor.execute(call, context=self._tools)
+        except VisibilityExpansionRequired as asked:
+            self._conversation.sections_opened(call, asked)
+            raise
+        self._conversation.tool_answered(call, result)
+
+
+class AsyncInnerLoop(_Loop[OutputT]):
+    """The same in an event loop."""
+
+    def __init__(
+        self,
+        complete: AsyncCompletion,
+        prompt: Prompt[OutputT],
+        session: Session,
+        config: InnerLoopConfig | None = None,
+    ) -> None:
+        super().__init__(prompt, session, config)
+        self._complete = complete
+        self._executor = AsyncToolExecutor(self._conversation.rendered.tools)
+
+    async def run(self) -> PromptResponse[OutputT]:
+        """Run the inner loop with automatic heartbeat."""
+        while (step := self._conversation.next_step()) is not None:
+            if isinstance(step, ToolCall):
+                await self._use(step)
+            else:
+                self._beat()
+                with self._listening() as on_chunk:
+                    said = await self._complete(step, on_chunk)
+                self._conversation.model_said(said)
+        return self._conversation.response
+
+    async def _use(self, call: ToolCall) -> None:
+        try:
+            result = await self._executor.execute(call, context=self._tools)
+        except VisibilityExpansionRequired as asked:
+            self._conversation.sections_opened(call, asked)
+            raise
+        self._conversation.tool_answered(call, result)

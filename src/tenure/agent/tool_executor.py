@@ -1,0 +1,215 @@
+"""Runs one tool call: beats around it, holds it to its promise, and undoes what a failed one did to the session.
+
+A failure is an answer to the model, never an end of the agent. What does end it passes through: a lost lease, a cancellation, and the wish to
+see more of the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tenure.agent.deadline import Countdown, Deadline
+from tenure.agent.events import ToolCall
+from tenure.agent.leash import Leash, in_thread, run_leashed
+from tenure.agent.progress import ProgressJudge
+from tenure.agent.prompt import Prompt
+from tenure.agent.session import Session
+from tenure.agent.tools import Resources, Tool, ToolContext, ToolResult
+from tenure.beat.heartbeat import Heartbeat
+from tenure.clock import Clock, SystemClock
+from tenure.errors import Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
+
+_logger = logging.getLogger(__name__)
+
+ENDS_THE_WORK = (LeaseLostError, Cancelled, VisibilityExpansionRequired)
+_NO_PROMISE_POLL_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExecutionContext:
+    """Where a call runs."""
+
+    prompt: Prompt[Any]
+    session: Session
+    deadline: Deadline | None = None
+    heartbeat: Heartbeat | None = None
+    resources: Resources = field(default_factory=Resources)
+    progress: ProgressJudge = field(default_factory=ProgressJudge)
+    clock: Clock = field(default_factory=SystemClock)
+    countdown: Countdown | None = None
+
+    def for_handler(self, session: Session, heartbeat: Heartbeat | None) -> ToolContext:
+        return ToolContext(self.prompt, session, self.deadline, heartbeat, self.resources, self.running_deadline())
+
+    def running_deadline(self) -> Countdown:
+        if self.countdown is not None:
+            return self.countdown
+        return self.deadline.countdown(self.clock) if self.deadline is not None else Countdown(self.clock)
+
+
+@contextmanager
+def tool_execution(context: ToolExecutionContext, tool_call: ToolCall) -> Iterator[None]:
+    """Says in the log, and in the heartbeat's note, which tool runs."""
+    begun = context.clock.monotonic()
+    if context.heartbeat is not None:
+        context.heartbeat.note = f"tool {tool_call.name}"
+    try:
+        yield
+    finally:
+        _logger.debug("Tool %s ran for %.3f s", tool_call.name, context.clock.monotonic() - begun)
+
+
+class _Executor:
+    """What the sync and the async executor share."""
+
+    def __init__(self, tools: Iterable[Tool[Any, Any]] = ()) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def _prepare(self, call: ToolCall) -> tuple[Tool[Any, Any], Any] | ToolResult[Any]:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return ToolResult.error(f"there is no tool {call.name!r}; there are {sorted(self._tools)}")
+        try:
+            return tool, tool.parse(call.arguments)
+        except msgspec.DecodeError as error:
+            return ToolResult.error(f"the arguments do not fit: {error}")
+
+    def _beat_before(self, call: ToolCall, context: ToolExecutionContext) -> None:
+        # The same call again is no step until its result says otherwise.
+        if context.heartbeat is not None and context.progress.expects_news(call):
+            context.heartbeat.beat()
+
+    def _beat_after(self, call: ToolCall, result: ToolResult[Any], context: ToolExecutionContext) -> None:
+        if context.progress.tool_answered(call, result.text()) and context.heartbeat is not None:
+            context.heartbeat.beat()
+
+
+def checked(tool: Tool[Any, Any], result: object) -> ToolResult[Any]:
+    """What the handler returned, once it is known that a model can read it."""
+    if not isinstance(result, ToolResult):
+        result = ToolResult.error(f"tool {tool.name!r} returned a {type(result).__name__}, not a ToolResult")
+    try:
+        result.text()
+    except (TypeError, ValueError, RecursionError) as error:
+        return ToolResult.error(f"what tool {tool.name!r} returned cannot be written as JSON: {error}")
+    return result
+
+
+def failed(tool: Tool[Any, Any], error: Exception) -> ToolResult[Any]:
+    _logger.info("Tool %s failed", tool.name, exc_info=error)
+    return ToolResult.error(f"{type(error).__name__}: {error}")
+
+
+class ToolExecutor(_Executor):
+    """Executes tools with automatic heartbeats: one before and one after each call that is news."""
+
+    def execute(self, tool_call: ToolCall, *, context: ToolExecutionContext) -> ToolResult[Any]:
+        self._beat_before(tool_call, context)
+        with tool_execution(context, tool_call):
+            result = self._execute_tool_with_snapshot(tool_call, context)
+        self._beat_after(tool_call, result, context)
+        return result
+
+    def _execute_tool_with_snapshot(self, tool_call: ToolCall, context: ToolExecutionContext) -> ToolResult[Any]:
+        found = self._prepare(tool_call)
+        if isinstance(found, ToolResult):
+            return found
+        tool, params = found
+        if tool.is_async:
+            raise ConfigurationError(
+                f"tool {tool.name!r} is async", remedy="Use it with an async adapter and AsyncMainLoop"
+            )
+        if tool.beat_every_s is not None:
+            return self._leashed(tool, tool.beat_every_s, params, context)
+        snapshot = context.session.snapshot()
+        try:
+            result = checked(
+                tool, tool.handler(params, context=context.for_handler(context.session, context.heartbeat))
+            )
+        except ENDS_THE_WORK:
+            context.session.rollback(snapshot)
+            raise
+        except Exception as error:
+            result = failed(tool, error)
+        if not result.success:
+            context.session.rollback(snapshot)
+        return result
+
+    def _leashed(
+        self, tool: Tool[Any, Any], promise_s: float, params: Any, context: ToolExecutionContext
+    ) -> ToolResult[Any]:
+        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock)
+        fork = context.session.fork()
+        inner = context.for_handler(fork, leash.heartbeat)
+        try:
+            result = run_leashed(
+                lambda: checked(tool, tool.handler(params, context=inner)), leash, inner.countdown, context.clock
+            )
+        except ENDS_THE_WORK:
+            raise
+        except Exception as error:
+            return failed(tool, error)
+        if result.success:
+            context.session.adopt(fork)
+        return result
+
+
+class AsyncToolExecutor(_Executor):
+    """The same for an event loop: async tools are awaited, others run in a thread, so that the loop goes on."""
+
+    async def execute(self, tool_call: ToolCall, *, context: ToolExecutionContext) -> ToolResult[Any]:
+        self._beat_before(tool_call, context)
+        with tool_execution(context, tool_call):
+            result = await self._execute_tool_with_fork(tool_call, context)
+        self._beat_after(tool_call, result, context)
+        return result
+
+    async def _execute_tool_with_fork(self, tool_call: ToolCall, context: ToolExecutionContext) -> ToolResult[Any]:
+        found = self._prepare(tool_call)
+        if isinstance(found, ToolResult):
+            return found
+        tool, params = found
+        promise_s = tool.beat_every_s if tool.beat_every_s is not None else float("inf")
+        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock)
+        fork = context.session.fork()
+        inner = context.for_handler(fork, leash.heartbeat)
+        try:
+            result = checked(tool, await self._leashed(tool, params, inner, leash, context.clock))
+        except ENDS_THE_WORK:
+            raise
+        except Exception as error:
+            return failed(tool, error)
+        if result.success:
+            context.session.adopt(fork)
+        return result
+
+    async def _leashed(self, tool: Tool[Any, Any], params: Any, inner: ToolContext, leash: Leash, clock: Clock) -> Any:
+        if tool.is_async:
+            work = asyncio.ensure_future(tool.handler(params, context=inner))
+        else:
+            work = in_thread(lambda: tool.handler(params, context=inner), tool.name)
+        try:
+            while not work.done():
+                left = leash.slack_s(inner.countdown)
+                if left <= 0:
+                    raise leash.cut(inner.countdown)
+                await _either(work, clock, min(left, _NO_PROMISE_POLL_S))
+            return work.result()
+        finally:
+            work.cancel()  # an async tool is really ended; one in a thread is cut off
+
+
+async def _either(work: asyncio.Future[Any], clock: Clock, seconds: float) -> None:
+    """Wait until it is done, or for a while."""
+    timer = asyncio.ensure_future(clock.async_sleep(seconds))
+    try:
+        await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()

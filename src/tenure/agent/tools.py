@@ -1,0 +1,149 @@
+"""What a model may call: a function with typed parameters, told where it works by a `ToolContext`.
+
+This file says what a tool is. Running one, with its beats and its rollback, is `tool_executor`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+
+from tenure.agent.deadline import Countdown, Deadline
+from tenure.agent.schema import schema_of
+from tenure.beat.heartbeat import Heartbeat
+from tenure.clock import SystemClock
+from tenure.errors import ConfigurationError, LimitError, ResourceMissingError
+
+if TYPE_CHECKING:
+    from tenure.agent.prompt import Prompt
+    from tenure.agent.session import Session
+
+ParamsT = TypeVar("ParamsT")
+ValueT = TypeVar("ValueT")
+ResourceT = TypeVar("ResourceT")
+
+
+class Resources:
+    """What tools work with, by type: `context.resources.get(Filesystem)`."""
+
+    def __init__(self, provided: Mapping[type[object], object] | None = None) -> None:
+        self._provided = dict(provided or {})
+        for kind, thing in self._provided.items():
+            if not isinstance(thing, kind):
+                raise ConfigurationError(f"the resource for {kind.__name__} is a {type(thing).__name__}")
+
+    def get(self, kind: type[ResourceT]) -> ResourceT:
+        try:
+            return cast(ResourceT, self._provided[kind])
+        except KeyError:
+            raise ResourceMissingError(kind) from None
+
+    def __contains__(self, kind: type[object]) -> bool:
+        return kind in self._provided
+
+
+@dataclass(frozen=True)
+class ToolResult(Generic[ValueT]):
+    """What a tool call came to. A failure is told to the model, which may do better; the session is as before the call."""
+
+    success: bool
+    value: ValueT | None = None
+    message: str = ""
+
+    @classmethod
+    def ok(cls, value: ValueT, message: str = "") -> ToolResult[ValueT]:
+        return cls(True, value, message)
+
+    @classmethod
+    def error(cls, message: str) -> ToolResult[ValueT]:
+        return cls(False, None, message)
+
+    def text(self) -> str:
+        """As the model reads it: the value as JSON (a string as it is), or what went wrong."""
+        if not self.success:
+            return f"Error: {self.message}"
+        shown = self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
+        return f"{self.message}\n{shown}" if self.message else shown
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Context passed to tool handlers during execution."""
+
+    prompt: Prompt[Any]
+    session: Session
+    deadline: Deadline | None = None
+    heartbeat: Heartbeat | None = None
+    resources: Resources = field(default_factory=Resources)
+    countdown: Countdown = field(default_factory=lambda: Countdown(SystemClock()))
+    """The deadline as it runs: `context.countdown.remaining_s`."""
+
+    def beat(self, progress: float | None = None, note: str | None = None) -> None:
+        """Record a heartbeat if available: call it as long work advances. Raises when the work's time is over."""
+        if self.heartbeat is not None:
+            self.heartbeat.beat(progress, note)
+
+
+@dataclass(frozen=True)
+class Tool(Generic[ParamsT, ValueT]):
+    """A function that the model may call.
+
+    `beat_every_s` is the tool's promise: it beats at least this often while it runs. A tool that breaks it is abandoned, and its call fails;
+    the agent goes on. Without a promise a silent tool simply stops renewing the lease.
+    """
+
+    name: str
+    description: str
+    params: type[ParamsT]
+    handler: Callable[..., Any]
+    beat_every_s: float | None = None
+    schema: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.name.replace("_", "").replace("-", "").isalnum() or len(self.name) > 64:
+            raise ConfigurationError(f"tool name {self.name!r} must be at most 64 letters, digits, '_' and '-'")
+        if not self.description.strip():
+            raise ConfigurationError(
+                f"tool {self.name!r} has no description", remedy="Say what it does: models choose by it"
+            )
+        if self.beat_every_s is not None and not self.beat_every_s > 0:
+            raise LimitError(f"beat_every_s of tool {self.name!r}", self.beat_every_s, "above 0 seconds, or None")
+        schema = schema_of(self.params)
+        if schema.get("type") != "object":
+            raise ConfigurationError(f"the parameters of tool {self.name!r} are no object", remedy="Use a dataclass")
+        object.__setattr__(self, "schema", schema)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.handler)
+
+    def parse(self, arguments: str) -> ParamsT:
+        """Raises `msgspec.DecodeError`, whose message names the field."""
+        return msgspec.json.decode(arguments or "{}", type=self.params)
+
+
+def tool(
+    handler: Callable[..., Any] | None = None, *, name: str | None = None, beat_every_s: float | None = None
+) -> Any:
+    """Make a tool of a function: its name, its docstring's first paragraph, and the type of its first parameter.
+
+    The function is called as `function(params, context=context)` and returns a `ToolResult`; it may be async, where the adapter is.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool[Any, Any]:
+        hints = typing.get_type_hints(function)
+        first = next(iter(inspect.signature(function).parameters), None)
+        if first is None or first not in hints:
+            raise ConfigurationError(
+                f"tool {function.__name__!r} has no typed parameter",
+                remedy="Write `def name(params: SomeDataclass, *, context: ToolContext) -> ToolResult[...]`",
+            )
+        described = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0]
+        return Tool(name or function.__name__, described, hints[first], function, beat_every_s)
+
+    return make if handler is None else make(handler)

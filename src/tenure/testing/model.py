@@ -1,0 +1,87 @@
+"""A model that says what a test wrote down, and remembers what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tenure.agent.adapter import ModelRequest, OnChunk
+from tenure.agent.budget import Prices
+from tenure.agent.events import Finish, ModelSaid, ToolCall, Usage
+from tenure.agent.inner_loop import InnerLoopConfig
+from tenure.agent.model_adapter import AsyncModelAdapter, ModelAdapter
+
+Line = ModelSaid | str | BaseException | Callable[[ModelRequest], ModelSaid]
+
+
+def calls(*named: tuple[str, Any], text: str = "", usage: Usage | None = None) -> ModelSaid:
+    """An answer that calls tools: `calls(("read", {"path": "a"}), ("read", {"path": "b"}))`."""
+    made = tuple(
+        ToolCall(
+            f"call-{number}", name, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        )
+        for number, (name, arguments) in enumerate(named)
+    )
+    return ModelSaid(text, made, usage or Usage(10, 5), Finish.TOOLS)
+
+
+def says(text: str, usage: Usage | None = None) -> ModelSaid:
+    """A final answer."""
+    return ModelSaid(text, (), usage or Usage(10, 5))
+
+
+class _Script:
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines = iter(lines)
+        self.requests: list[ModelRequest] = []
+
+    def next(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
+        self.requests.append(request)
+        line = next(self._lines, None)
+        assert line is not None, "the script has no more lines for this model"
+        if isinstance(line, BaseException):
+            raise line
+        said = says(line) if isinstance(line, str) else line if isinstance(line, ModelSaid) else line(request)
+        for start in range(0, len(said.text), 8):
+            on_chunk(said.text[start : start + 8])
+        for call in said.tool_calls:
+            on_chunk(call.name)
+            on_chunk(call.arguments)
+        return said
+
+
+class ScriptedAdapter(ModelAdapter[Any]):
+    """Answers with these lines in turn: text, an answer, a function of the request, or an error to raise."""
+
+    def __init__(
+        self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None
+    ) -> None:
+        super().__init__(loop=loop, prices=prices)
+        self._script = _Script(lines)
+
+    @property
+    def requests(self) -> list[ModelRequest]:
+        """What the model was asked so far."""
+        return self._script.requests
+
+    def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
+        return self._script.next(request, on_chunk)
+
+
+class AsyncScriptedAdapter(AsyncModelAdapter[Any]):
+    """The same for an event loop."""
+
+    def __init__(
+        self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None
+    ) -> None:
+        super().__init__(loop=loop, prices=prices)
+        self._script = _Script(lines)
+
+    @property
+    def requests(self) -> list[ModelRequest]:
+        return self._script.requests
+
+    async def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
+        return self._script.next(request, on_chunk)
