@@ -40,7 +40,7 @@ class PostgresCase(ServerCase):
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(sql.SQL(empty))
             if chosen.other("postgres"):  # a server that is not ours keeps nothing of the tests
-                self.request.config.add_cleanup(lambda: drop(url))
+                self.request.session.addfinalizer(lambda: drop(url))
         return engine
 
 
