@@ -1,0 +1,185 @@
+"""`redis://`: the engine object. It checks the server when it opens, owns the sessions, and hands out handles."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+from weakref import WeakSet
+
+import redis.exceptions as r
+
+from tenure.clock import Clock
+from tenure.engines.backoff import Backoff
+from tenure.engines.bells import Bells, Polls
+from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
+from tenure.engines.metrics import OperationMetrics
+from tenure.engines.redis import examination, faults
+from tenure.engines.redis.claims import LostClaims
+from tenure.engines.redis.connections import Connections
+from tenure.engines.redis.ear import RedisEar
+from tenure.engines.redis.election import RedisElection
+from tenure.engines.redis.journal import RedisJournal
+from tenure.engines.redis.mailbox import RedisMailbox
+from tenure.engines.redis.session import Session
+from tenure.engines.redis.store import RedisStore
+from tenure.engines.redis.url import RedisSettings, read_url
+from tenure.errors import EngineUnavailableError, EngineVersionError
+from tenure.ids import IdSource, new_id
+from tenure.randomness import Random, fresh_random
+
+log = logging.getLogger("tenure.engines.redis")
+
+FORMAT = 1
+"""Of the keys. A server with a higher one was written by a newer Tenure."""
+
+REFUSALS = (
+    Refusal(
+        "acknowledged writes survive an asynchronous failover",
+        "Redis answers before its replicas have a write, and a replica that is promoted forgets what it never got. With ?wait=n "
+        "a call returns only when n replicas have it, and fails loudly otherwise; it survives a failover to one of those "
+        "n, which is for whoever promotes to choose. A loss is noticed by every process that had been told of the lost write",
+    ),
+    Refusal(
+        "acknowledged writes survive a crash of the server",
+        "that is appendonly yes with appendfsync always; with everysec the last second is lost, without appendonly all since the "
+        "last snapshot. `tenure doctor` says which it is",
+    ),
+    Refusal(
+        "a stepped server clock changes no lease",
+        "leases are kept in the server's own time, and Redis has no other clock: a step forward ends leases early (their "
+        "holders are refused from then on), a step back prolongs them",
+    ),
+    Refusal(
+        "a failover is followed by itself",
+        "the URL names one server: let the name, a proxy or a virtual address follow the primary. Sentinel and cluster redirects "
+        "are not followed",
+    ),
+)
+
+
+class RedisEngine(Engine):
+    """Opening it connects, checks the server, and registers this object with it."""
+
+    refusals = REFUSALS
+
+    def __init__(
+        self, settings: RedisSettings, clock: Clock, random: Random | None = None, ids: IdSource = new_id
+    ) -> None:
+        self.url = settings.shown
+        self.clock = clock
+        self.settings = settings
+        self._random = random or fresh_random()
+        self.metrics = OperationMetrics("redis")
+        counter = f"{settings.prefix}w:{ids()}"
+        self._prepare_server()
+        self.connections = Connections(settings, counter, clock, self._random, self.metrics)
+        self.bells = Bells("redis", lambda: RedisEar(settings), clock, Backoff(self._random, first_s=0.05, most_s=5.0))
+        self._lost_claims: dict[str, LostClaims] = {}
+        self._polls: WeakSet[Polls] = WeakSet()
+        self._lock = threading.Lock()
+        self._latest = 0.0
+        self.instance = self._begin(ids())
+
+    def _prepare_server(self) -> None:
+        """Refuse what cannot work, and say what works with a reservation."""
+        try:
+            session = Session(self.settings)
+            try:
+                self._facts = examination.must_be_usable(session, self.settings)
+                findings = examination.durability(session, self._facts, self.settings)
+            finally:
+                session.close()
+        except r.RedisError as error:
+            where = f"opening {self.url}"
+            raise faults.translate(
+                error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s
+            ) from error
+        for level, what, remedy in findings:
+            if level is not Level.OK:
+                log.warning("%s: %s. %s", self.url, what, remedy)
+
+    def _begin(self, fresh: str) -> str:
+        """Register; the name of the instance, which a namespace gets once."""
+        _, told, new = self.connections.call("begin", (f"{FORMAT} {fresh}",))
+        version, _, instance = told.decode().partition(" ")
+        if int(version) > FORMAT:
+            raise EngineVersionError(
+                f"{self.url}: namespace {self.settings.namespace!r} has format {version}, and this Tenure knows {FORMAT}",
+                remedy="Upgrade Tenure, or use another namespace",
+            )
+        if new and (loss := examination.possible_loss(self._facts)):
+            log.warning("%s: %s", self.url, loss)
+        return str(instance)
+
+    def mailbox(
+        self,
+        name: str,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Mailbox[BodyT, ReplyT]:
+        self.connections.check_open()
+        mailbox: RedisMailbox[BodyT, ReplyT] = RedisMailbox(self, name, body, reply, max_delivery_count)
+        self._enlist(mailbox.polls)
+        return mailbox
+
+    def journal(self, name: str) -> Journal:
+        self.connections.check_open()
+        journal = RedisJournal(self, name)
+        self._enlist(journal.polls)
+        return journal
+
+    def election(self, name: str) -> Election:
+        self.connections.check_open()
+        return RedisElection(self, name)
+
+    def store(self, name: str) -> Store:
+        self.connections.check_open()
+        return RedisStore(self, name)
+
+    def now(self) -> float:
+        answer = self.connections.call("now")[1] / 1e6
+        with self._lock:
+            self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
+            return self._latest
+
+    def check(self) -> list[Finding]:
+        self.connections.check_open()
+        try:
+            session = Session(self.settings)
+            try:
+                return examination.examine(session, self.settings, self.clock)
+            finally:
+                session.close()
+        except r.RedisError as error:
+            where = f"checking {self.url}"
+            told = faults.translate(error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s)
+            return [Finding(Level.ERROR, told.fact, told.remedy)]
+
+    def close(self) -> None:
+        with self._lock:
+            polls = list(self._polls)
+        for one in polls:
+            one.close()
+        self.connections.close()
+        self.bells.close()
+
+    # What its handles use
+
+    def lost_claims(self, mailbox: str) -> LostClaims:
+        with self._lock:
+            return self._lost_claims.setdefault(mailbox, LostClaims())
+
+    def new_token(self) -> str:
+        """Names one claim. Random, so that a receipt never fits a message that took its number after data was lost."""
+        return f"{self._random.getrandbits(64):016x}"
+
+    def _enlist(self, polls: Polls) -> None:
+        with self._lock:
+            self._polls.add(polls)
+
+
+def open_redis(url: str, clock: Clock) -> RedisEngine:
+    return RedisEngine(read_url(url), clock)

@@ -1,0 +1,217 @@
+"""What an operator should know of a server: version, rights and settings, each finding with its remedy. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import redis.exceptions as r
+
+from tenure.clock import Clock
+from tenure.engines.contracts import Finding, Level
+from tenure.engines.redis.session import Session
+from tenure.engines.redis.url import RedisSettings
+from tenure.errors import EngineReadOnlyError, EngineRefusedError, EngineVersionError
+
+OLDEST = (6, 2)
+_YOUNG_S = 3_600
+_BELL_S = 2.0
+Facts = Mapping[str, str]
+"""What INFO says."""
+
+
+def must_be_usable(session: Session, settings: RedisSettings) -> Facts:
+    """Refuse a server on which nothing would work, or on which a promise would be broken in silence."""
+    facts = info(session)
+    if version(facts) < OLDEST:
+        raise EngineVersionError(
+            f"the server is {shown_version(facts)}, and Tenure needs Redis 6.2 or newer, or Valkey",
+            remedy="Upgrade the server",
+        )
+    if facts.get("role") != "master":
+        raise EngineReadOnlyError("the server is a replica, which takes no writes", remedy="Connect to the primary")
+    if facts.get("maxmemory", "0") != "0" and facts.get("maxmemory_policy") != "noeviction":
+        raise EngineRefusedError(
+            f"maxmemory-policy is {facts.get('maxmemory_policy')}: a full server would remove work and tombstones in silence",
+            remedy="Set maxmemory-policy noeviction (then a full server refuses, loudly), or use another server",
+        )
+    if len(synced(facts)) < settings.wait:
+        raise EngineRefusedError(
+            f"wait={settings.wait} in the URL, and {len(synced(facts))} replica(s) are connected: no write would be acknowledged",
+            remedy="Start the replicas, or lower ?wait=",
+        )
+    return facts
+
+
+def possible_loss(facts: Facts) -> str | None:
+    """What to say when a namespace is new: on a server that has just come up empty, it may have been there before."""
+    age = int(facts.get("uptime_in_seconds", "0"))
+    if age > _YOUNG_S or facts.get("aof_enabled") == "1" or facts.get("rdb_last_load_keys_loaded", "0") != "0":
+        return None
+    return (
+        f"the namespace is empty, on a server that started {age} s ago and did not load anything: if there was work on it "
+        "before, that is lost"
+    )
+
+
+def examine(session: Session, settings: RedisSettings, clock: Clock) -> list[Finding]:
+    """Everything that `tenure doctor` shows."""
+    facts = info(session)
+    findings = [Finding(Level.OK, f"{shown_version(facts)}, namespace {settings.namespace!r}")]
+    findings += role(facts)
+    findings += memory(facts)
+    findings += durability(session, facts, settings)
+    findings += capacity(session, facts, settings)
+    findings += transport(settings)
+    findings += clocks(session, clock)
+    findings += bells(session, settings)
+    return findings
+
+
+def role(facts: Facts) -> list[Finding]:
+    if facts.get("role") != "master":
+        return [Finding(Level.ERROR, "the server is a replica, which takes no writes", "Connect to the primary")]
+    if facts.get("cluster_enabled") == "1":
+        fact = (
+            "the server is part of a cluster: only the slot of this namespace is used, and redirects are not followed"
+        )
+        return [Finding(Level.WARNING, fact, "Name the primary that owns the slot; a failover moves it")]
+    return [Finding(Level.OK, "the server is a primary")]
+
+
+def memory(facts: Facts) -> list[Finding]:
+    policy, most = facts.get("maxmemory_policy", "unknown"), int(facts.get("maxmemory", "0"))
+    if policy != "noeviction":
+        fact = f"maxmemory-policy is {policy}: a full server removes work and tombstones in silence"
+        level = Level.ERROR if most else Level.WARNING
+        return [Finding(level, fact, "Set maxmemory-policy noeviction")]
+    used = int(facts.get("used_memory", "0"))
+    if most and used > most * 0.8:
+        fact = f"{used / most:.0%} of maxmemory is used: at 100 % every write is refused"
+        return [Finding(Level.WARNING, fact, "Raise maxmemory, or find out what fills it")]
+    return [Finding(Level.OK, "a full server refuses writes, and removes nothing (noeviction)")]
+
+
+def durability(session: Session, facts: Facts, settings: RedisSettings) -> list[Finding]:
+    """Can a write that was acknowledged be lost?"""
+    return [*persistence(session, facts), *replication(facts, settings)]
+
+
+def persistence(session: Session, facts: Facts) -> list[Finding]:
+    found = []
+    if facts.get("aof_last_write_status") == "err" or facts.get("rdb_last_bgsave_status") == "err":
+        fact = "the server could not write to its disk the last time it tried"
+        found.append(Finding(Level.ERROR, fact, "Look into its log; make room"))
+    sync = setting(session, "appendfsync")
+    if facts.get("aof_enabled") == "1":
+        if sync == "always":
+            found.append(Finding(Level.OK, "an acknowledged write is on disk (appendonly, appendfsync always)"))
+        elif sync is None:
+            fact = "appendonly is on, and this user may not read appendfsync"
+            found.append(
+                Finding(Level.WARNING, fact, "Make sure that it is `always`, or accept to lose the last second")
+            )
+        else:
+            fact = (
+                f"appendfsync is {sync}: a crash of the server's machine loses what it acknowledged in its last moments"
+            )
+            found.append(Finding(Level.WARNING, fact, "Set appendfsync always, or accept it knowingly"))
+    elif setting(session, "save") == "":
+        fact = "nothing is kept on disk: a restart loses everything (it is noticed, and reported)"
+        found.append(Finding(Level.ERROR, fact, "Set appendonly yes and appendfsync always"))
+    else:
+        fact = "only snapshots are kept on disk: a crash loses everything since the last one"
+        found.append(Finding(Level.ERROR, fact, "Set appendonly yes and appendfsync always"))
+    return found
+
+
+def replication(facts: Facts, settings: RedisSettings) -> list[Finding]:
+    replicas = synced(facts)
+    if settings.wait > len(replicas):
+        fact = f"wait={settings.wait}, and {len(replicas)} replica(s) are connected: no write is acknowledged"
+        return [Finding(Level.ERROR, fact, "Start the replicas, or lower ?wait=")]
+    if settings.wait:
+        fact = f"a write is acknowledged when {settings.wait} of {len(replicas)} replicas have it"
+        if settings.wait < len(replicas):
+            remedy = "Promote the replica with the highest offset, or raise ?wait= to the number of replicas"
+            return [Finding(Level.WARNING, f"{fact}: a failover to another one loses some", remedy)]
+        return [Finding(Level.OK, fact)]
+    if replicas:
+        fact = (
+            f"{len(replicas)} replica(s), and no write waits for them: a failover loses what they had not yet received"
+        )
+        return [Finding(Level.WARNING, fact, f"Add ?wait={len(replicas)} to the URL, or accept it knowingly")]
+    return []
+
+
+def capacity(session: Session, facts: Facts, settings: RedisSettings) -> list[Finding]:
+    most, used = int(setting(session, "maxclients") or 0), int(facts.get("connected_clients", "0"))
+    need = settings.pool + 1
+    if not most:
+        return []
+    text = f"{used} of {most} connections are in use, and each process of Tenure takes up to {need}"
+    if used + need > most:
+        return [Finding(Level.WARNING, text, "Lower ?pool=, or raise maxclients")]
+    return [Finding(Level.OK, text)]
+
+
+def transport(settings: RedisSettings) -> list[Finding]:
+    if settings.tls:
+        return [Finding(Level.OK, "the connection is encrypted")]
+    if settings.connection["host"] in ("localhost", "127.0.0.1", "::1"):
+        return [Finding(Level.OK, "the connection is not encrypted, and does not leave this machine")]
+    fact = "the connection is not encrypted: bodies and the password can be read on the way"
+    return [Finding(Level.WARNING, fact, "Use rediss://, with ssl_ca_certs= for an authority of your own")]
+
+
+def clocks(session: Session, clock: Clock) -> list[Finding]:
+    """Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
+    before = clock.wall()
+    whole, part = session.ask("TIME")
+    skew = int(whole) + int(part) / 1e6 - (before + clock.wall()) / 2
+    text = f"the server's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    if abs(skew) > 5:
+        return [Finding(Level.WARNING, text, "Nothing breaks; set both by NTP, so that times in logs agree")]
+    return [Finding(Level.OK, text)]
+
+
+def bells(session: Session, settings: RedisSettings) -> list[Finding]:
+    """May this user publish and subscribe? Since Redis 7 a new user may not."""
+    channel = f"{settings.prefix}bell:check"
+    try:
+        session.ask("SUBSCRIBE", channel)
+        session.ask("UNSUBSCRIBE", channel)
+        session.ask("PUBLISH", channel, "")
+    except r.NoPermissionError:
+        remedy = f"ACL SETUSER name &{settings.prefix}*"
+        return [Finding(Level.ERROR, "this user may not use the channels that wake waiting consumers", remedy)]
+    return [Finding(Level.OK, "waiting consumers are woken at once (publish and subscribe are allowed)")]
+
+
+def info(session: Session) -> dict[str, str]:
+    text: str = session.ask("INFO").decode(errors="replace")
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
+
+
+def setting(session: Session, name: str) -> str | None:
+    """None when this user may not read settings, as on many hosted servers."""
+    try:
+        answer = session.ask("CONFIG", "GET", name)
+    except r.ResponseError:
+        return None
+    return answer[1].decode() if answer else None
+
+
+def synced(facts: Facts) -> list[str]:
+    """The replicas that are connected and have caught up once."""
+    return [text for name, text in facts.items() if name.startswith("slave") and "state=online" in text]
+
+
+def version(facts: Facts) -> tuple[int, ...]:
+    """Of the protocol: Valkey says which Redis it stands for."""
+    return tuple(int(part) for part in facts.get("redis_version", "0").split(".")[:2])
+
+
+def shown_version(facts: Facts) -> str:
+    if "valkey_version" in facts:
+        return f"Valkey {facts['valkey_version']}"
+    return f"Redis {facts.get('redis_version', 'of an unknown version')}"

@@ -1,0 +1,102 @@
+"""A journal in Redis: an append is a compare-and-swap on the journal's head, in one script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenure.engines.bells import Look, Polls
+from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
+from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
+from tenure.engines.redis.connections import Answer
+from tenure.engines.redis.session import Argument
+from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, StaleSnapshotError, Truncated
+
+if TYPE_CHECKING:
+    from tenure.engines.redis.engine import RedisEngine
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[str, tuple[bytes, ...]]).decode
+_MOST = 2**53
+"""Numbers are doubles in the server's Lua."""
+_READ_STEP, _READ_BYTES = 1_000, 16_777_216
+_TRUNCATE_STEP = 1_000
+
+
+class RedisJournal(Journal):
+    def __init__(self, engine: RedisEngine, name: str) -> None:
+        self.name = check_name(name, "journal name")
+        self._engine = engine
+        self.polls = Polls(engine.bells, f"j:{name}")
+
+    def _call(self, operation: str, *values: Argument) -> Answer:
+        return self._engine.connections.call(operation, (self.name, *values))
+
+    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
+        check_append(events, epoch, expect, append_id)
+        if max(epoch, expect) >= _MOST:
+            raise LimitError("epoch, expect", (epoch, expect), "below 2**53")
+        packed = _pack((append_id, [bytes(event) for event in events]))
+        _, seq, *refused = self._call("append", packed, epoch, expect)
+        if not refused:
+            return int(seq)
+        last, current = refused
+        if current > epoch:
+            raise StaleEpochError(epoch, current)
+        raise SequenceConflictError(expect, last)
+
+    def head(self) -> Head:
+        return Head(*self._call("head")[1:])
+
+    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
+        if limit < 1:
+            raise LimitError("limit", limit, "1 or more")
+        found: list[Entry] = []
+        while len(found) < limit:
+            position = found[-1].seq if found else max(0, after)
+            wanted = min(limit - len(found), _READ_STEP)
+            _, truncated, entries = self._call("read", position, wanted, _READ_BYTES)
+            if truncated:
+                raise Truncated(after, truncated + 1)
+            found += (_entry(position + n, packed) for n, packed in enumerate(entries, 1))
+            if len(entries) < wanted and (not entries or sum(map(len, entries)) <= _READ_BYTES):
+                break
+        return found
+
+    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        if not wait_time_seconds:
+            return self.read(after)
+        return self.polls.poll(wait_time_seconds, lambda: Look(self.read(after)))
+
+    def wake(self) -> None:
+        self._engine.connections.check_open()
+        self.polls.wake()
+
+    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
+        check_snapshot(state)
+        if not 0 <= seq < _MOST:
+            raise LimitError("seq", seq, "0 or more, and below 2**53")
+        _, refused, *current = self._call("snapshot", bytes(state), seq, epoch)
+        if refused == b"epoch":
+            raise StaleEpochError(epoch, current[0])
+        if refused == b"ahead":
+            raise LimitError("seq", seq, f"between 0 and the last sequence, {current[0]}")
+        if refused == b"seq":
+            raise StaleSnapshotError(seq, current[0])
+
+    def latest_snapshot(self) -> Snapshot | None:
+        _, *kept = self._call("latest_snapshot")
+        return Snapshot(*kept) if kept else None
+
+    def truncate(self, seq: int) -> None:
+        while self._call("truncate", seq, _TRUNCATE_STEP)[1]:
+            continue  # a step each, so that others get their turn
+
+
+def _entry(seq: int, stored: bytes) -> Entry:
+    at, epoch, packed = stored.split(b"\n", 2)
+    append_id, events = _unpack(packed)
+    return Entry(seq, int(epoch), append_id, int(at) / 1e6, events)

@@ -1,0 +1,80 @@
+-- uses: seen time ring post remember bury; writes
+-- Lease up to `most` messages that are due, in the order in which they became so: those in the queue (q), and those whose lease
+-- (h) has run out. One that was delivered as often as allowed becomes a dead letter instead. With nothing due, the answer
+-- says in how many microseconds something will be (-1: nothing is there).
+-- ARGV: seen, mailbox, most, lease, token, stage, limit
+local mailbox, most, token, stage, limit = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6], tonumber(ARGV[7])
+local q, h = P .. 'q:' .. mailbox, P .. 'h:' .. mailbox
+local rows, buried = {}, 0
+
+-- The ids that are due, and which of them come from h.
+local function due(want)
+    local late = redis.call('ZRANGEBYSCORE', h, '-inf', now, 'LIMIT', 0, want, 'WITHSCORES')
+    if #late == 0 then
+        return redis.call('ZRANGEBYSCORE', q, '-inf', now, 'LIMIT', 0, want), {}
+    end
+    local ready = redis.call('ZRANGEBYSCORE', q, '-inf', now, 'LIMIT', 0, want, 'WITHSCORES')
+    local ids, from_h, i, j = {}, {}, 1, 1
+    while #ids < want and (late[i] or ready[j]) do
+        local a, b = tonumber(late[i + 1]), tonumber(ready[j + 1])
+        if a and (not b or a < b or (a == b and late[i] < ready[j])) then
+            ids[#ids + 1] = late[i]
+            from_h[late[i]] = true
+            i = i + 2
+        else
+            ids[#ids + 1] = ready[j]
+            j = j + 2
+        end
+    end
+    return ids, from_h
+end
+
+local function take(id, late)
+    redis.call('ZREM', late and h or q, id)
+    local x = P .. 'x:' .. id
+    local row = redis.call('HMGET', x, 'd', 'f', 's', 'e', 'g', 'F', 'k', 'r', 'c', 'b')
+    local counted = tonumber(row[1] or 0)
+    if late and row[3] == '0' then
+        counted = counted - 1  -- it never started
+    end
+    local tries = counted - tonumber(row[2] or 0)
+    if limit and tries >= limit then
+        redis.call('HSET', x, 'd', counted)
+        bury(mailbox, id, 'deliveries', exhausted(tries))
+        buried = buried + 1
+    elseif row[10] then
+        redis.call('HSET', x, 't', token, 's', stage, 'd', counted + 1)
+        row[1] = counted + 1
+        row[3] = id
+        rows[#rows + 1] = row
+    end
+end
+
+repeat
+    local ids, from_h = due(most - #rows)
+    for _, id in ipairs(ids) do
+        take(id, from_h[id])
+    end
+until #rows == most or #ids == 0 or buried >= 1000
+
+if #rows > 0 then
+    local ends, scores = now + tonumber(ARGV[4]), {}
+    for n, row in ipairs(rows) do
+        scores[#scores + 1] = ends
+        scores[#scores + 1] = row[3]
+        if #scores == 1000 or n == #rows then
+            redis.call('ZADD', h, unpack(scores))
+            scores = {}
+        end
+    end
+    return {wrote(), 0, rows}
+end
+if buried > 0 then
+    return {wrote(), 0, rows}
+end
+local a = tonumber(redis.call('ZRANGE', q, 0, 0, 'WITHSCORES')[2])
+local b = tonumber(redis.call('ZRANGE', h, 0, 0, 'WITHSCORES')[2])
+if not a and not b then
+    return {0, -1, rows}
+end
+return {0, math.max(1, math.min(a or b, b or a) - now), rows}

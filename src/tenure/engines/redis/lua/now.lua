@@ -1,0 +1,2 @@
+-- uses: seen time
+return {0, now}

@@ -1,0 +1,19 @@
+-- uses: seen time ring post queue accept; writes
+-- Queue several of any kind, in order. ARGV: seen, mailbox, then body, delay, reply_to, generation and key of each
+local answers = {}
+for n = 3, #ARGV, 5 do
+    local id, key, current, more = new_id(), ARGV[n + 4], nil, false
+    if key == '' then
+        key = false
+    else
+        current, more = accept(ARGV[2], key, ARGV[n + 3], id)
+    end
+    if current then
+        answers[#answers + 1] = {id, current, more}
+    else
+        queue(ARGV[2], id, ARGV[n], tonumber(ARGV[n + 1]), ARGV[n + 2], ARGV[n + 3], key, more)
+        answers[#answers + 1] = {id}
+    end
+end
+ring('m:' .. ARGV[2])
+return {wrote(), answers}

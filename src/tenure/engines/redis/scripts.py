@@ -1,0 +1,42 @@
+"""The Lua scripts: one file per operation, put together with the parts that its first line names, and known by SHA.
+
+-- uses: seen time ring post; writes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from tenure.engines.contracts import KEY_MEMORY_S
+
+_HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+class Script(msgspec.Struct, frozen=True):
+    """One operation. `writes`: it may change something, so that replicas may have to be waited for."""
+
+    name: str
+    source: str
+    sha: bytes
+    writes: bool
+
+
+@cache
+def script(name: str) -> Script:
+    """Read from the package when it is first needed."""
+    folder = files(__package__) / "lua"
+    body = (folder / f"{name}.lua").read_text()
+    header = _HEADER.match(body)
+    if header is None:
+        raise ValueError(f"{name}.lua does not begin with '-- uses: …'")
+    parts = [(folder / "parts" / f"{part}.lua").read_text() for part in header[1].split()]
+    # Comments are for readers of the files; the server parses the script anew after each restart.
+    source = _COMMENT.sub("", "".join([*parts, body])).replace("{memory}", str(KEY_MEMORY_S))
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest().encode()
+    return Script(name, source, sha, header[2] is not None)
