@@ -41,7 +41,6 @@ class Cell:
             clock=self.clock,
             random=Random(name),
             ids=seeded_ids(Random(name)),
-            engine_now=self.engine.now,
             ttl_s=10,
             settings=JobSettings(**settings) if settings else None,
             say=lambda text: self.said.append(f"{name}: {text}"),

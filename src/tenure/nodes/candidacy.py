@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import ClassVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
@@ -16,6 +17,7 @@ from tenure.errors import DeposedError, EngineError, TermLostError
 from tenure.ids import IdSource
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
+from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.leader import Leader
 from tenure.nodes.ledger import Ledger
 from tenure.randomness import Random
@@ -27,6 +29,9 @@ ELECTION = "manager"
 class Candidacy:
     """One manager's part in leading its datacenter: standby, leader, standby again."""
 
+    ledger_class: ClassVar[type[Ledger]] = Ledger
+    leader_class: ClassVar[type[Leader]] = Leader
+
     def __init__(
         self,
         name: str,
@@ -36,21 +41,29 @@ class Candidacy:
         clock: Clock,
         random: Random,
         ids: IdSource,
-        engine_now: Callable[[], float],
         ttl_s: float = 10.0,
         settings: JobSettings | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name, self.ttl_s = name, ttl_s
         self._engine, self._calls, self._clock, self._random, self._say = engine, calls, clock, random, say
-        self._now = engine_now
+        self.time = EngineTime(engine, calls, clock)
         self._election: Election = engine.election(ELECTION)
-        self.ledger = Ledger(
-            engine.journal(JOURNAL), calls, clock=clock, ids=ids, engine_now=engine_now, settings=settings
-        )
+        self._ids, self._settings = ids, settings
+        self.ledger = self._new_ledger()
         self.leader: Leader | None = None
         """Set while this node leads."""
         self.epoch = 0
+
+    def _new_ledger(self) -> Ledger:
+        return self.ledger_class(
+            self._engine.journal(JOURNAL),
+            self._calls,
+            clock=self._clock,
+            ids=self._ids,
+            engine_now=self.time.now,
+            settings=self._settings,
+        )
 
     async def submit(self, command: Command) -> Decision:
         """Have a command decided. Raises `DeposedError` where this node does not lead."""
@@ -80,13 +93,15 @@ class Candidacy:
     async def _lead(self, term: Term) -> None:
         self.epoch = term.epoch
         try:
+            await self.time.refresh()
             await self.ledger.lead(term)
         except DeposedError as error:
             self._say(f"elected with epoch {term.epoch}, and overtaken: {error}")
+            self.ledger = self._new_ledger()
             return
         self._say(f"leads with epoch {term.epoch}")
-        self.leader = Leader(
-            self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self._now, say=self._say
+        self.leader = self.leader_class(
+            self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self.time.now, say=self._say
         )
         leading = asyncio.create_task(self.leader.run())
         renewing = asyncio.create_task(self._renew(term))
@@ -102,6 +117,8 @@ class Candidacy:
         for outcome in ended:
             if isinstance(outcome, Exception):
                 raise outcome
+        # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
+        self.ledger = self._new_ledger()
         await self.ledger.load()
 
     async def _renew(self, term: Term) -> None:
@@ -112,6 +129,7 @@ class Candidacy:
                 # Whatever happens to the answer, we stop when the safe time of the last known term is over.
                 left = term.safe_until - self._clock.boottime()
                 term = await asyncio.wait_for(self._calls.run(self._election.renew, term), max(0.0, left))
+                await self.time.refresh()
             except TermLostError as error:
                 self._say(str(error))
                 return

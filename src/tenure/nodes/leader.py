@@ -202,11 +202,12 @@ class Leader:
             await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
 
     async def _check_deadlines(self) -> None:
-        due = self._timers.pop_due(self._now())
-        if not due:
+        now = self._now()
+        if self._timers.next_due() > now:
             return
-        await self._drain()  # a result that was enqueued before the deadline wins over it
-        for job_id in due:
+        # A result that was enqueued before the deadline wins over it. Taken first: what a failure interrupts stays due.
+        await self._drain()
+        for job_id in self._timers.pop_due(now):
             if job_id in self.ledger.book.jobs:
                 await self.submit(CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until))
 

@@ -74,7 +74,7 @@ class Ledger:
 
     async def load(self) -> None:
         """Start from the newest snapshot and fold everything after it."""
-        self.book, self.seq, self._epoch, self.deposed = JobBook(self._settings), 0, None, None
+        self.book, self.seq = JobBook(self._settings), 0
         snapshot = await self._calls.run(self.journal.latest_snapshot)
         if snapshot is not None:
             self.book = JobBook.restore(snapshot.state, self._settings)
@@ -119,7 +119,10 @@ class Ledger:
             )
         await self.load()
         self._epoch = term.epoch
-        await self.commit(TakeLead(epoch=term.epoch, leader=term.candidate, by=term.candidate))
+        try:
+            await self.commit(TakeLead(epoch=term.epoch, leader=term.candidate, by=term.candidate))
+        except StaleEpochError as error:
+            raise DeposedError(f"a newer leader has written: {error}") from error
 
     async def commit(self, command: Command) -> Decision:
         """Decide, append, fold; the decision once it is durable. Raises `DeposedError`, or what the caller got wrong."""

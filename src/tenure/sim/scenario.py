@@ -24,6 +24,7 @@ from tenure.sim.world import World
 
 SCENARIOS: dict[str, str] = {
     "leadership": "tenure.sim.scenarios.leadership:Leadership",
+    "datacenter": "tenure.sim.scenarios.datacenter:Datacenter",
 }
 """Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
 

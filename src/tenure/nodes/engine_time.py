@@ -1,0 +1,42 @@
+"""The engine's time without asking each time: this machine's boot time, anchored to it now and then.
+
+Times in the journal are the engine's (DESIGN.md, rule 6), and a wall clock that is an hour off must move no deadline. Between two anchors
+our own clock only measures a span. The answer never goes back, not even when an anchor shows that we ran ahead.
+"""
+
+from __future__ import annotations
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import EngineUnavailableError
+
+
+class EngineTime:
+    """`refresh` now and then; `now` at any time after the first one."""
+
+    def __init__(self, engine: Engine, calls: Calls, clock: Clock) -> None:
+        self._engine, self._calls, self._clock = engine, calls, clock
+        self._offset: float | None = None
+        self._last = 0.0
+        self.uncertainty_s = 0.0
+        """Half of the round trip of the last anchor: how far off it may be."""
+
+    async def refresh(self) -> None:
+        asked = self._clock.boottime()
+        theirs = await self._calls.run(self._engine.now)
+        answered = self._clock.boottime()
+        # Their clock was read somewhere between the two.
+        self._offset = theirs - (asked + answered) / 2
+        self.uncertainty_s = (answered - asked) / 2
+
+    def now(self) -> float:
+        if self._offset is None:
+            raise EngineUnavailableError("the engine's time is not known yet", remedy="Call refresh() first")
+        self._last = max(self._last, self._clock.boottime() + self._offset)
+        return self._last
+
+    @property
+    def skew_s(self) -> float:
+        """How far this machine's wall clock is ahead of the engine's: shown, and harmless."""
+        return self._clock.wall() - self.now()
