@@ -106,7 +106,7 @@ class Search:
             if broke:
                 self.tell(state, act, broke)
                 return False
-            after = min(reached, self.world.mirrored(reached)) if self.symmetry else reached
+            after = self.world.canonical(reached) if self.symmetry else reached
             if self.new(after):
                 following.append(after)
                 if not self.symmetry:

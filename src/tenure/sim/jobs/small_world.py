@@ -56,7 +56,9 @@ class SmallWorld:
         self.live: Liveness | None = None
         self.leaders = leaders
         self.cancel = cancel
-        self._sent: dict[tuple[int, int, int], int] = {}
+        self._about: dict[Core, tuple[int, int]] = {}
+        self._local: dict[Core, list[tuple[Act, Core, tuple[int, ...], str | None]]] = {}
+        self._images: dict[Core, Core] = {}
         self._felt: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._aimed = [0, 0, 0]
         self._known_letters = 0
@@ -68,19 +70,26 @@ class SmallWorld:
 
     def moves(self, world: World) -> Iterator[Move]:
         core, network = world
-        if core.tick + 1 < len(TICKS):
-            yield Act("tick"), self._with(self._later(core, core.tick + 1), network, ()), None
-        for who in (0, 1):
-            for act, step in self.datacenter_acts(core[who], core.tick, who):
-                yield act, self._with(placed(core, who, step.state), network, step.letters), step.broken
-        for act, step, changes in self.gate_acts(core.gate, core.tick, core.gate_changes):
-            replaced = Core(core.first, core.second, step.state, core.tick, changes)
-            yield act, self._with(replaced, network, step.letters), step.broken
+        local = self._local.get(core)
+        if local is None:
+            local = self._local[core] = list(self._local_moves(core))
+        for act, after, answers, broken in local:
+            yield act, self._with(after, network, answers), broken
         for place in (0, 1, GATE):
             for letter in self._effective(core, place, network):
                 step = self._deliver(core, place, letter)
-                after = self._with(placed(core, place, step.state), network, step.letters)
-                yield Act("deliver", place, letter), after, step.broken
+                reached = self._with(placed(core, place, step.state), network, step.letters)
+                yield Act("deliver", place, letter), reached, step.broken
+
+    def _local_moves(self, core: Core) -> Iterator[tuple[Act, Core, tuple[int, ...], str | None]]:
+        """What can happen without a letter: the same whatever is on its way."""
+        if core.tick + 1 < len(TICKS):
+            yield Act("tick"), self._later(core, core.tick + 1), (), None
+        for who in (0, 1):
+            for act, step in self.datacenter_acts(core[who], core.tick, who):
+                yield act, placed(core, who, step.state), step.letters, step.broken
+        for act, step, changes in self.gate_acts(core.gate, core.tick, core.gate_changes):
+            yield act, Core(core.first, core.second, step.state, core.tick, changes), step.letters, step.broken
 
     def datacenter_acts(self, book: int, tick: int, who: int) -> Iterator[tuple[Act, Step]]:
         cast, name = self.cast, DATACENTERS[who]
@@ -159,24 +168,20 @@ class SmallWorld:
 
     def _with(self, core: Core, network: int, answers: tuple[int, ...]) -> World:
         """Whatever a node would say in its new state is said: not hearing it is the network's business."""
+        about = self._about.get(core)
+        if about is None:
+            about = self._about[core] = (self._said_in(core), self.live.mask(core) if self.live is not None else -1)
         if not self.unasked:
             for answer in answers:
                 network |= 1 << answer
-        for who in (0, 1):
-            network |= self._says(who, core[who], core.tick)
-        network |= self._says(GATE, core.gate, 0)
-        if self.live is not None:
-            network &= self.live.mask(core)
-        return World(core, network)
+        said, live = about
+        return World(core, (network | said) & live)
 
-    def _says(self, place: int, node: int, tick: int) -> int:
-        key = (place, node, tick)
-        said = self._sent.get(key)
-        if said is None:
-            said = 0
-            for letter in self.sayings(place, node, tick):
+    def _said_in(self, core: Core) -> int:
+        said = 0
+        for place in (0, 1, GATE):
+            for letter in self.sayings(place, core[place], core.tick):
                 said |= 1 << letter
-            self._sent[key] = said
         return said
 
     def sayings(self, place: int, node: int, tick: int) -> Iterator[int]:
@@ -192,8 +197,19 @@ class SmallWorld:
         if self.unasked and (answer := cast.would_answer(node, DATACENTERS[place])) is not None:
             yield answer
 
+    def canonical(self, world: World) -> World:
+        """The world or its mirror image, whichever comes first: the other need not be searched."""
+        core = world.core
+        image = self._images.get(core)
+        if image is None:
+            gate = self.cast.swap_gate(core.gate)
+            image = self._images[core] = Core(core.second, core.first, gate, core.tick, core.gate_changes)
+        if core < image:
+            return world
+        return self.mirrored(world) if image < core else min(world, self.mirrored(world))
+
     def mirrored(self, world: World) -> World:
-        """The same world with the datacenters' names exchanged: it need not be searched twice."""
+        """The same world with the datacenters' names exchanged."""
         core, network = world
         mirror = self._mirrors.get(network)
         if mirror is None:
