@@ -350,3 +350,13 @@ def test_impossible_progress_is_rejected_with_a_clear_error(steps: int, fraction
     desk.run()
     with pytest.raises(LimitError, match=r"steps is|fraction is"):
         desk.advance(steps, fraction=fraction)
+
+
+def test_a_large_result_belongs_into_the_store() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run()
+    with pytest.raises(LimitError, match=r"result of 'w' is 20,002 bytes, .* Put it into the store"):
+        desk.result(result="x" * 20_000)
+    desk.result(result_key="results/j/w")
+    assert desk.book.job("j").workflows["w"].result_key == "results/j/w"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.jobs.desk import GATE, Both, Desk, GateDesk
+from tests.jobs.desk import GATE, Both, Desk, GateDesk, submission
 
 from tenure.health.extension import ExtensionTracker, extension_bound
 from tenure.jobs import (
     CancelJob,
     CheckJob,
     GateCancel,
+    GateSubmit,
     GateTakeLead,
     GrantExtension,
     HearTransfer,
+    JobBook,
     JobStatusQuery,
     JobSubmission,
     JobTimeoutReport,
@@ -20,6 +22,7 @@ from tenure.jobs import (
     RecordResult,
     Rule,
     SubmitJob,
+    Timers,
     deadline,
     leader_transfer,
     stuck_at,
@@ -474,3 +477,31 @@ def test_none_of_none_is_not_completed() -> None:
     desk = Desk()
     with pytest.raises(ValueError, match="has no workflows"):
         desk.do(SubmitJob(submission=JobSubmission(job_id="j", workflows=())))
+
+
+def test_state_sync_leaves_nothing_of_the_timeout_state_out() -> None:
+    both = Both().start().at(121.0)
+    desk = both.desks["dc-a"]
+    grant(desk, "w1", 30.0)
+    desk.at = 300.0
+    desk.check()
+    restored = JobBook.restore(desk.book.snapshot(), desk.settings)
+    assert restored.job("j").timeout_tracking == desk.book.job("j").timeout_tracking
+    assert restored.job("j").timeout_tracking.first_reported_at == 300.0
+
+
+def test_timers_fire_at_their_time_and_not_where_a_wheel_has_its_slots() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("short", 1.9)
+    timers.set("long", 30.0)
+    assert timers.pop_due(1.8) == []
+    assert timers.pop_due(1.9) == ["short"]
+    assert timers.pop_due(29.9) == []
+    assert timers.pop_due(30.0) == ["long"]
+
+
+def test_a_delayed_job_has_its_whole_time_at_the_gate_too() -> None:
+    gate = GateDesk()
+    asked = submission("j", timeout_seconds=600.0, delay=1_000.0, gate_addr=GATE)
+    gate.do(GateSubmit(submission=asked, target_datacenters=("dc-a",)))
+    assert gate.tracker.deadline(gate.tracker.job("j")) == 1_600.0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import zlib
 
+import msgspec
+
 from tenure.errors import LimitError
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
@@ -153,6 +155,7 @@ def result(book: JobBook, command: c.RecordResult, now: float, rules: Rules) -> 
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
     if why := stale(info, workflow, command.attempt, command.delivery):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
+    check_result(command)
     done = e.WorkflowCompleted(
         at=now,
         by=command.worker,
@@ -169,6 +172,20 @@ def result(book: JobBook, command: c.RecordResult, now: float, rules: Rules) -> 
     if info.open_workflows == 1:
         events.append(finish(info, now, completed=info.completed_workflows + 1, failed=info.failed_workflows))
     return Decision(events, Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+
+
+def check_result(command: c.RecordResult) -> None:
+    """A result in the journal is small; a larger one lies in the store, and its key is recorded."""
+    if command.result is None:
+        return
+    size = len(msgspec.json.encode(command.result))
+    if size > LIMITS.max_result_bytes:
+        raise LimitError(
+            f"result of {command.workflow!r}",
+            f"{size:,} bytes",
+            f"at most {LIMITS.max_result_bytes:,} bytes",
+            remedy="Put it into the store, and record its key",
+        )
 
 
 def finish(info: JobInfo, now: float, *, completed: int, failed: int) -> e.JobEnded:

@@ -135,7 +135,8 @@ def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, 
     dc = said.datacenter
     if info.dc_status[dc].terminal:
         return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"{dc} is {info.dc_status[dc]}", info.job_id)
-    if not said.status.terminal and info.dc_heard[dc] and said.fence_token <= info.dc_fence_tokens[dc]:
+    news = said.fence_token - info.dc_fence_tokens[dc]
+    if not said.status.terminal and (news < 0 or (news == 0 and info.dc_heard[dc])):
         return GateDecision([], Outcome.NOTHING, Rule.STALE_TOKEN, "it says nothing new", info.job_id)
     heard = g.DatacenterReported(
         at=now,
@@ -198,6 +199,8 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
             gate_epoch=tracker.epoch,
         )
         return GateDecision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {archived.state}", job_id, ack)
+    if report.timeout_seconds <= 0:
+        return GateDecision([], Outcome.REFUSED, Rule.REBUILT, "it does not say what the job may take", job_id)
     rebuilt = g.GateJobRebuilt(
         at=now,
         by=dc,

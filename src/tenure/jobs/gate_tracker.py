@@ -163,8 +163,9 @@ class GateJobTracker:
         return max(info.dc_last_progress[datacenter], info.resumed_at, self.fresh.get((info.job_id, datacenter), 0.0))
 
     def deadline(self, info: GateJobTrackingInfo) -> float:
-        """Extensions count here too: the largest that any datacenter granted."""
-        return info.submitted_at + info.timeout_seconds + max(info.dc_extensions.values(), default=0.0)
+        """Extensions count here too: the largest that any datacenter granted. A delayed start does not count."""
+        begins = info.submitted_at + (info.submission.delay if info.submission else 0.0)
+        return begins + info.timeout_seconds + max(info.dc_extensions.values(), default=0.0)
 
     def all_stuck_at(self, info: GateJobTrackingInfo) -> float:
         """When every running datacenter will have been without progress for the threshold."""

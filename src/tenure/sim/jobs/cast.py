@@ -159,13 +159,16 @@ class Cast:
         return step.letters[0] if step.letters else None
 
     def would_answer(self, book_id: int, name: str) -> int | None:
-        """The correction with which it answers whatever it does not obey, or has obeyed already."""
+        """The correction with which it answers, where its report does not say the same.
+
+        That is: when it knows only a tombstone, and when it waits, since then it reports a timeout.
+        """
         memo = ("would answer", book_id, name)
         step = self._steps.get(memo)
         if step is None:
             book = self._book(book_id)
             letters: tuple[int, ...] = ()
-            if JOB not in book.jobs and JOB in book.state.tombstones:
+            if self.views[book_id].waiting or (JOB not in book.jobs and JOB in book.state.tombstones):
                 query = AnswerQuery(message=JobStatusQuery(job_id=JOB), identity=Identity(name, "m"))
                 reply = decide(book, query, 0.0, self.rules).reply
                 assert reply is not None
