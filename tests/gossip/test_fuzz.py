@@ -32,7 +32,7 @@ from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import decode, encode, encode_push_pull, encode_stream_user
 
 SOAK = "TENURE_SOAK" in os.environ
-ROUNDS = 200_000 if SOAK else 8_000
+ROUNDS = 120_000 if SOAK else 8_000
 HERE = ("127.0.0.1", 7946)
 EXAMPLES = [
     encode(message)
