@@ -7,10 +7,11 @@ from typing import Any
 from weakref import WeakSet
 
 from tenure.clock import Clock
-from tenure.engines.contracts import BodyT, Election, Engine, Journal, Mailbox, ReplyT, Store
+from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, ReplyT, Store
 from tenure.engines.sqlite.bells import Bells
 from tenure.engines.sqlite.database import Database
 from tenure.engines.sqlite.election import SqliteElection
+from tenure.engines.sqlite.examination import examine
 from tenure.engines.sqlite.journal import SqliteJournal
 from tenure.engines.sqlite.mailbox import SqliteMailbox, topic_of
 from tenure.engines.sqlite.schema import SCHEMA_VERSION
@@ -75,6 +76,12 @@ class SqliteEngine(Engine):
             "synchronous": address.synchronous.value,
             "wake-up": self.bells.notice or f"sockets in {address.path}-bells",
         }
+
+    def check(self) -> list[Finding]:
+        def integrity() -> str:
+            return str(self.database.reader.read("PRAGMA quick_check(1)", ())[0][0])
+
+        return examine(self.database.address, self.bells.notice, integrity=integrity)
 
     def check_open(self) -> None:
         if not self.database.is_open:
