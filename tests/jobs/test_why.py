@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.jobs.desk import GATE, Desk, GateDesk, spec, submission
 
+from tenure.errors import EngineCorruptError
 from tenure.health.extension import ExtensionTracker
 from tenure.jobs import (
     AttemptCause,
@@ -31,7 +32,9 @@ from tenure.jobs import (
     RetryPolicy,
     Rule,
     Why,
+    archive_record,
     owed,
+    read_record,
     why,
     why_everywhere,
 )
@@ -350,3 +353,14 @@ def test_dates_are_right_without_a_calendar() -> None:
     assert utc(951_782_400.0) == "2000-02-29 00:00:00 UTC"
     assert utc(1_700_000_000.0) == "2023-11-14 22:13:20 UTC"
     assert utc(4_102_444_799.0) == "2099-12-31 23:59:59 UTC"
+
+
+def test_the_record_of_an_archived_job_still_says_why() -> None:
+    desk = begun()
+    run(desk, "w1")
+    desk.result("encode-7", "encode", worker="w1", result={"frames": 9})
+    record = read_record(archive_record(desk.book, "encode-7"))
+    assert str(record.why) == str(why(desk.book, "encode-7"))
+    assert record.info.workflows["encode"].result == {"frames": 9}
+    with pytest.raises(EngineCorruptError, match="cannot be read"):
+        read_record(b"garbage")

@@ -4,6 +4,7 @@ A shell calls `decide(book, command, now)`, appends the events to its journal, f
 does what `outbox` and `reports` say. A gate does the same with `decide_gate` and `GateJobTracker`.
 """
 
+from tenure.jobs.archive import ArchiveRecord, archive_record, read_record
 from tenure.jobs.book import JobBook
 from tenure.jobs.commands import (
     AnswerQuery,
@@ -106,6 +107,7 @@ __all__ = [
     "WORKFLOW_TRANSITIONS",
     "AnswerQuery",
     "ArchiveJob",
+    "ArchiveRecord",
     "AttemptCause",
     "CancelJob",
     "CheckGlobal",
@@ -187,6 +189,7 @@ __all__ = [
     "Workflow",
     "WorkflowSpec",
     "WorkflowState",
+    "archive_record",
     "cron_job_id",
     "deadline",
     "decide",
@@ -198,6 +201,7 @@ __all__ = [
     "leader_transfer",
     "next_due",
     "owed",
+    "read_record",
     "report_for",
     "standing",
     "strategy_for",

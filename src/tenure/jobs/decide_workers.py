@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from tenure.errors import LimitError
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
-from tenure.jobs.book import JobBook
+from tenure.jobs.book import JobBook, WorkflowKey
 from tenure.jobs.commands import Decision, Outcome
 from tenure.jobs.decide_attempts import consequence, failed_attempt
 from tenure.jobs.events import Rule
@@ -39,7 +40,14 @@ def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> De
         jobs=tuple(dict.fromkeys(job_id for job_id, _ in held)),
         evidence=command.evidence,
     )
-    events: list[e.Event] = [evicted]
+    events: list[e.Event] = [evicted, *failed_with_it(book, command, held, now)]
+    return Decision(events, Outcome.ACCEPTED, Rule.HEALTH, command.reason)
+
+
+def failed_with_it(
+    book: JobBook, command: c.EvictWorker, held: list[WorkflowKey], now: float
+) -> Iterator[e.AttemptFailed | e.JobEnded]:
+    """What eviction means for each attempt that the worker had, and for their jobs. A job ends at most once."""
     ended: set[str] = set()
     failed_here: Counter[str] = Counter()
     for job_id, name in held:
@@ -47,20 +55,17 @@ def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> De
             continue  # the end of its job has cancelled it
         info = book.jobs[job_id]
         workflow = info.workflows[name]
-        failed = failed_attempt(
-            workflow,
-            c.RecordFailure(
-                by=command.by,
-                job_id=job_id,
-                workflow=name,
-                attempt=workflow.attempt,
-                cause=AttemptCause.EVICTED,
-                worker=command.worker,
-                error=command.reason,
-            ),
-            now,
+        evicted = c.RecordFailure(
+            by=command.by,
+            job_id=job_id,
+            workflow=name,
+            attempt=workflow.attempt,
+            cause=AttemptCause.EVICTED,
+            worker=command.worker,
+            error=command.reason,
         )
-        events.append(failed)
+        failed = failed_attempt(workflow, evicted, now)
+        yield failed
         outcome = consequence(
             info,
             workflow,
@@ -71,9 +76,8 @@ def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> De
         )
         failed_here[job_id] += not failed.next_attempt
         if outcome:
-            events.append(outcome)
             ended.add(job_id)
-    return Decision(events, Outcome.ACCEPTED, Rule.HEALTH, command.reason)
+            yield outcome
 
 
 def judge(book: JobBook, command: c.JudgeWorker, now: float, rules: Rules) -> Decision:

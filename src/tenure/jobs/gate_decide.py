@@ -15,7 +15,7 @@ from tenure.jobs import gate_events as g
 from tenure.jobs import gate_hear
 from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.decide_jobs import LIMITS
-from tenure.jobs.events import Event, Evidence, Rule
+from tenure.jobs.events import Evidence, Rule
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.rules import RULES, Rules
@@ -231,6 +231,3 @@ DECIDE_GATE: Mapping[type[Command], GateDecider] = {
 def decide_gate(tracker: GateJobTracker, command: Command, now: float, rules: Rules = RULES) -> GateDecision:
     """What follows from `command` at `now`, the gate's engine time. Raises for what the caller got wrong."""
     return DECIDE_GATE[type(command)](tracker, command, now, rules)
-
-
-__all__ = ["Condition", "Event", "conditions", "decide_gate"]

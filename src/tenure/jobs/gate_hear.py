@@ -17,7 +17,7 @@ from tenure.jobs.model import Address
 from tenure.jobs.rules import NO_TOKEN, Rules
 from tenure.jobs.states import JobState
 
-ProgressShare = 0.25
+PROGRESS_SHARE = 0.25
 """Progress is journaled at most once in this share of the stuck threshold, for each datacenter of a job."""
 
 
@@ -81,7 +81,7 @@ def worth_journaling(
         or said.token > info.dc_fence_tokens[dc]
         or said.extensions > info.dc_extensions.get(dc, 0.0)
         or (said.manager_addr is not None and said.manager_addr != info.dc_manager_addrs.get(dc))
-        or (said.progressed and now - info.dc_last_progress[dc] >= tracker.settings.stuck_threshold * ProgressShare)
+        or (said.progressed and now - info.dc_last_progress[dc] >= tracker.settings.stuck_threshold * PROGRESS_SHARE)
     )
 
 
