@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from tenure.agent.budget import Spent as Spent
     from tenure.agent.deadline import Countdown as Countdown
     from tenure.agent.deadline import Deadline as Deadline
+    from tenure.agent.eval_loop import EvalLoop as EvalLoop
+    from tenure.agent.evals import Dataset as Dataset
+    from tenure.agent.evals import EvalReport as EvalReport
+    from tenure.agent.evals import EvalRequest as EvalRequest
+    from tenure.agent.evals import EvalResult as EvalResult
+    from tenure.agent.evals import EvalRun as EvalRun
+    from tenure.agent.evals import Sample as Sample
+    from tenure.agent.evals import Score as Score
     from tenure.agent.events import Finish as Finish
     from tenure.agent.events import ModelSaid as ModelSaid
     from tenure.agent.events import ToolCall as ToolCall
@@ -23,12 +31,18 @@ if TYPE_CHECKING:
     from tenure.agent.inner_loop import AsyncInnerLoop as AsyncInnerLoop
     from tenure.agent.inner_loop import InnerLoop as InnerLoop
     from tenure.agent.inner_loop import InnerLoopConfig as InnerLoopConfig
+    from tenure.agent.keeper import SessionKeeper as SessionKeeper
+    from tenure.agent.main_loop import AsyncMainLoop as AsyncMainLoop
+    from tenure.agent.main_loop import MainLoop as MainLoop
     from tenure.agent.model_adapter import AsyncModelAdapter as AsyncModelAdapter
     from tenure.agent.model_adapter import ModelAdapter as ModelAdapter
     from tenure.agent.progress import ProgressJudge as ProgressJudge
     from tenure.agent.prompt import Prompt as Prompt
     from tenure.agent.prompt import Section as Section
     from tenure.agent.prompt import Visibility as Visibility
+    from tenure.agent.requests import MainLoopConfig as MainLoopConfig
+    from tenure.agent.requests import MainLoopRequest as MainLoopRequest
+    from tenure.agent.requests import MainLoopResult as MainLoopResult
     from tenure.agent.session import Session as Session
     from tenure.agent.session import Snapshot as Snapshot
     from tenure.agent.session_log import SessionLog as SessionLog
@@ -45,16 +59,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncInnerLoop",
+    "AsyncMainLoop",
     "AsyncModelAdapter",
     "AsyncProviderAdapter",
     "AsyncToolExecutor",
     "Budget",
     "BudgetTracker",
     "Countdown",
+    "Dataset",
     "Deadline",
+    "EvalLoop",
+    "EvalReport",
+    "EvalRequest",
+    "EvalResult",
+    "EvalRun",
     "Finish",
     "InnerLoop",
     "InnerLoopConfig",
+    "MainLoop",
+    "MainLoopConfig",
+    "MainLoopRequest",
+    "MainLoopResult",
     "ModelAdapter",
     "ModelRequest",
     "ModelSaid",
@@ -64,8 +89,11 @@ __all__ = [
     "PromptResponse",
     "ProviderAdapter",
     "Resources",
+    "Sample",
+    "Score",
     "Section",
     "Session",
+    "SessionKeeper",
     "SessionLog",
     "Snapshot",
     "Spent",
@@ -90,10 +118,15 @@ _find = lazy_names(
         "budget": "Budget BudgetTracker Prices Spent",
         "deadline": "Countdown Deadline",
         "events": "Finish ModelSaid ToolCall Usage",
+        "eval_loop": "EvalLoop",
+        "evals": "Dataset EvalReport EvalRequest EvalResult EvalRun Sample Score",
         "inner_loop": "AsyncInnerLoop InnerLoop InnerLoopConfig",
+        "keeper": "SessionKeeper",
+        "main_loop": "AsyncMainLoop MainLoop",
         "model_adapter": "AsyncModelAdapter ModelAdapter",
         "progress": "ProgressJudge",
         "prompt": "Prompt Section Visibility",
+        "requests": "MainLoopConfig MainLoopRequest MainLoopResult",
         "session": "Session Snapshot",
         "session_log": "SessionLog open_session",
         "tool_executor": "AsyncToolExecutor ToolExecutionContext ToolExecutor",

@@ -76,7 +76,7 @@ class Conversation(Generic[OutputT]):
         events = self.session.events
         for index in range(len(events) - 1, -1, -1):
             event = events[index]
-            if isinstance(event, Stopped):
+            if isinstance(event, Stopped) and not (self.session.resumed and index == len(events) - 1):
                 return None  # that evaluation was ended; asking the same again is a new one
             if isinstance(event, UserSaid):
                 same = (event.prompt, event.text) == (self.prompt.name, self.prompt.request)
@@ -177,6 +177,9 @@ class Conversation(Generic[OutputT]):
 
     def _conclude(self, last: Event) -> None:
         """Read the last answer, if it is one: it may be the end, or need a correction."""
+        if isinstance(last, Stopped):
+            self._response = self._summary("", None, StopReason(last.reason), last.detail)
+            return
         if not isinstance(last, ModelSaid) or last.tool_calls:
             return
         if last.finish is Finish.REFUSED:
@@ -221,5 +224,6 @@ class Conversation(Generic[OutputT]):
 
 
 def _answered(events: list[Event]) -> bool:
-    """Whether these events end in an answer without open questions."""
-    return bool(events) and isinstance(events[-1], ModelSaid) and not events[-1].tool_calls
+    """Whether these events end in an answer without open questions, or in a stop."""
+    last = events[-1] if events else None
+    return isinstance(last, Stopped) or (isinstance(last, ModelSaid) and not last.tool_calls)

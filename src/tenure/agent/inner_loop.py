@@ -41,7 +41,8 @@ class InnerLoopConfig:
         max_turns: Model calls that one evaluation may make.
         idle_turns: Turns without progress after which it is spinning.
         output_retries: How often the model may correct an answer that does not fit the output type.
-        model_silence_s: The longest wait for one model call that is not a hang; it is declared as a silence.
+        model_silence_s: The longest wait for the next piece of a model's answer that is not a hang. It is declared as a silence, so the lease
+            lasts at least this long after a model call began: a hang is not seen earlier.
     """
 
     deadline: Deadline | None = None
@@ -51,7 +52,7 @@ class InnerLoopConfig:
     max_turns: int = 200
     idle_turns: int = IDLE_TURNS
     output_retries: int = 2
-    model_silence_s: float = 600.0
+    model_silence_s: float = 120.0
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:

@@ -147,11 +147,14 @@ class Session:
     def header(self) -> bytes:
         return _encode(Header(self.session_id))
 
-    def restore(self, data: bytes) -> None:
-        """Become what `encode` once wrote; only a session without events can."""
-        if self._events:
+    def restore(self, data: bytes, *, replace: bool = False) -> None:
+        """Become what `encode` once wrote. A session with events of its own refuses, unless they are to be replaced."""
+        if self._events and not replace:
             raise SessionError(f"session {self.session_id} has events of its own and cannot be restored")
-        self.session_id, events = decode_session(data.splitlines())
+        session_id, events = decode_session(data.splitlines())
+        self.rollback(Snapshot(self.session_id, 0))
+        if self._log is None:
+            self.session_id = session_id  # with a log, the file has given the name
         for event in events:
             self.append(event)
         self.resumed = bool(events)
