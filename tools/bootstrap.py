@@ -78,6 +78,12 @@ def create(environment: Path) -> None:
         if done.returncode == 0:
             return
         shutil.rmtree(environment, ignore_errors=True)
+    for command in (["virtualenv"], ["uv", "venv", "--seed"]):  # a tool that is here already needs no network
+        if shutil.which(command[0]):
+            made = subprocess.run([*command, "--python", sys.executable, str(environment)], check=False)
+            if made.returncode == 0:
+                return
+            shutil.rmtree(environment, ignore_errors=True)
     tools = ROOT / ".bootstrap"
     for package, command in (("virtualenv", ["virtualenv"]), ("uv", ["uv", "venv", "--seed"])):
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tools), package]
