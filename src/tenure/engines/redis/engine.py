@@ -21,6 +21,7 @@ from tenure.engines.redis.ear import RedisEar
 from tenure.engines.redis.election import RedisElection
 from tenure.engines.redis.journal import RedisJournal
 from tenure.engines.redis.mailbox import RedisMailbox
+from tenure.engines.redis.scripts import every_script
 from tenure.engines.redis.session import Session
 from tenure.engines.redis.store import RedisStore
 from tenure.engines.redis.url import RedisSettings, read_url
@@ -88,6 +89,7 @@ class RedisEngine(Engine):
             try:
                 self._facts = examination.must_be_usable(session, self.settings)
                 findings = examination.durability(session, self._facts, self.settings)
+                load_scripts(session)
             finally:
                 session.close()
         except r.RedisError as error:
@@ -179,6 +181,17 @@ class RedisEngine(Engine):
     def _enlist(self, polls: Polls) -> None:
         with self._lock:
             self._polls.add(polls)
+
+
+def load_scripts(session: Session) -> None:
+    """Bring those that the server does not know, so that a first call of each need not be made twice."""
+    scripts = every_script()
+    known = session.ask("SCRIPT", "EXISTS", *(one.sha for one in scripts))
+    missing = [one for one, is_known in zip(scripts, known, strict=True) if not is_known]
+    if missing:
+        session.send(*(("SCRIPT", "LOAD", one.source) for one in missing))
+    for _ in missing:
+        session.read()
 
 
 def open_redis(url: str, clock: Clock) -> RedisEngine:

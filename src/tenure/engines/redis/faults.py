@@ -89,4 +89,6 @@ def _word(error: r.RedisError, text: str) -> str:
     if first in _WORDS:
         return first
     # An error that a command met inside of a script is told in the middle of the script's own.
+    if "No permissions" in text:
+        return "NOPERM"
     return next((word for word in _WORDS if f"-{word} " in text or f" {word} " in text), "")

@@ -27,6 +27,12 @@ class Script(msgspec.Struct, frozen=True):
     writes: bool
 
 
+def every_script() -> list[Script]:
+    """All of them, to be loaded when an engine opens."""
+    folder = files(__package__) / "lua"
+    return [script(path.name.removesuffix(".lua")) for path in folder.iterdir() if path.name.endswith(".lua")]
+
+
 @cache
 def script(name: str) -> Script:
     """Read from the package when it is first needed."""

@@ -19,7 +19,6 @@ from tenure.errors import ConfigurationError
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,62}")
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
-_REQUIREMENTS = {"required": "required", "optional": "optional", "none": "none"}
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +52,7 @@ def read_url(url: str) -> RedisSettings:
     tls: dict[str, Any] = {}
     if parts.scheme == "rediss":
         tls = {name: value for name in _TLS if (value := options.take(name, "", str, "a path"))}
-        tls["ssl_cert_reqs"] = options.take(
-            "ssl_cert_reqs", "required", lambda text: _REQUIREMENTS[text], "required, optional or none"
-        )
+        tls["ssl_cert_reqs"] = options.take("ssl_cert_reqs", "required", _requirement, "required, optional or none")
         tls["ssl_check_hostname"] = options.take(
             "ssl_check_hostname", tls["ssl_cert_reqs"] != "none", on_off, "on or off"
         )
@@ -89,6 +86,12 @@ def read_url(url: str) -> RedisSettings:
 
 def _namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _requirement(text: str) -> str:
+    if text not in ("required", "optional", "none"):
         raise ValueError(text)
     return text
 
