@@ -31,6 +31,9 @@ class Worker:
     def said(self) -> str:
         return self.log.read_text()
 
+    def incarnation(self) -> str:
+        return self.said().split("worker ", 1)[1].split(":", 1)[0]
+
     def slots(self) -> list[int]:
         """The pids of the slot processes."""
         return [p.pid for p in all_processes() if p.parent == self.process.pid and p.state != "Z"]

@@ -174,3 +174,5 @@ def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overl
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(found)), (n, found)
     assert worker.end() == 0
     assert marked_processes(tmp_path) == []
+    assert not [path for path in board_folder().glob("board-*") if str(tmp_path) in _engine_of(path)]
+    assert not [path for path in board_folder().iterdir() if path.is_dir() and path.name == worker.incarnation()]
