@@ -148,9 +148,12 @@ class Demo:
                 continue
             self._mourned.add(name)
             if words := worker.last_words():
-                story = next(story for story in self._stories.values() if story.workers[-1:] == [name])
-                story.events.append(f"hung; the watchdog ended {name}")
-                self._say(f"{story.job.name}: {words.split('; ')[0]}; its watchdog ended the process")
+                # Its job may have been delivered again before we looked.
+                held = [story for story in self._stories.values() if name in story.workers]
+                for story in held[-1:]:
+                    story.events.append(f"hung; the watchdog ended {name}")
+                what = held[-1].job.name if held else "nothing in hand"
+                self._say(f"{what}: {words.split('; ')[0]}; its watchdog ended the process")
 
     def _say(self, line: str) -> None:
         self._console.print(f"{self._elapsed():5.1f} s  {line}", highlight=False, soft_wrap=True)
