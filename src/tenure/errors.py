@@ -60,7 +60,11 @@
     ├── JobError
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
-    │   └── UnknownJobError           no job of that id
+    │   ├── UnknownJobError           no job of that id
+    │   └── JobNotEndedError          it still runs after the time that somebody waited     (retry)
+    ├── NodeError                     something about the nodes of a datacenter
+    │   ├── NodeUnavailableError      no node answered in time; the outcome may be unknown  (retry)
+    │   └── NodeRefusedError          a node answered that it does not do what was asked
     ├── DeposedError                  this node does not lead, or no longer: its writes are refused
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
@@ -321,6 +325,36 @@ class UnknownJobError(JobError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id!r}")
+
+
+class JobNotEndedError(JobError, TimeoutError):
+    """The job still runs after the time that somebody waited for it. It goes on."""
+
+    retryable = True
+    remedy = "Wait again, ask why, or cancel it"
+
+    def __init__(self, job_id: str, state: str, waited: float) -> None:
+        self.job_id, self.state = job_id, state
+        super().__init__(f"job {job_id!r} has not ended within {waited:g} s: it is {state}")
+
+
+class NodeError(TenureError):
+    """Something about the nodes of a datacenter."""
+
+
+class NodeUnavailableError(NodeError):
+    """No node answered in time. What was asked may or may not have happened; asking again is safe."""
+
+    retryable = True
+    remedy = "Check that a manager runs at one of the addresses, then ask again"
+
+
+class NodeRefusedError(NodeError):
+    """A node answered that it does not do what was asked."""
+
+    def __init__(self, kind: str, fact: str, *, remedy: str | None = None) -> None:
+        self.kind = kind
+        super().__init__(fact, remedy=remedy)
 
 
 class DeposedError(TenureError):

@@ -11,6 +11,11 @@ from tenure import __version__
 # name: (module, what `tenure --help` says of it). The module's `command` is the click command.
 COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
+    "manager": ("tenure.cli.manager", "Take part in leading a datacenter: one leads, the others stand by"),
+    "submit": ("tenure.cli.submit", "Have a workflow run once, by whichever worker is free"),
+    "ps": ("tenure.cli.ps", "The jobs of a datacenter and their progress, or one of them"),
+    "why": ("tenure.cli.why", "The chain of decisions that brought a job to where it is"),
+    "cancel": ("tenure.cli.cancel", "End a job now"),
     "top": ("tenure.cli.top", "What this machine's workers run now: progress, last proof, time left on every grant"),
     "doctor": ("tenure.cli.doctor", "Check an engine: version, rights and settings, with remedies"),
     "gossip": ("tenure.cli.gossip", "Who is in a pool, what happens in it, and keys for it"),

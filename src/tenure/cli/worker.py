@@ -10,6 +10,7 @@ from types import FrameType
 import click
 
 from tenure.errors import TenureError
+from tenure.jobs.outbox import mailbox_name
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
@@ -17,7 +18,9 @@ from tenure.work.slots.supervisor import Supervisor
 @click.command("worker")
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
-@click.option("--queue", default="work", show_default=True, help="The mailbox to serve.")
+@click.option("--queue", default="", help="The mailbox to serve: work, or with --managed the queue, default.")
+@click.option("--managed", is_flag=True, help="Serve what the datacenter's managers dispatch to the queue.")
+@click.option("--priority", default=0, show_default=True, help="With --managed: which priority of the queue to serve.")
 @click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Processes that each run one workflow.")
 @click.option("--concurrency", default=1, show_default=True, help="Async workflows that one slot runs at once.")
 @click.option(
@@ -38,6 +41,8 @@ def command(
     modules: tuple[str, ...],
     url: str,
     queue: str,
+    managed: bool,
+    priority: int,
     slots: int,
     concurrency: int,
     lease: float,
@@ -52,10 +57,12 @@ def command(
     \b
     Example:
       tenure worker app.py --engine sqlite:///tenure.db --slots 4
+      tenure worker app.py --engine sqlite:///tenure.db --managed
 
     SIGTERM or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
     The exit code is 0 after a drain, 2 when the modules cannot be served.
     """
+    queue = mailbox_name(queue or "default", priority) if managed else queue or "work"
     try:
         settings = SlotSettings(
             queue=queue,

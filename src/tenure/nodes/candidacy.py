@@ -50,10 +50,13 @@ class Candidacy:
         self.time = EngineTime(engine, calls, clock)
         self._election: Election = engine.election(ELECTION)
         self._ids, self._settings = ids, settings
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the book holds more that is durable."""
         self.ledger = self._new_ledger()
         self.leader: Leader | None = None
         """Set while this node leads."""
         self.epoch = 0
+        self._campaign_at = 0.0
 
     def _new_ledger(self) -> Ledger:
         return self.ledger_class(
@@ -63,6 +66,7 @@ class Candidacy:
             ids=self._ids,
             engine_now=self.time.now,
             settings=self._settings,
+            on_change=lambda: self.on_change(),
         )
 
     async def submit(self, command: Command) -> Decision:
@@ -87,6 +91,11 @@ class Candidacy:
                 await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
 
     async def _campaign(self) -> Term | None:
+        # A busy leader's standby folds many times a second; it asks for the lead four times a term.
+        if self._clock.boottime() < self._campaign_at:
+            return None
+        self._campaign_at = self._clock.boottime() + self.ttl_s / 4
+        await self.time.refresh()
         above = (await self._calls.run(self.ledger.journal.head)).epoch
         return await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
 
@@ -119,6 +128,7 @@ class Candidacy:
                 raise outcome
         # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
         self.ledger = self._new_ledger()
+        self._campaign_at = 0.0
         await self.ledger.load()
 
     async def _renew(self, term: Term) -> None:

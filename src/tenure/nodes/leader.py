@@ -14,7 +14,7 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox
+from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import DeposedError, EngineError, KeyRefusedError, ReceiptHandleExpiredError
 from tenure.jobs import (
     ArchiveJob,
@@ -23,9 +23,12 @@ from tenure.jobs import (
     Decision,
     ForgetOld,
     RecordDispatched,
+    RecordFailure,
+    RecordResult,
     next_due,
 )
 from tenure.jobs.commands import Command
+from tenure.jobs.decide_jobs import LIMITS
 from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_archive, to_dispatch, to_revoke
 from tenure.jobs.timers import Timers
 from tenure.nodes.ledger import Ledger
@@ -36,6 +39,10 @@ RESULTS_LEASE_S = 60.0
 RESULTS_WAIT_S = 10.0
 TEND_AT_LEAST_S = 5.0
 FORGET_EVERY_S = 600.0
+ARCHIVE = "jobs"
+"""The store with the records of jobs that left the book."""
+LARGE_RESULTS = "results"
+LARGE_RESULTS_TTL_S = 7 * 86_400
 
 
 class Leader:
@@ -55,7 +62,7 @@ class Leader:
         self._clock, self._now, self._say = clock, engine_now, say
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._archive = engine.store("jobs")
+        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._timers: Timers[str] = Timers()
         self._changed = asyncio.Event()
         self._forget_at = 0.0
@@ -121,7 +128,7 @@ class Leader:
         messages = await self._calls.run(self._results.receive, 100, RESULTS_LEASE_S, wait_s)
         if not messages:
             self.drained_until = asked_at
-        commands = [command_for(message) for message in messages]
+        commands = [await self._command_for(message) for message in messages]
         decisions = [self.submit(command) for command in commands if command is not None]
         for answer in await asyncio.gather(*decisions, return_exceptions=True):
             if isinstance(answer, DeposedError):
@@ -134,6 +141,15 @@ class Leader:
             except ReceiptHandleExpiredError:
                 self._say(f"result {message.id} comes again: it was recorded, and will be known already")
         return len(messages)
+
+    async def _command_for(self, message: Message[WorkResult, WorkItem]) -> RecordResult | RecordFailure | None:
+        """A result that is too large for the journal is kept in the store, before anybody is told of it."""
+        command = command_for(message)
+        if not isinstance(command, RecordResult) or len(message.body.result) <= LIMITS.max_result_bytes:
+            return command
+        key = f"{command.job_id}/{command.workflow}/{command.attempt}"
+        await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
+        return msgspec.structs.replace(command, result=None, result_key=key)
 
     # Everything that is due
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import MAX_APPEND_BYTES, Entry, Journal, Term
+from tenure.engines.contracts import MAX_APPEND_BYTES, Journal, Term
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -37,9 +37,11 @@ SNAPSHOT_EVERY = 500
 """Entries between two snapshots: what a new manager folds at most before it can serve."""
 MOST_COMMANDS = 200
 """In one append; the rest waits for the next."""
-_HALF_FULL = MAX_APPEND_BYTES // 2
+_FULL = MAX_APPEND_BYTES - 65_536  # what an engine adds to the events has room in what is left
 _RETRY_S = 0.05
 _RETRY_MOST_S = 1.0
+
+ViewT = TypeVar("ViewT")
 
 
 class _Waiting(NamedTuple):
@@ -59,7 +61,10 @@ class Ledger:
         ids: IdSource,
         engine_now: Callable[[], float],
         settings: JobSettings | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_change = on_change
+        """Called when the book holds more that is durable."""
         self.journal, self._calls, self._clock, self._ids = journal, calls, clock, ids
         self._engine_now, self._settings = engine_now, settings
         self.book = JobBook(settings)
@@ -67,41 +72,55 @@ class Ledger:
         self._epoch: int | None = None
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self._in_flight: asyncio.Future[None] | None = None
         self._snapshot_at = 0
         self.deposed: DeposedError | None = None
+
+    # Reading
+
+    async def read(self, look: Callable[[JobBook], ViewT]) -> ViewT:
+        """What the book shows, once all of it is durable: nobody is shown a decision that may yet be refused.
+
+        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing.
+        """
+        view = look(self.book)
+        if self._in_flight is not None:
+            await asyncio.shield(self._in_flight)
+        if self.deposed is not None:
+            raise self.deposed
+        if not self.seq:
+            raise DeposedError("this node has not read the journal yet")
+        return view
 
     # Following
 
     async def load(self) -> None:
-        """Start from the newest snapshot and fold everything after it."""
-        self.book, self.seq = JobBook(self._settings), 0
+        """Start from the newest snapshot and fold everything after it. Until then the old book answers."""
+        book, seq = JobBook(self._settings), 0
         snapshot = await self._calls.run(self.journal.latest_snapshot)
         if snapshot is not None:
-            self.book = JobBook.restore(snapshot.state, self._settings)
-            self.seq = self._snapshot_at = snapshot.seq
-        while await self._fold_next(0.0):
-            pass
+            book, seq = JobBook.restore(snapshot.state, self._settings), snapshot.seq
+            self._snapshot_at = snapshot.seq
+        while entries := await self._calls.run(self.journal.read, seq):
+            for entry in entries:
+                book.replay(entry.events)
+                seq = entry.seq
+        self.book, self.seq = book, seq
+        self._on_change()
 
     async def follow(self, wait_s: float) -> int:
         """Fold what others append; how many entries came. Only for one that does not lead."""
         try:
-            return await self._fold_next(wait_s)
+            entries = await self._calls.run(self.journal.follow, self.seq, wait_s)
         except Truncated:
             await self.load()  # we were away for longer than the journal remembers
             return 1
-
-    async def _fold_next(self, wait_s: float) -> int:
-        if wait_s:
-            entries = await self._calls.run(self.journal.follow, self.seq, wait_s)
-        else:
-            entries = await self._calls.run(self.journal.read, self.seq)
         for entry in entries:
-            self._fold(entry)
+            self.book.replay(entry.events)
+            self.seq = entry.seq
+        if entries:
+            self._on_change()
         return len(entries)
-
-    def _fold(self, entry: Entry) -> None:
-        self.book.replay(entry.events)
-        self.seq = entry.seq
 
     # Leading
 
@@ -149,9 +168,6 @@ class Ledger:
         decided: list[tuple[_Waiting, Decision]] = []
         now, size = self._engine_now(), 0
         for position, waiting in enumerate(batch):
-            if size > _HALF_FULL:
-                self._waiting[:0] = batch[position:]  # the next append takes them
-                break
             try:
                 decision = decide(self.book, waiting.command, now)
             except TenureError as error:
@@ -159,23 +175,34 @@ class Ledger:
                 continue
             # Folded as everybody else will read it, so that no two books can differ.
             written = [encode_event(event) for event in decision.events]
+            size += sum(map(len, written))
+            if encoded and size > _FULL:
+                self._waiting[:0] = batch[position:]  # the next append takes them
+                break
             self.book.replay(written)
             encoded += written
-            size += sum(map(len, written))
             decided.append((waiting, decision))
         if encoded:
-            try:
-                self.seq = await self._append(encoded)
-            except DeposedError as error:
-                self.deposed = error
-            except TenureError as error:
-                # The book holds what the journal refused: it is worth nothing any more.
-                self.deposed = DeposedError(f"the journal cannot be written: {error}")
+            await self._make_durable(encoded)
         for waiting, decision in decided:
             if self.deposed is not None:
                 self._refuse(waiting)
             elif not waiting.answer.done():
                 waiting.answer.set_result(decision)
+
+    async def _make_durable(self, encoded: list[bytes]) -> None:
+        self._in_flight = asyncio.get_running_loop().create_future()
+        try:
+            self.seq = await self._append(encoded)
+        except DeposedError as error:
+            self.deposed = error
+        except TenureError as error:
+            # The book holds what the journal refused: it is worth nothing any more.
+            self.deposed = DeposedError(f"the journal cannot be written: {error}")
+        finally:
+            self._in_flight.set_result(None)
+            self._in_flight = None
+        self._on_change()
 
     async def _append(self, events: list[bytes]) -> int:
         """The sequence that the events got. While the engine does not answer, nobody knows; so we ask until it does."""

@@ -1,0 +1,61 @@
+"""`tenure manager`: one manager of a datacenter. One of them leads, the others stand by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import click
+
+from tenure.errors import TenureError
+from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
+
+
+@click.command("manager")
+@click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
+@click.option("--name", default="", help="Names this manager; by default the host's name and the process id.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback needs a token.")
+@click.option("--port", default=DEFAULT_PORT, show_default=True, help="The port; 0 for a free one.")
+@click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
+@click.option("--token", default="", envvar="TENURE_TOKEN", help="What clients and workers must know; or TENURE_TOKEN.")
+@click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
+def command(url: str, name: str, host: str, port: int, advertise: str, token: str, term: float) -> None:
+    """Take part in leading a datacenter: start two or three of these on one engine.
+
+    \b
+    Example:
+      tenure manager --engine sqlite:///tenure.db --port 8470 &
+      tenure manager --engine sqlite:///tenure.db --port 8471 &
+      tenure worker app.py --engine sqlite:///tenure.db --managed &
+      tenure submit encode path=a.mov --wait
+
+    SIGTERM or Ctrl-C stops it; a leader resigns first. The exit code is 0 after that, 1 when it cannot go on.
+    """
+    try:
+        settings = ManagerSettings(
+            engine_url=url,
+            name=name or f"{socket.gethostname()}-{os.getpid()}",
+            host=host,
+            port=port,
+            advertise=advertise,
+            token=token,
+            term_s=term,
+        )
+        asyncio.run(_run(settings))
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _run(settings: ManagerSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def say(text: str) -> None:
+        print(f"manager {settings.name}: {text}", file=sys.stderr, flush=True)
+
+    await serve(settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}"))
+    say("stopped")

@@ -1,0 +1,210 @@
+"""A manager: stands for election, leads or follows, and answers what it is asked.
+
+The shell around `Candidacy`. It knows neither HTTP nor processes: it is given a transport's requests and gives replies, so that the
+simulator runs it as it is. Reads are answered by whoever is asked, from a book that is never ahead of the journal; writes by the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import (
+    ConfigurationError,
+    DeposedError,
+    EngineError,
+    LimitError,
+    SubmissionConflictError,
+    TenureError,
+    UnknownJobError,
+)
+from tenure.jobs import CancelJob, JobBook, SubmitJob
+from tenure.jobs.commands import Command
+from tenure.jobs.model import JobInfo
+from tenure.jobs.why import Why, why
+from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.leader import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.messages import (
+    MAX_LISTED,
+    MAX_WAIT_S,
+    AnyReply,
+    AnyRequest,
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Redirect,
+    Submit,
+    WhyReply,
+    address_of,
+)
+from tenure.nodes.views import job_list, job_view, large_results, with_results
+from tenure.nodes.waiting import Waiting
+
+_KINDS: dict[type[TenureError], ProblemKind] = {
+    SubmissionConflictError: ProblemKind.CONFLICT,
+    UnknownJobError: ProblemKind.UNKNOWN,
+    ConfigurationError: ProblemKind.INVALID,
+    EngineError: ProblemKind.UNAVAILABLE,
+}
+
+
+class Manager:
+    """One manager. `run` until cancelled; `answer` from the first moment on."""
+
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        engine: Engine,
+        calls: Calls,
+        *,
+        clock: Clock,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._candidacy, self._calls, self._clock, self._now, self._say = candidacy, calls, clock, candidacy.time.now, say
+        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self._waiting = Waiting(self._has_ended, clock)
+        candidacy.on_change = self._waiting.look
+
+    async def run(self) -> None:
+        """Stand for election, lead, follow. Cancelling resigns."""
+        try:
+            await self._candidacy.run()
+        finally:
+            self._waiting.close()
+
+    @property
+    def leads(self) -> bool:
+        return self._candidacy.leader is not None
+
+    async def answer(self, sender: str, request: AnyRequest) -> AnyReply:
+        """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
+        try:
+            return await self._answer(request)
+        except DeposedError:
+            return self._elsewhere()
+        except TenureError as error:
+            return problem(error)
+        except Exception as error:
+            self._say(f"a {type(request).__name__} from {sender} failed: {type(error).__name__}: {error}")
+            return Problem(
+                kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
+            )
+
+    async def _answer(self, request: AnyRequest) -> AnyReply:
+        match request:
+            case Submit(submission=submission):
+                return await self._write(SubmitJob(submission=submission, by=submission.submitted_by))
+            case Cancel(job_id=job_id, reason=reason, by=by):
+                return await self._write(CancelJob(job_id=job_id, reason=reason, by=by))
+            case GetJob():
+                return await self._job(request)
+            case ListJobs(state=state, limit=limit):
+                if not 1 <= limit <= MAX_LISTED:
+                    raise LimitError("limit", limit, f"between 1 and {MAX_LISTED:,}")
+                now = self._now()
+                return await self._candidacy.ledger.read(lambda book: job_list(book, now, state, limit))
+            case AskWhy(job_id=job_id):
+                return await self._why(job_id)
+            case AskLeader():
+                return self._leader_view()
+
+    # Writes
+
+    async def _write(self, command: Command) -> AnyReply:
+        decision = await self._candidacy.submit(command)
+        return Done(
+            job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self._candidacy.epoch
+        )
+
+    def _elsewhere(self) -> AnyReply:
+        """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
+        state = self._candidacy.ledger.book.state
+        address = address_of(state.leader)
+        if not address or state.leader == self._candidacy.name:
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact="nobody leads now",
+                remedy="Ask again: the next leader is elected within a term",
+                retryable=True,
+            )
+        return Redirect(address=address, epoch=state.epoch)
+
+    # Reads
+
+    async def _job(self, request: GetJob) -> AnyReply:
+        if not 0 <= request.wait_s <= MAX_WAIT_S:
+            raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
+        if request.wait_s:
+            await self._waiting.until_ended(request.job_id, request.wait_s)
+        now = self._now()
+
+        def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
+            info = book.jobs.get(request.job_id)
+            return None if info is None else (job_view(info, now), large_results(info))
+
+        found = await self._candidacy.ledger.read(look)
+        if found is None:
+            info = await self._archived(request.job_id)
+            if info is None:
+                return self._unknown(request.job_id)
+            found = job_view(info, now), large_results(info)
+        return await self._with_results(*found)
+
+    async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
+        results = {}
+        for name, key in keys:
+            stored = await self._calls.run(self._large.get, key)
+            results[name] = msgspec.json.decode(stored) if stored is not None else None
+        return with_results(view, results) if results else view
+
+    async def _why(self, job_id: str) -> AnyReply:
+        def look(book: JobBook) -> Why | None:
+            return why(book, job_id) if job_id in book.jobs else None
+
+        found = await self._candidacy.ledger.read(look)
+        if found is None:
+            info = await self._archived(job_id)
+            if info is None:
+                return self._unknown(job_id)
+            book = JobBook()
+            book.state.jobs[job_id] = info
+            found = why(book, job_id)
+        return WhyReply(why=found, text=str(found))
+
+    async def _archived(self, job_id: str) -> JobInfo | None:
+        stored = await self._calls.run(self._archive.get, job_id)
+        return msgspec.json.decode(stored, type=JobInfo) if stored is not None else None
+
+    def _unknown(self, job_id: str) -> AnyReply:
+        """The leader's word on it counts: a standby may not have read so far."""
+        if not self.leads:
+            return self._elsewhere()
+        return problem(UnknownJobError(job_id))
+
+    def _leader_view(self) -> LeaderView:
+        ledger = self._candidacy.ledger
+        leader = self._candidacy.name if self.leads else ledger.book.state.leader
+        epoch = self._candidacy.epoch if self.leads else ledger.book.epoch
+        return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)
+
+    def _has_ended(self, job_id: str) -> bool:
+        book = self._candidacy.ledger.book
+        info = book.jobs.get(job_id)
+        return info.state.terminal if info is not None else job_id in book.state.archive
+
+
+def problem(error: TenureError) -> Problem:
+    """What goes back to whoever asked for it."""
+    kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
+    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable)

@@ -1,0 +1,213 @@
+"""What travels on the control plane: requests and their replies, as plain structs.
+
+Each request may be sent again: a submission names its job, a cancel is done once, a report is the whole state. So a lost answer
+costs a retry and nothing else. A request's tag is its path on the wire: `Submit` is `POST /v1/submit`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from tenure.jobs.commands import Outcome
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.why import Why
+
+MAX_WAIT_S = 30.0
+"""The longest that a request may ask a node to hold its answer back."""
+MAX_LISTED = 1_000
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node may be asked."""
+
+
+class Submit(Request, frozen=True, kw_only=True, tag="submit"):
+    """Run this job, once, however often it is asked. Leader only."""
+
+    submission: JobSubmission
+
+
+class Cancel(Request, frozen=True, kw_only=True, tag="cancel"):
+    """End this job; one that is not known yet will not run. Leader only."""
+
+    job_id: str
+    reason: str = ""
+    by: str = ""
+
+
+class GetJob(Request, frozen=True, kw_only=True, tag="job"):
+    """How one job stands; answered when it has ended, or after `wait_s`."""
+
+    job_id: str
+    wait_s: float = 0.0
+
+
+class ListJobs(Request, frozen=True, kw_only=True, tag="jobs"):
+    """The newest jobs that are not archived."""
+
+    state: JobState | None = None
+    limit: int = 100
+
+
+class AskWhy(Request, frozen=True, kw_only=True, tag="why"):
+    """What brought a job to where it is."""
+
+    job_id: str
+
+
+class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
+    """Who leads, as far as this node knows."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node answers."""
+
+
+class Done(Reply, frozen=True, kw_only=True, tag="done"):
+    """A write is durable: what became of it, and the job it is about."""
+
+    job_id: str
+    outcome: Outcome
+    epoch: int
+    reason: str = ""
+
+
+class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
+    """One workflow of a job, for people and programs."""
+
+    name: str
+    function: str
+    state: WorkflowState
+    attempt: int
+    max_attempts: int
+    worker: str = ""
+    steps: int = 0
+    fraction: float | None = None
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    cause: str = ""
+    error: str = ""
+    result: Any = None
+
+
+class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
+    """How a job stands. Times are the engine's; `now` is its time of this answer."""
+
+    job_id: str
+    name: str
+    state: JobState
+    reason: str
+    submitted_at: float
+    started_at: float
+    ended_at: float
+    deadline: float
+    now: float
+    workflows: tuple[WorkflowView, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.state.terminal
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a list of jobs."""
+
+    job_id: str
+    name: str
+    state: JobState
+    submitted_at: float
+    ended_at: float
+    total: int
+    completed: int
+    failed: int
+    running: int
+    attempts: int
+    """All attempts of all its workflows."""
+    progress: float
+    """From 0 to 1: ended workflows, and the fraction of those that run."""
+    reason: str = ""
+
+
+class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
+    jobs: tuple[JobRow, ...]
+    known: int
+    """How many jobs match, also where fewer were asked for."""
+    now: float
+
+
+class WhyReply(Reply, frozen=True, kw_only=True, tag="why_reply"):
+    why: Why
+    text: str
+
+
+class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
+    """Who leads, and how far this node has read."""
+
+    leader: str
+    address: str
+    epoch: int
+    leads: bool
+    """Whether the node that answers is the one."""
+    seq: int
+
+
+class Redirect(Reply, frozen=True, kw_only=True, tag="redirect"):
+    """Only the leader can say: ask there."""
+
+    address: str
+    epoch: int
+
+
+class ProblemKind(StrEnum):
+    """Why a request was not done."""
+
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+    CONFLICT = "conflict"
+    TOO_LARGE = "too_large"
+    FORBIDDEN = "forbidden"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+
+
+class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
+    """It was not done, or nobody knows whether it was: then `retryable`, and asking again is safe."""
+
+    kind: ProblemKind
+    fact: str
+    remedy: str = ""
+    retryable: bool = False
+
+
+AnyRequest = Submit | Cancel | GetJob | ListJobs | AskWhy | AskLeader
+AnyReply = Done | JobView | JobList | WhyReply | LeaderView | Redirect | Problem
+
+REQUESTS: dict[str, type[Request]] = {
+    str(kind.__struct_config__.tag): kind for kind in (Submit, Cancel, GetJob, ListJobs, AskWhy, AskLeader)
+}
+"""By path."""
+
+_reply: msgspec.json.Decoder[AnyReply] = msgspec.json.Decoder(AnyReply)
+
+
+def path_of(request: Request) -> str:
+    return f"/v1/{request.__struct_config__.tag}"
+
+
+def decode_reply(body: bytes) -> AnyReply:
+    """Raises `msgspec.DecodeError` for what is no reply."""
+    return _reply.decode(body)
+
+
+def candidate_at(name: str, address: str) -> str:
+    """How a manager stands for election: whoever reads the result knows where to find it."""
+    return f"{name}@{address}"
+
+
+def address_of(candidate: str) -> str:
+    """Where a leader listens; empty when its candidate string does not say."""
+    return candidate.rpartition("@")[2] if "@" in candidate else ""

@@ -1,0 +1,108 @@
+"""A manager as a process: opens the engine, serves the port, stands for election, and stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from tenure.clock import Clock, SystemClock
+from tenure.engines.aio import ThreadCalls, calls_for
+from tenure.engines.contracts import Engine
+from tenure.errors import LimitError
+from tenure.ids import new_id
+from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.manager import Manager
+from tenure.nodes.messages import AnyReply, AnyRequest, Problem, ProblemKind, candidate_at
+from tenure.nodes.transport import HttpServer, check_bind
+from tenure.randomness import fresh_random
+
+DEFAULT_PORT = 8470
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """How one manager is set up."""
+
+    engine_url: str
+    name: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0: a free one, which the first line of its log tells."""
+    advertise: str = ""
+    """host:port under which others reach it; empty: where it listens."""
+    token: str = ""
+    term_s: float = 10.0
+    """How long a leader that fell silent is waited for."""
+
+    def __post_init__(self) -> None:
+        check_bind(self.host, self.token)
+        if not 0.5 <= self.term_s <= 3_600:
+            raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        if not self.name or "@" in self.name or not self.name.isprintable():
+            raise LimitError("name", repr(self.name), "printable, and without @")
+
+
+async def serve(
+    settings: ManagerSettings,
+    stop: asyncio.Event,
+    *,
+    say: Callable[[str], None],
+    on_ready: Callable[[str], None] = lambda address: None,
+    clock: Clock | None = None,
+) -> None:
+    """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
+    clock = clock or SystemClock()
+    engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
+    calls = calls_for(engine)
+    try:
+        door = Door()
+        server = HttpServer(door.answer, host=settings.host, port=settings.port, token=settings.token)
+        port = await server.start()
+        try:
+            address = settings.advertise or f"{settings.host}:{port}"
+            candidacy = Candidacy(
+                candidate_at(settings.name, address),
+                engine,
+                calls,
+                clock=clock,
+                random=fresh_random(),
+                ids=new_id,
+                ttl_s=settings.term_s,
+                say=say,
+            )
+            door.manager = Manager(candidacy, engine, calls, clock=clock, say=say)
+            on_ready(address)
+            await _until(stop, door.manager.run())
+        finally:
+            await server.stop()
+    finally:
+        if isinstance(calls, ThreadCalls):
+            await calls.close()
+        else:
+            engine.close()
+
+
+class Door:
+    """The port is open before the manager is there: its address is part of the manager's name."""
+
+    manager: Manager | None = None
+
+    async def answer(self, sender: str, request: AnyRequest) -> AnyReply:
+        if self.manager is None:
+            return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
+        return await self.manager.answer(sender, request)
+
+
+async def _until(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
+    """Live until told to stop, or until it fails: then so do we."""
+    stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
+    try:
+        await asyncio.wait([stopping, living], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living

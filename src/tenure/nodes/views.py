@@ -1,0 +1,95 @@
+"""What a manager shows of its jobs. Pure: from the book to the replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.jobs.book import JobBook
+from tenure.jobs.deadlines import deadline
+from tenure.jobs.model import JobInfo, Workflow
+from tenure.jobs.progress import ProgressWatch
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.messages import JobList, JobRow, JobView, WorkflowView
+
+
+def job_view(info: JobInfo, now: float, seen: ProgressWatch | None = None) -> JobView:
+    """`seen` is what a leader knows beyond the journal."""
+    return JobView(
+        job_id=info.id,
+        name=info.job.submission.name,
+        state=info.state,
+        reason=info.reason,
+        submitted_at=info.job.submitted_at,
+        started_at=info.started_at,
+        ended_at=info.ended_at,
+        deadline=deadline(info.timeout_tracking),
+        now=now,
+        workflows=tuple(workflow_view(info.id, name, one, seen) for name, one in info.workflows.items()),
+    )
+
+
+def workflow_view(job_id: str, name: str, workflow: Workflow, seen: ProgressWatch | None) -> WorkflowView:
+    fraction = workflow.fraction
+    if workflow.state is WorkflowState.COMPLETED:
+        fraction = 1.0
+    return WorkflowView(
+        name=name,
+        function=workflow.spec.called,
+        state=workflow.state,
+        attempt=workflow.attempt,
+        max_attempts=workflow.spec.retry.max_attempts,
+        worker=workflow.worker,
+        steps=max(workflow.steps, seen.steps(job_id, name) if seen else 0),
+        fraction=fraction,
+        started_at=workflow.started_at,
+        ended_at=workflow.ended_at,
+        cause=workflow.cause or "",
+        error=workflow.error,
+        result=workflow.result,
+    )
+
+
+def job_list(book: JobBook, now: float, state: JobState | None, limit: int) -> JobList:
+    """Newest first. Archived jobs are asked for by their id."""
+    found = [info for info in reversed(book.jobs.values()) if state is None or info.state is state]
+    return JobList(jobs=tuple(map(row, found[:limit])), known=len(found), now=now)
+
+
+def row(info: JobInfo) -> JobRow:
+    workflows = info.workflows.values()
+    return JobRow(
+        job_id=info.id,
+        name=info.job.submission.name or ", ".join(one.spec.called for one in list(workflows)[:3]),
+        state=info.state,
+        submitted_at=info.job.submitted_at,
+        ended_at=info.ended_at,
+        total=len(info.workflows),
+        completed=info.completed_workflows,
+        failed=info.failed_workflows,
+        running=info.running_workflows,
+        attempts=sum(one.attempt for one in workflows if one.state is not WorkflowState.WAITING),
+        progress=sum(map(share, workflows)) / max(1, len(info.workflows)),
+        reason=info.reason,
+    )
+
+
+def share(workflow: Workflow) -> float:
+    """How far a workflow is, as far as anybody said."""
+    if workflow.state is WorkflowState.COMPLETED:
+        return 1.0
+    return workflow.fraction or 0.0 if workflow.state is WorkflowState.RUNNING else 0.0
+
+
+def large_results(info: JobInfo) -> list[tuple[str, str]]:
+    """(workflow, key in the store) of the results that were too large for the journal."""
+    return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
+
+
+def with_results(view: JobView, results: dict[str, Any]) -> JobView:
+    """The view with the results that had to be fetched."""
+    workflows = tuple(
+        msgspec.structs.replace(one, result=results[one.name]) if one.name in results else one for one in view.workflows
+    )
+    return msgspec.structs.replace(view, workflows=workflows)

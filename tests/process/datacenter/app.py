@@ -1,0 +1,50 @@
+"""Workflows for the tests of a datacenter. Served by real worker processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from tenure import workflow
+
+
+def note(path: str, text: str) -> None:
+    """One line, one write: safe from several processes."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{text}\n".encode())
+    os.close(descriptor)
+
+
+@workflow
+def step(ctx: Any, n: int, log: str, seconds: float = 0.01) -> int:
+    """A short piece of work that leaves a trace of each run."""
+    time.sleep(seconds)
+    note(log, str(n))
+    return n * 2
+
+
+@workflow(stall=30)
+def beat_for(ctx: Any, seconds: float, log: str) -> str:
+    """Beats all the time; says when it begins and, if it gets there, when it ends."""
+    note(log, f"start {ctx.attempt}")
+    try:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            ctx.beat(progress=min(1.0, max(0.0, 1 - left / seconds)))
+            time.sleep(0.02)
+    except BaseException:
+        note(log, f"stopped {ctx.attempt}")
+        raise
+    note(log, f"end {ctx.attempt}")
+    return "done"
+
+
+@workflow
+def large(ctx: Any, size: int) -> str:
+    return "x" * size
+
+
+@workflow
+def raises(ctx: Any) -> None:
+    raise ValueError("this workflow is wrong")

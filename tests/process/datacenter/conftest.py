@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.beat.board import BeatBoard, board_folder
+from tenure.engines import Engine
+from tenure.nodes.client import Client
+
+APP = Path(__file__).parent / "app.py"
+TERM_S = 2.0
+
+
+class Node:
+    """A real `tenure` process, and what it said."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.name, self.log = name, folder / f"{name}.log"
+        command = [sys.executable, "-m", "tenure", *arguments]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Datacenter:
+    """Managers and workers on one SQLite file, as users start them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/t.db"
+        self.managers: dict[str, Node] = {}
+        self.addresses: dict[str, str] = {}
+        self.workers: list[Node] = []
+        self._clients: list[Client] = []
+
+    def manager(self, name: str, *options: str) -> Node:
+        arguments = ("--engine", self.url, "--name", name, "--port", "0", "--term", str(TERM_S), *options)
+        node = self.managers[name] = Node(self.folder, name, "manager", *arguments)
+        wait_until(lambda: "listens on" in node.said(), 30, node.said)
+        found = re.search(r"listens on (\S+)", node.said())
+        assert found is not None
+        self.addresses[name] = found[1]
+        return node
+
+    def worker(self, *options: str) -> Node:
+        arguments = (str(APP), "--engine", self.url, "--managed", "--grace", "0.5", *options)
+        node = Node(self.folder, f"worker-{len(self.workers)}", "worker", *arguments)
+        self.workers.append(node)
+        return node
+
+    @property
+    def client(self) -> Client:
+        return self._clients[0] if self._clients else self.new_client()
+
+    def new_client(self, *, first: str = "", **options: Any) -> Client:
+        """One that asks the manager of that name first."""
+        names = sorted(self.addresses, key=lambda name: name != first)
+        self._clients.append(Client([self.addresses[name] for name in names], **options))
+        return self._clients[-1]
+
+    def leader(self) -> str:
+        """The name of the manager that says of itself that it leads."""
+        for name, address in self.addresses.items():
+            if self.managers[name].process.poll() is not None:
+                continue
+            with Client([address], patience_s=3) as client:
+                if client.leader().leads:
+                    return name
+        return ""
+
+    def until_led(self, seconds: float = 20) -> str:
+        wait_until(lambda: bool(self.leader()), seconds, self.said)
+        return self.leader()
+
+    def said(self) -> str:
+        return "\n".join(node.said() for node in [*self.managers.values(), *self.workers])
+
+    def epochs(self) -> list[int]:
+        """Of the entries that the journal still has, in their order."""
+        with Engine.open(self.url) as engine:
+            journal = engine.journal("jobs")
+            snapshot = journal.latest_snapshot()
+            after, found = snapshot.seq if snapshot else 0, []
+            while entries := journal.read(after):
+                found += [entry.epoch for entry in entries]
+                after = entries[-1].seq
+        return found
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for node in [*self.managers.values(), *self.workers]:
+            if node.process.poll() is None:
+                node.signal(signal.SIGCONT)
+                node.kill()
+
+
+@pytest.fixture
+def datacenter(tmp_path: Path) -> Iterator[Datacenter]:
+    datacenter = Datacenter(tmp_path)
+    try:
+        yield datacenter
+    finally:
+        datacenter.close()
+        for path in board_folder().glob("board-*"):
+            try:
+                board = BeatBoard.open(path)
+            except Exception:
+                continue
+            mine = str(tmp_path) in board.identity.engine
+            board.close()
+            if mine:
+                path.unlink()  # of a worker that was killed with -9: the next worker would clear it
+
+
+def wait_until(true: Callable[[], bool], seconds: float, why: Callable[[], str] | str = "it did not happen") -> float:
+    """How long it took, polled closely; the point of these tests is real time."""
+    begun = time.monotonic()
+    while not true():
+        if time.monotonic() - begun > seconds:
+            pytest.fail(why if isinstance(why, str) else why())
+        time.sleep(0.02)
+    return time.monotonic() - begun
+
+
+@pytest.fixture(autouse=True)
+def _source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that we start find the code that we test."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
