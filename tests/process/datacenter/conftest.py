@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine
 from tenure.nodes.client import Client
+from tenure.work.slots.processes import read_stat
 
 APP = Path(__file__).parent / "app.py"
 TERM_S = 2.0
@@ -89,6 +92,21 @@ class Datacenter:
     def until_led(self, seconds: float = 20) -> str:
         wait_until(lambda: bool(self.leader()), seconds, self.said)
         return self.leader()
+
+    def stop_between_transactions(self, node: Node) -> None:
+        """SIGSTOP, but not while it holds SQLite's write lock: nobody else could write then (docs/decisions/0090)."""
+        for _ in range(100):
+            node.signal(signal.SIGSTOP)
+            wait_until(lambda: (stat := read_stat(node.process.pid)) is not None and stat.state == "T", 5)
+            with closing(sqlite3.connect(self.folder / "t.db", timeout=0.2, isolation_level=None)) as probe:
+                try:
+                    probe.execute("BEGIN IMMEDIATE")
+                    probe.execute("ROLLBACK")
+                    return
+                except sqlite3.OperationalError:
+                    node.signal(signal.SIGCONT)
+            time.sleep(0.02)
+        pytest.fail("it always holds the lock")
 
     def said(self) -> str:
         return "\n".join(node.said() for node in [*self.managers.values(), *self.workers])

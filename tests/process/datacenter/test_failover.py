@@ -71,7 +71,7 @@ def test_a_leader_stopped_for_longer_than_its_term_writes_nothing_more_when_it_g
     client = datacenter.new_client()
     client.submit("step", {"n": 1, "log": str(tmp_path / "log")}, job_id="before")
     node, address = datacenter.managers[old], datacenter.addresses[old]
-    node.signal(signal.SIGSTOP)
+    datacenter.stop_between_transactions(node)
     # A write that reaches the stopped leader: the kernel takes it, the process reads it when it goes on.
     late = json.dumps({"job_id": "before", "reason": "too late"}).encode()
     head = f"POST /v1/cancel HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(late)}\r\n"
