@@ -48,11 +48,10 @@ class Office(Cell):
             clock=self.clock,
             random=Random(name),
             ids=seeded_ids(Random(name)),
-            engine_now=self.engine.now,
             settings=JobSettings(**settings) if settings else None,
             say=self.said.append,
         )
-        manager = Manager(candidacy, self.engine, calls, clock=self.clock, engine_now=self.engine.now)
+        manager = Manager(candidacy, self.engine, calls, clock=self.clock)
         self.tasks[name] = asyncio.create_task(manager.run())
         return manager, candidacy
 
