@@ -71,7 +71,13 @@ class Manager:
         clock: Clock,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._candidacy, self._calls, self._clock, self._now, self._say = candidacy, calls, clock, candidacy.time.now, say
+        self._candidacy, self._calls, self._clock, self._now, self._say = (
+            candidacy,
+            calls,
+            clock,
+            candidacy.time.now,
+            say,
+        )
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._waiting = Waiting(self._has_ended, clock)
         candidacy.on_change = self._waiting.look
