@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tenure.agent import (
     Deadline,
     Finish,
     InnerLoopConfig,
+    ModelRetry,
     ModelSaid,
     Prompt,
     PromptResponse,
@@ -27,7 +30,13 @@ from tenure.agent import (
 from tenure.agent.events import Corrected, ToolAnswered, UserSaid
 from tenure.beat import Heartbeat
 from tenure.clock import ManualClock
-from tenure.errors import LimitError, VisibilityExpansionRequired
+from tenure.errors import (
+    LimitError,
+    ProviderRateLimitedError,
+    ProviderRefusedError,
+    ProviderStalledError,
+    VisibilityExpansionRequired,
+)
 from tenure.testing.model import AsyncScriptedAdapter, ScriptedAdapter, calls, says
 
 
@@ -247,3 +256,42 @@ def test_settings_out_of_range_name_their_field() -> None:
         InnerLoopConfig(max_turns=0)
     with pytest.raises(LimitError, match="model_silence_s"):
         InnerLoopConfig(model_silence_s=0)
+
+
+def test_a_call_that_failed_is_made_again_after_a_declared_wait() -> None:
+    clock = ManualClock()
+    heartbeat = Heartbeat(clock=clock)
+    loop = InnerLoopConfig(clock=clock)
+    adapter = ScriptedAdapter([ProviderRateLimitedError(60), "done"], loop=loop)
+    answer: list[Any] = []
+    session = Session()
+    runner = threading.Thread(
+        target=lambda: answer.append(adapter.evaluate(PROMPT, session=session, heartbeat=heartbeat))
+    )
+    runner.start()
+    clock.until_waiting()
+    clock.advance(59)
+    assert (heartbeat.unexplained(), heartbeat.note) == (0, "waiting to call the model again")
+    assert len(adapter.requests) == 1
+    clock.advance(1)
+    runner.join(10)
+    assert answer[0].done
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "remaining_s", "waits"),
+    [
+        (ProviderRateLimitedError(60), 1, 100, True),
+        (ProviderRateLimitedError(60), 1, 60, False),
+        (ProviderRateLimitedError(301), 1, 1e9, False),
+        (ProviderRateLimitedError(None), 4, 100, True),
+        (ProviderRateLimitedError(None), 5, 100, False),
+        (ProviderStalledError("x"), 1, 100, True),
+        (ProviderRefusedError(400, "x"), 1, 100, False),
+    ],
+)
+def test_which_failures_are_worth_another_call(error: Any, failures: int, remaining_s: float, waits: bool) -> None:
+    wait = ModelRetry().wait_s(error, failures, remaining_s, Random(1))
+    assert (wait is not None) == waits
+    if waits and getattr(error, "retry_after_s", None):
+        assert wait == error.retry_after_s

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tenure.agent.main_loop import MainLoop as MainLoop
     from tenure.agent.model_adapter import AsyncModelAdapter as AsyncModelAdapter
     from tenure.agent.model_adapter import ModelAdapter as ModelAdapter
+    from tenure.agent.model_retry import ModelRetry as ModelRetry
     from tenure.agent.progress import ProgressJudge as ProgressJudge
     from tenure.agent.prompt import Prompt as Prompt
     from tenure.agent.prompt import Section as Section
@@ -82,6 +83,7 @@ __all__ = [
     "MainLoopResult",
     "ModelAdapter",
     "ModelRequest",
+    "ModelRetry",
     "ModelSaid",
     "Prices",
     "ProgressJudge",
@@ -124,6 +126,7 @@ _find = lazy_names(
         "keeper": "SessionKeeper",
         "main_loop": "AsyncMainLoop MainLoop",
         "model_adapter": "AsyncModelAdapter ModelAdapter",
+        "model_retry": "ModelRetry",
         "progress": "ProgressJudge",
         "prompt": "Prompt Section Visibility",
         "requests": "MainLoopConfig MainLoopRequest MainLoopResult",

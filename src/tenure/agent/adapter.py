@@ -66,6 +66,8 @@ class ModelRequest:
     output_name: str = "output"
     remaining_s: float = float("inf")
     """What is left of the deadline."""
+    silence_s: float = 120.0
+    """The longest wait for the next byte."""
 
 
 class ProviderAdapter(ABC, Generic[OutputT]):

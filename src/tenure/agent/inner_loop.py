@@ -6,9 +6,11 @@ other. Each streamed piece that is new is a beat, at most a few per second; a re
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 from tenure.agent.adapter import ModelRequest, OnChunk, PromptResponse
@@ -16,6 +18,7 @@ from tenure.agent.budget import BudgetTracker
 from tenure.agent.conversation import Conversation
 from tenure.agent.deadline import Countdown, Deadline
 from tenure.agent.events import ModelSaid, ToolCall
+from tenure.agent.model_retry import ModelRetry
 from tenure.agent.progress import IDLE_TURNS, ProgressJudge
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session
@@ -23,7 +26,10 @@ from tenure.agent.tool_executor import AsyncToolExecutor, ToolExecutionContext, 
 from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import Clock, SystemClock
-from tenure.errors import LimitError, VisibilityExpansionRequired
+from tenure.errors import AgentError, LimitError, ProviderError, VisibilityExpansionRequired
+from tenure.randomness import Random, fresh_random
+
+_logger = logging.getLogger(__name__)
 
 CHUNK_BEAT_S = 0.2
 """Streamed pieces beat at most once in this time."""
@@ -43,6 +49,7 @@ class InnerLoopConfig:
         output_retries: How often the model may correct an answer that does not fit the output type.
         model_silence_s: The longest wait for the next piece of a model's answer that is not a hang. It is declared as a silence, so the lease
             lasts at least this long after a model call began: a hang is not seen earlier.
+        model_retry: When a call that failed is made again.
     """
 
     deadline: Deadline | None = None
@@ -53,7 +60,9 @@ class InnerLoopConfig:
     idle_turns: int = IDLE_TURNS
     output_retries: int = 2
     model_silence_s: float = 120.0
+    model_retry: ModelRetry = field(default_factory=ModelRetry)
     clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=fresh_random)
 
     def __post_init__(self) -> None:
         for name, least in (("max_turns", 1), ("idle_turns", 1), ("output_retries", 0)):
@@ -70,6 +79,7 @@ class _Loop(Generic[OutputT]):
         self._config = config = config or InnerLoopConfig()
         deadline, clock = config.deadline, config.clock
         countdown = deadline.countdown(clock) if deadline is not None else Countdown(clock)
+        self._countdown = countdown
         self._progress = ProgressJudge(config.idle_turns)
         self._conversation = Conversation(
             prompt,
@@ -92,12 +102,14 @@ class _Loop(Generic[OutputT]):
     @contextmanager
     def _listening(self) -> Iterator[OnChunk]:
         """Around one model call: what to tell of each piece of the answer."""
-        heartbeat, clock = self._config.heartbeat, self._config.clock
+        heartbeat, clock, countdown = self._config.heartbeat, self._config.clock, self._countdown
         listener = self._progress.listen()
         due = -float("inf")
 
         def on_chunk(chunk: str) -> None:
             nonlocal due
+            if countdown.over:
+                raise AgentError("the deadline is over")  # closes the stream; the conversation ends with that reason
             if listener.hears(chunk) and heartbeat is not None and (now := clock.monotonic()) >= due:
                 due = now + CHUNK_BEAT_S
                 heartbeat.beat()
@@ -108,6 +120,30 @@ class _Loop(Generic[OutputT]):
         else:
             with heartbeat.silence(self._config.model_silence_s, "waiting for the model"):
                 yield on_chunk
+
+    def _timed(self, request: ModelRequest) -> ModelRequest:
+        """With the bounds of this attempt: earlier ones have used up some of the deadline."""
+        return replace(request, remaining_s=self._countdown.remaining_s, silence_s=self._config.model_silence_s)
+
+    def _wait_after(self, error: AgentError, failures: int) -> float | None:
+        """How long to wait before the same call again; None when the deadline is over. Raises when nothing helps."""
+        if self._countdown.over:
+            return None
+        wait = None
+        if isinstance(error, ProviderError):
+            wait = self._config.model_retry.wait_s(error, failures, self._countdown.remaining_s, self._config.random)
+        if wait is None:
+            raise error
+        _logger.warning("A model call failed (attempt %d), and is made again in %.1f s: %s", failures, wait, error)
+        return wait
+
+    @contextmanager
+    def _waiting(self, seconds: float) -> Iterator[None]:
+        if self._config.heartbeat is None:
+            yield
+        else:
+            with self._config.heartbeat.silence(seconds + 1.0, "waiting to call the model again"):
+                yield
 
 
 class InnerLoop(_Loop[OutputT]):
@@ -131,12 +167,24 @@ class InnerLoop(_Loop[OutputT]):
                 self._use(step)
             else:
                 self._beat()
-                self._conversation.model_said(self._get_completion(step))
+                said = self._get_completion(step)
+                if said is not None:
+                    self._conversation.model_said(said)
         return self._conversation.response
 
-    def _get_completion(self, request: ModelRequest) -> ModelSaid:
-        with self._listening() as on_chunk:
-            return self._complete(request, on_chunk)
+    def _get_completion(self, request: ModelRequest) -> ModelSaid | None:
+        """The model's answer; None when the deadline came first."""
+        for failures in itertools.count(1):
+            try:
+                with self._listening() as on_chunk:
+                    return self._complete(self._timed(request), on_chunk)
+            except AgentError as error:
+                wait = self._wait_after(error, failures)
+            if wait is None:
+                break
+            with self._waiting(wait):
+                self._config.clock.sleep(wait)
+        return None
 
     def _use(self, call: ToolCall) -> None:
         try:
@@ -168,10 +216,24 @@ class AsyncInnerLoop(_Loop[OutputT]):
                 await self._use(step)
             else:
                 self._beat()
-                with self._listening() as on_chunk:
-                    said = await self._complete(step, on_chunk)
-                self._conversation.model_said(said)
+                said = await self._get_completion(step)
+                if said is not None:
+                    self._conversation.model_said(said)
         return self._conversation.response
+
+    async def _get_completion(self, request: ModelRequest) -> ModelSaid | None:
+        """The model's answer; None when the deadline came first."""
+        for failures in itertools.count(1):
+            try:
+                with self._listening() as on_chunk:
+                    return await self._complete(self._timed(request), on_chunk)
+            except AgentError as error:
+                wait = self._wait_after(error, failures)
+            if wait is None:
+                break
+            with self._waiting(wait):
+                await self._config.clock.async_sleep(wait)
+        return None
 
     async def _use(self, call: ToolCall) -> None:
         try:

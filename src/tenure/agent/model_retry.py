@@ -1,0 +1,37 @@
+"""When a failed model call is made again, and when not. Pure: chance, and what is left of the deadline, are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tenure.errors import LimitError, ProviderError, ProviderRateLimitedError, ProviderUnavailableError
+from tenure.work.retry import Retry
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRetry:
+    """How patient a loop is with its provider.
+
+    Attributes:
+        attempts: Calls in all, the first included.
+        backoff: How long to wait where the provider does not say.
+        most_wait_s: A provider that asks for more than this is taken as unavailable.
+    """
+
+    attempts: int = 5
+    backoff: Retry = field(default_factory=lambda: Retry(base_s=0.5, most_s=30.0))
+    most_wait_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise LimitError("ModelRetry.attempts", self.attempts, "1 or more")
+
+    def wait_s(self, error: ProviderError, failures: int, remaining_s: float, random: Random) -> float | None:
+        """How long to wait before the next call; None to give up."""
+        if not error.retryable or failures >= self.attempts:
+            return None
+        wait = self.backoff.delay_s(failures, random)
+        if isinstance(error, ProviderRateLimitedError | ProviderUnavailableError) and error.retry_after_s is not None:
+            wait = max(wait, error.retry_after_s)
+        return wait if wait <= self.most_wait_s and wait < remaining_s else None
