@@ -260,11 +260,15 @@ class Bells:
             if self._deaf:
                 self._deaf = False
                 log.info("listening again on %s", self._name)
+            # Before each wait: what came together with an answer is in the ear already, and wakes no poll.
+            for topic in ear.heard():
+                if (bell := self._bells.get(topic)) is not None:
+                    bell.ring()
             self._await(ear)
             self._drop_idle(ear)
 
     def _await(self, ear: Ear) -> None:
-        """Until the server or one of our threads says something; rings what was announced."""
+        """Until the server or one of our threads says something."""
         assert self._pipe is not None
         poll = select.poll()
         poll.register(ear.fileno(), select.POLLIN)
@@ -275,9 +279,6 @@ class Bells:
             return
         with contextlib.suppress(BlockingIOError):
             self._pipe[0].recv(4_096)
-        for topic in ear.heard():
-            if (bell := self._bells.get(topic)) is not None:
-                bell.ring()
 
     def _listen(self, ear: Ear) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from tenure.clock import ManualClock
-from tenure.engines import Fence
+from tenure.engines import Fence, Outgoing
 from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.engines.redis import RedisEngine
 from tenure.engines.redis.url import read_url
@@ -107,6 +107,16 @@ def test_a_dead_receipt_says_why(opened: Opened) -> None:
     assert "delivered again" in reason(lambda message: (time.sleep(0.06), mailbox.receive()), lease=0.05)
     assert "given back" in reason(lambda message: message.nack(30))
     assert "dead letter" in reason(lambda message: message.dead_letter("no"))
+
+
+def test_a_claim_brings_no_more_than_a_server_can_hold_at_once(opened: Opened) -> None:
+    mailbox = opened().mailbox("work")
+    for _ in range(9):
+        mailbox.send_many([Outgoing("x" * 500_000) for _ in range(8)])
+    first = mailbox.receive(1_000)
+    assert 32 < len(first) < 72  # 32 MiB of bodies, and the one that went over it
+    assert len(mailbox.receive(1_000)) == 72 - len(first)
+    mailbox.purge()
 
 
 def test_more_messages_than_one_step_are_purged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

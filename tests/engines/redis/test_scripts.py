@@ -27,6 +27,7 @@ def test_every_script_looks_first_whether_the_server_went_back(name: str) -> Non
     assert made.sha == hashlib.sha1(made.source.encode()).hexdigest().encode()
     assert ("wrote()" in made.source.replace("local function wrote()", "")) == made.writes
     assert "{memory}" not in made.source
+    assert "{batch}" not in made.source
 
 
 def test_scripts_that_the_server_forgot_are_sent_again(opened: Opened, valkey_url: str) -> None:

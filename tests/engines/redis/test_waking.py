@@ -12,6 +12,7 @@ import pytest
 
 from tenure.engines import Outgoing, bells
 from tenure.engines.redis import RedisEngine
+from tenure.engines.redis.ear import RedisEar
 from tenure.errors import MailboxConnectionError
 from tools.servers import FaultProxy, Valkey
 
@@ -68,6 +69,20 @@ def test_a_message_sent_while_its_consumer_begins_to_wait_is_not_missed(opened: 
         sender.mailbox(f"race-{number}").send(number)
         assert [message.body for message in poll.result()] == [number]
         assert time.monotonic() - begun < 0.9, "found by looking, not by being told"
+
+
+def test_news_that_came_while_an_answer_was_awaited_are_heard(opened: Opened, valkey_url: str, namespace: str) -> None:
+    engine = opened()
+    with contextlib.closing(RedisEar(engine.settings)) as ear:
+        ear.listen(["m:work"])
+        engine.mailbox("work").send(1)
+        ear.listen(["m:other", "m:third"])  # reads past the news
+        assert ear.heard() == ["m:work"]
+        assert ear.heard() == []
+        ear.ignore(["m:work"])
+        engine.mailbox("work").send(2)
+        engine.mailbox("third").send(3)
+        until(lambda: ear.heard() == ["m:third"])
 
 
 def test_everything_that_makes_a_message_visible_earlier_wakes(opened: Opened) -> None:

@@ -45,10 +45,11 @@ def must_be_usable(session: Session, settings: RedisSettings) -> Facts:
 def possible_loss(facts: Facts) -> str | None:
     """What to say when a namespace is new: on a server that has just come up empty, it may have been there before."""
     age = int(facts.get("uptime_in_seconds", "0"))
-    if age > _YOUNG_S or facts.get("aof_enabled") == "1" or facts.get("rdb_last_load_keys_loaded", "0") != "0":
+    keys = any(name.startswith("db") and text.startswith("keys=") for name, text in facts.items())
+    if age > _YOUNG_S or facts.get("aof_enabled") == "1" or keys:
         return None
     return (
-        f"the namespace is empty, on a server that started {age} s ago and did not load anything: if there was work on it "
+        f"the namespace is empty, on a server that started {age} s ago and holds nothing else: if there was work on it "
         "before, that is lost"
     )
 

@@ -15,6 +15,7 @@ import msgspec
 from tenure.engines.contracts import KEY_MEMORY_S
 
 _HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
+_CONSTANTS = {"{memory}": KEY_MEMORY_S, "{batch}": 33_554_432}
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
@@ -43,6 +44,8 @@ def script(name: str) -> Script:
         raise ValueError(f"{name}.lua does not begin with '-- uses: …'")
     parts = [(folder / "parts" / f"{part}.lua").read_text() for part in header[1].split()]
     # Comments are for readers of the files; the server parses the script anew after each restart.
-    source = _COMMENT.sub("", "".join([*parts, body])).replace("{memory}", str(KEY_MEMORY_S))
+    source = _COMMENT.sub("", "".join([*parts, body]))
+    for constant, value in _CONSTANTS.items():
+        source = source.replace(constant, str(value))
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest().encode()
     return Script(name, source, sha, header[2] is not None)

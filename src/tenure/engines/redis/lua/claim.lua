@@ -1,11 +1,11 @@
 -- uses: seen time ring post remember bury; writes
 -- Lease up to `most` messages that are due, in the order in which they became so: those in the queue (q), and those whose lease
 -- (h) has run out. One that was delivered as often as allowed becomes a dead letter instead. With nothing due, the answer
--- says in how many microseconds something will be (-1: nothing is there).
+-- says in how many microseconds something will be (-1: nothing is there). Bodies of more than {batch} bytes together are enough.
 -- ARGV: seen, mailbox, most, lease, token, stage, limit
 local mailbox, most, token, stage, limit = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6], tonumber(ARGV[7])
 local q, h = P .. 'q:' .. mailbox, P .. 'h:' .. mailbox
-local rows, buried = {}, 0
+local rows, buried, size = {}, 0, 0
 
 -- The ids that are due, and which of them come from h.
 local function due(want)
@@ -47,15 +47,19 @@ local function take(id, late)
         row[1] = counted + 1
         row[3] = id
         rows[#rows + 1] = row
+        size = size + #row[10]
     end
 end
 
 repeat
     local ids, from_h = due(most - #rows)
     for _, id in ipairs(ids) do
+        if size > {batch} then
+            break
+        end
         take(id, from_h[id])
     end
-until #rows == most or #ids == 0 or buried >= 1000
+until #rows == most or #ids == 0 or buried >= 1000 or size > {batch}
 
 if #rows > 0 then
     local ends, scores = now + tonumber(ARGV[4]), {}

@@ -1,0 +1,194 @@
+"""Bells on an ear without a server: what it hears, when it is lost, and how polls end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+
+import pytest
+
+from tenure.clock import SystemClock
+from tenure.engines.backoff import Backoff
+from tenure.engines.bells import Bells, Look, Polls
+from tenure.errors import EngineUnavailableError
+
+
+class Ear:
+    """Hears what a test says, and notes what it was asked to listen to."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._ours, self.theirs = socket.socketpair()
+        script.ears.append(self)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def listen(self, topics: Iterable[str]) -> None:
+        if self._script.deaf:
+            raise EngineUnavailableError("it does not listen")
+        self._script.topics.update(topics)
+
+    def ignore(self, topics: Iterable[str]) -> None:
+        self._script.topics.difference_update(topics)
+
+    def heard(self) -> list[str]:
+        if self._script.deaf:
+            raise EngineUnavailableError("it hears nothing")
+        heard, self._script.news = self._script.news, []
+        return heard
+
+    def idle(self) -> None:
+        self._script.idle += 1
+
+    def close(self) -> None:
+        self._ours.close()
+        self.theirs.close()
+
+
+class Script:
+    def __init__(self) -> None:
+        self.ears: list[Ear] = []
+        self.topics: set[str] = set()
+        self.news: list[str] = []
+        self.deaf = False
+        self.idle = 0
+
+    def say(self, topic: str) -> None:
+        self.news.append(topic)
+        self.ears[-1].theirs.send(b"x")
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def bells(script: Script) -> Iterator[Bells]:
+    made = Bells("test", lambda: Ear(script), SystemClock(), Backoff(Random(1), first_s=0.01, most_s=0.02))
+    yield made
+    made.close()
+    assert "tenure-test-listener" not in {thread.name for thread in threading.enumerate()}
+
+
+def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+class Waiter:
+    """A poll in a thread, which finds whatever was put into `there`."""
+
+    def __init__(self, polls: Polls, wait_s: float = 10.0) -> None:
+        self.polls, self.looks = polls, 0
+        self.there: list[int] = []
+        self.found: list[int] | None = None
+        self._thread = threading.Thread(target=self._run, args=(wait_s,))
+        self._thread.start()
+
+    def _run(self, wait_s: float) -> None:
+        self.found = self.polls.poll(wait_s, self._look)
+
+    def _look(self) -> Look[int]:
+        self.looks += 1
+        return Look(list(self.there))
+
+    def result(self) -> list[int] | None:
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self.found
+
+
+def waiting(bells: Bells, topic: str) -> Waiter:
+    bell = bells.bell(topic)
+    before = bell.waiting
+    waiter = Waiter(Polls(bells, topic))
+    until(lambda: bell.listening and bell.waiting > before)
+    time.sleep(0.05)  # it looks once more after it began to listen
+    return waiter
+
+
+def test_what_is_heard_wakes_who_waits_for_it_and_nobody_else(bells: Bells, script: Script) -> None:
+    one, two = waiting(bells, "a"), waiting(bells, "b")
+    looks = two.looks
+    one.there.append(1)
+    script.say("a")
+    assert one.result() == [1]
+    assert two.looks == looks
+    two.polls.close()
+    assert two.result() == []
+
+
+def test_news_that_came_with_an_answer_are_not_left_lying(bells: Bells, script: Script) -> None:
+    """They are in the ear then, and no byte on the wire announces them."""
+    one = waiting(bells, "a")
+    one.there.append(1)
+    listen = Ear.listen
+
+    class Chatty(Ear):
+        def listen(self, topics: Iterable[str]) -> None:
+            listen(self, topics)
+            script.news.append("a")
+
+    script.ears[0].__class__ = Chatty
+    begun = time.monotonic()
+    two = waiting(bells, "b")
+    assert one.result() == [1]
+    assert time.monotonic() - begun < 3
+    two.polls.close()
+    two.result()
+
+
+def test_a_lost_ear_rings_every_bell_and_is_replaced(
+    bells: Bells, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = waiting(bells, "a"), waiting(bells, "b")
+    looks = one.looks, two.looks
+    script.deaf = True
+    script.say("a")
+    until(lambda: one.looks > looks[0] and two.looks > looks[1])
+    assert "it hears nothing; consumers look every 1 s" in caplog.text
+    script.deaf = False
+    script.topics.clear()
+    until(lambda: script.topics == {"a", "b"})
+    one.there.append(1)
+    script.say("a")
+    assert one.result() == [1]
+    two.polls.close()
+    two.result()
+
+
+def test_wake_ends_the_polls_of_one_handle_or_the_next_one(bells: Bells) -> None:
+    first = waiting(bells, "a")
+    other = waiting(bells, "a")
+    first.polls.wake()
+    assert first.result() == []
+    other.there.append(2)
+    bells.bell("a").ring()
+    assert other.result() == [2]
+    first.polls.wake()
+    assert Waiter(first.polls).result() == []
+
+
+def test_a_wait_ends_when_something_is_due(bells: Bells) -> None:
+    polls, looks = Polls(bells, "a"), 0
+
+    def look() -> Look[int]:
+        nonlocal looks
+        looks += 1
+        return Look([7]) if looks > 2 else Look([], due_in=0.05)
+
+    begun = time.monotonic()
+    assert polls.poll(10, look) == [7]
+    assert 0.04 < time.monotonic() - begun < 5
+
+
+def test_closing_the_bells_lets_nobody_wait_for_a_subscription(bells: Bells) -> None:
+    bells.close()
+    assert not bells.subscribe(bells.bell("a"))
