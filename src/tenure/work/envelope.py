@@ -74,3 +74,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.failure is None
+
+    @property
+    def value(self) -> Any:
+        """The result as plain JSON types; None for a failure."""
+        return msgspec.json.decode(self.result)
