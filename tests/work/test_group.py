@@ -407,17 +407,18 @@ def test_a_taken_port_is_a_clear_error_and_leaves_nothing_running(engine: Engine
 def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: Engine) -> None:
     clock = ManualClock()
     stalls: list[StallReport] = []
-    hung = threading.Event()
+    inside, hung = threading.Event(), threading.Event()
 
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         heartbeat.beat(note="page 3")
+        inside.set()  # the first beat also imports the metrics: only now is the work where it hangs
         hung.wait(20)
 
     loop = loop_on(engine, "reviews", work, clock=clock)
     group = LoopGroup([loop], health_port=0, health_host="127.0.0.1", clock=clock, on_stall=stalls.append)
     with group:
         engine.mailbox("reviews").send(1)
-        until(lambda: loop.heartbeat.note == "page 3")
+        until(inside.is_set)
         assert ready(group)[0] == 200
         for _ in range(7):
             clock.until_waiting(1)
