@@ -17,7 +17,7 @@ from typing import Generic, TypeVar, cast
 from tenure.agent.deadline import Countdown
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import Clock
-from tenure.errors import AgentError, ToolSilentError
+from tenure.errors import AgentError, Cancelled, ToolSilentError
 
 T = TypeVar("T")
 
@@ -54,6 +54,11 @@ class Leash:
             error = ToolSilentError(self._tool, self.heartbeat.elapsed(), self._promise_s)
         self.heartbeat.interrupt(error)
         return error
+
+    def drop(self) -> None:
+        """Nobody waits for the tool any more."""
+        self._work = None
+        self.heartbeat.interrupt(Cancelled("nobody waits for this tool any more"))
 
 
 class _Running(Generic[T]):

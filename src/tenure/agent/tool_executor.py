@@ -203,7 +203,9 @@ class AsyncToolExecutor(_Executor):
                 await _either(work, clock, min(left, _NO_PROMISE_POLL_S))
             return work.result()
         finally:
-            work.cancel()  # an async tool is really ended; one in a thread is cut off
+            if not work.done():
+                leash.drop()  # one in a thread finds out by its next beat or look
+                work.cancel()  # an async one is ended
 
 
 async def _either(work: asyncio.Future[Any], clock: Clock, seconds: float) -> None:

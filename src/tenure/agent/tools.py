@@ -17,7 +17,7 @@ from tenure.agent.deadline import Countdown, Deadline
 from tenure.agent.schema import schema_of
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import SystemClock
-from tenure.errors import ConfigurationError, LimitError, ResourceMissingError
+from tenure.errors import AgentError, ConfigurationError, LimitError, ResourceMissingError
 
 if TYPE_CHECKING:
     from tenure.agent.prompt import Prompt
@@ -87,6 +87,13 @@ class ToolContext:
         """Record a heartbeat if available: call it as long work advances. Raises when the work's time is over."""
         if self.heartbeat is not None:
             self.heartbeat.beat(progress, note)
+
+    def raise_if_cancelled(self) -> None:
+        """Look whether the work's time is over, without proving anything: for waits that must end with it."""
+        if self.heartbeat is not None:
+            self.heartbeat.raise_if_interrupted()
+        if self.countdown.over:
+            raise AgentError("the deadline is over")
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,11 @@ class Heartbeat:
         self._interruption = error
         self._rearm()
 
+    def raise_if_interrupted(self) -> None:
+        """Look whether the work was cancelled, without proving anything."""
+        if self._interruption is not None:
+            raise self._interruption
+
     def resume(self) -> None:
         """Beats raise no more."""
         self._interruption = None

@@ -11,17 +11,22 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tenure.errors import CommandFailedError
-
-if TYPE_CHECKING:
-    from tenure.work.context import BaseContext
 
 KEPT_LINES = 10_000
 """Of a program's output; older lines are dropped from the answer, never from `on_line`."""
 LONGEST_LINE = 1 << 20
 """A line is cut here: a program that never ends its line must not fill the memory."""
+
+
+class Beating(Protocol):
+    """Whoever runs the program: the context of a workflow, or of an agent's tool."""
+
+    def beat(self) -> None: ...
+
+    def raise_if_cancelled(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Finished:
 class _Lines:
     """Output cut into lines as it comes, one beat each."""
 
-    def __init__(self, context: BaseContext, on_line: Callable[[str], None] | None) -> None:
+    def __init__(self, context: Beating, on_line: Callable[[str], None] | None) -> None:
         self._context, self._on_line = context, on_line
         self._pending = b""
         self.kept: deque[str] = deque(maxlen=KEPT_LINES)
@@ -65,7 +70,7 @@ class _Lines:
 
 
 def run_command(
-    context: BaseContext,
+    context: Beating,
     command: list[str],
     *,
     cwd: str | Path | None = None,
@@ -106,7 +111,7 @@ def run_command(
 
 
 async def run_command_async(
-    context: BaseContext,
+    context: Beating,
     command: list[str],
     *,
     cwd: str | Path | None = None,

@@ -1,0 +1,148 @@
+"""Programs that an agent may run, here or in a container: one beat per line of output, and an end with all their children."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tenure.agent.tools import ToolContext, ToolResult, tool
+from tenure.clock import Clock, SystemClock
+from tenure.errors import AgentError, ConfigurationError, LimitError
+from tenure.ids import new_id
+from tenure.work import subprocesses
+
+_SAFE_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a program came to; of a long output the end is kept."""
+
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where commands run when not on this machine's own system: without network, with the folder as /work.
+
+    `engine` is podman or docker; the first one that is found, when empty.
+    """
+
+    image: str
+    engine: str = ""
+    options: tuple[str, ...] = ("--network=none",)
+
+    def find_engine(self) -> str:
+        for name in (self.engine,) if self.engine else ("podman", "docker"):
+            if (found := shutil.which(name)) is not None:
+                return found
+        raise ConfigurationError(
+            "neither podman nor docker is installed", remedy="Install one of them, or run without a Container"
+        )
+
+
+@dataclass(frozen=True)
+class CommandRunner:
+    """Runs programs in a folder, with little of our environment: no keys of providers, no passwords.
+
+    `allowed` are the names of programs that may be run; None allows all of them, which is wise only in a container.
+    """
+
+    folder: Path
+    allowed: frozenset[str] | None = None
+    timeout_s: float = 600.0
+    max_output_chars: int = 50_000
+    env: Mapping[str, str] = field(default_factory=dict)
+    container: Container | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise LimitError("CommandRunner.timeout_s", self.timeout_s, "above 0 seconds")
+
+    def run(self, command: list[str], context: ToolContext, timeout_s: float | None = None) -> CommandResult:
+        """Run a program to its end. Raises when it takes too long or the work is cancelled; then nothing of it is left."""
+        if not command:
+            raise AgentError("the command is empty")
+        if self.allowed is not None and command[0] not in self.allowed:
+            raise AgentError(f"{command[0]!r} may not be run here; these may: {', '.join(sorted(self.allowed))}")
+        limit = min(self.timeout_s, timeout_s or self.timeout_s)
+        watch = _Watch(context, command[0], limit, self.clock.monotonic() + limit, self.clock)
+        with self._placed(command) as placed:
+            try:
+                done = subprocesses.run_command(watch, placed, cwd=self.folder, env=self._environment(), check=False)
+            except OSError as error:
+                raise AgentError(f"{command[0]!r} cannot be run: {error.strerror}") from error
+        output = done.output
+        if len(output) > self.max_output_chars:
+            output = (
+                f"[the first {len(output) - self.max_output_chars} characters are left out]\n"
+                + output[-self.max_output_chars :]
+            )
+        return CommandResult(done.returncode, output)
+
+    def _environment(self) -> dict[str, str]:
+        return {**{name: os.environ[name] for name in _SAFE_ENVIRONMENT if name in os.environ}, **self.env}
+
+    @contextmanager
+    def _placed(self, command: list[str]) -> Iterator[list[str]]:
+        """The command as it is started here; a container is removed in any case."""
+        if self.container is None:
+            yield command
+            return
+        engine, name = self.container.find_engine(), f"tenure-{new_id()[:16]}"
+        mount = f"{self.folder.resolve()}:/work"
+        variables = [part for key, value in self.env.items() for part in ("--env", f"{key}={value}")]
+        place = [engine, "run", "--rm", "--name", name, "--volume", mount, "--workdir", "/work"]
+        try:
+            yield [*place, *variables, *self.container.options, self.container.image, *command]
+        finally:
+            # The client was killed with its group, the container is not its child. After a good end it is gone already.
+            subprocess.run(  # noqa: S603  the engine that was found, with a name of our own
+                [engine, "rm", "--force", name],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+                timeout=60,
+            )
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Beats on for the program, and ends it when its time or the work's is over."""
+
+    context: ToolContext
+    program: str
+    limit_s: float
+    until: float
+    clock: Clock
+
+    def beat(self) -> None:
+        self._look()
+        self.context.beat()
+
+    def raise_if_cancelled(self) -> None:
+        self._look()
+        self.context.raise_if_cancelled()
+
+    def _look(self) -> None:
+        if self.clock.monotonic() >= self.until:
+            raise AgentError(f"{self.program!r} was ended: it ran for more than {self.limit_s:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandParams:
+    command: list[str]
+    timeout_s: float | None = None
+
+
+@tool
+def run_command(params: CommandParams, *, context: ToolContext) -> ToolResult[CommandResult]:
+    """Run a program with its arguments, without a shell; its exit code and its output."""
+    return ToolResult.ok(context.resources.get(CommandRunner).run(params.command, context, params.timeout_s))

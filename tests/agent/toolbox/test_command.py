@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tenure.agent import (
+    AsyncToolExecutor,
+    Prompt,
+    Resources,
+    Session,
+    ToolCall,
+    ToolContext,
+    ToolExecutionContext,
+)
+from tenure.agent.toolbox import CommandRunner, Container, run_command
+from tenure.beat import Heartbeat
+from tenure.clock import SystemClock
+from tenure.errors import AgentError, ConfigurationError, LeaseLostError
+
+
+def a_context(heartbeat: Heartbeat | None = None) -> ToolContext:
+    return ToolContext(Prompt[str]("p", "x"), Session(), heartbeat=heartbeat)
+
+
+def test_a_program_beats_per_line_and_gives_its_exit_code_and_output(tmp_path: Path) -> None:
+    heartbeat = Heartbeat()
+    result = CommandRunner(tmp_path).run(
+        ["sh", "-c", "for i in 1 2 3; do echo $i; done; pwd; exit 3"], a_context(heartbeat)
+    )
+    assert (result.exit_code, result.output) == (3, f"1\n2\n3\n{tmp_path.resolve()}")
+    assert heartbeat.count == 4
+
+
+def test_only_allowed_programs_run_and_only_those_that_exist(tmp_path: Path) -> None:
+    runner = CommandRunner(tmp_path, allowed=frozenset({"ls", "no-such-program"}))
+    with pytest.raises(AgentError, match="'sh' may not be run here; these may: ls, no-such-program"):
+        runner.run(["sh"], a_context())
+    with pytest.raises(AgentError, match="'no-such-program' cannot be run: No such file"):
+        runner.run(["no-such-program"], a_context())
+    with pytest.raises(AgentError, match="empty"):
+        runner.run([], a_context())
+
+
+def test_our_secrets_are_not_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    result = CommandRunner(tmp_path, env={"ADDED": "yes"}).run(["env"], a_context())
+    assert "secret" not in result.output
+    assert "ADDED=yes" in result.output
+
+
+def test_of_a_long_output_the_end_is_kept(tmp_path: Path) -> None:
+    result = CommandRunner(tmp_path, max_output_chars=10).run(["seq", "100"], a_context())
+    assert result.output == "[the first 281 characters are left out]\n\n98\n99\n100"
+
+
+def a_family(tmp_path: Path, *, noisy: bool = False) -> list[str]:
+    """A program with a child; both write their ids down."""
+    tick = "echo tick" if noisy else ":"
+    return [
+        "sh",
+        "-c",
+        f"echo $$ > pids; sleep 60 & echo $! >> pids; touch up; while true; do {tick}; sleep 0.05; done",
+    ]
+
+
+def gone(tmp_path: Path) -> bool:
+    for pid in (tmp_path / "pids").read_text().split():
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            continue
+        if state != "Z":
+            return False
+    return True
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_one_that_takes_too_long_is_ended_with_its_children(tmp_path: Path, noisy: bool) -> None:
+    with pytest.raises(AgentError, match=r"was ended: it ran for more than 0.5 s"):
+        CommandRunner(tmp_path).run(a_family(tmp_path, noisy=noisy), a_context(), timeout_s=0.5)
+    until(lambda: gone(tmp_path))
+
+
+def test_a_quiet_one_is_ended_with_its_children_when_the_lease_is_lost(tmp_path: Path) -> None:
+    heartbeat = Heartbeat()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            CommandRunner(tmp_path).run(a_family(tmp_path), a_context(heartbeat))
+        except LeaseLostError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until((tmp_path / "up").exists)
+    heartbeat.interrupt(LeaseLostError("m", "gone"))
+    thread.join(10)
+    assert errors
+    until(lambda: gone(tmp_path))
+
+
+def test_cancelling_an_async_agent_ends_the_program_that_it_runs(tmp_path: Path) -> None:
+    context = ToolExecutionContext(
+        Prompt[str]("p", "x"),
+        Session(),
+        heartbeat=Heartbeat(),
+        resources=Resources({CommandRunner: CommandRunner(tmp_path)}),
+    )
+    call = ToolCall("c", "run_command", msgspec.json.encode({"command": a_family(tmp_path)}).decode())
+
+    async def main() -> None:
+        work = asyncio.ensure_future(AsyncToolExecutor([run_command]).execute(call, context=context))
+        while not (tmp_path / "up").exists():
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(main())
+    until(lambda: gone(tmp_path))
+
+
+def test_without_a_container_engine_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="neither podman nor docker"):
+        CommandRunner(tmp_path, container=Container("alpine")).run(["true"], a_context())
+
+
+def container_engine() -> str:
+    """One that works and has an image, or a loud skip."""
+    for name in ("podman", "docker"):
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, timeout=30).returncode == 0:
+            images = subprocess.run(
+                [name, "images", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True, text=True
+            )
+            if os.environ.get("TENURE_TEST_IMAGE") or "alpine:latest" in images.stdout:
+                return name
+    pytest.skip(
+        "NOT RUN: no podman or docker with a running engine and an alpine image here; commands in containers are not tested"
+    )
+
+
+def test_a_command_runs_in_a_container_and_is_removed_with_it(tmp_path: Path) -> None:
+    engine = container_engine()
+    image = os.environ.get("TENURE_TEST_IMAGE", "alpine:latest")
+    runner = CommandRunner(tmp_path, container=Container(image, engine), timeout_s=60)
+    assert runner.run(["sh", "-c", "pwd; touch made"], a_context()).output == "/work"
+    assert (tmp_path / "made").exists()
+    with pytest.raises(AgentError, match="was ended"):
+        runner.run(["sleep", "60"], a_context(), timeout_s=3)
+    names = subprocess.run([engine, "ps", "--format", "{{.Names}}"], capture_output=True, text=True)
+    assert "tenure-" not in names.stdout
+
+
+def until(done: Callable[[], bool]) -> None:
+    clock = SystemClock()
+    end = clock.monotonic() + 10
+    while not done():
+        assert clock.monotonic() < end, "it did not happen within 10 s"
+        clock.sleep(0.01)
