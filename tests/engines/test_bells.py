@@ -28,6 +28,8 @@ class Ear:
         return self._ours.fileno()
 
     def listen(self, topics: Iterable[str]) -> None:
+        while self._script.silent:
+            time.sleep(0.01)
         if self._script.deaf:
             raise EngineUnavailableError("it does not listen")
         self._script.topics.update(topics)
@@ -55,6 +57,7 @@ class Script:
         self.topics: set[str] = set()
         self.news: list[str] = []
         self.deaf = False
+        self.silent = False
         self.idle = 0
 
     def say(self, topic: str) -> None:
@@ -191,4 +194,19 @@ def test_a_wait_ends_when_something_is_due(bells: Bells) -> None:
 
 def test_closing_the_bells_lets_nobody_wait_for_a_subscription(bells: Bells) -> None:
     bells.close()
-    assert not bells.subscribe(bells.bell("a"))
+    assert not bells.subscribe(bells.bell("a"), 10, lambda: False)
+
+
+def test_a_poll_that_waits_for_a_silent_server_to_subscribe_ends_at_once_when_it_is_woken_or_closed(
+    bells: Bells, script: Script
+) -> None:
+    script.silent = True
+    for end in (Polls.wake, Polls.close):
+        waiter = Waiter(Polls(bells, "a"))
+        until(lambda: bells.bell("a").waiting == 1)
+        time.sleep(0.05)
+        begun = time.monotonic()
+        end(waiter.polls)
+        assert waiter.result() == []
+        assert time.monotonic() - begun < 2
+    script.silent = False

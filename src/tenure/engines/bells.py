@@ -17,6 +17,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.clock import Clock
@@ -106,8 +107,10 @@ class Polls:
                 left = end - self._clock.monotonic()
                 if left <= 0 or self._ended(ticket):
                     return []
-                if again or self._bells.subscribe(self.bell):
+                if again or self._bells.subscribe(self.bell, left, partial(self._ended, ticket)):
                     continue
+                if self._ended(ticket):
+                    return []
                 pause = min(left, TRUST_S if self.bell.listening else LOOK_S)
                 if due_in is not None:
                     pause = min(pause, max(SHORTEST_WAIT_S, due_in))
@@ -129,11 +132,13 @@ class Polls:
                 self.bell.condition.notify_all()
             else:
                 self._wake_next = True
+        self._bells.stir()
 
     def close(self) -> None:
         with self.bell.condition:
             self.closed = True
             self.bell.condition.notify_all()
+        self._bells.stir()
 
     def _begin(self) -> int | None:
         """A ticket for one poll, or None when a `wake` that came before it says not to wait."""
@@ -187,7 +192,12 @@ class Bells:
         with self._lock:
             return self._bells.setdefault(topic, Bell(topic))
 
-    def subscribe(self, bell: Bell) -> bool:
+    def stir(self) -> None:
+        """Let those who wait for a subscription see whether they still want it."""
+        with self._lock:
+            self._lock.notify_all()
+
+    def subscribe(self, bell: Bell, seconds: float, ended: Callable[[], bool]) -> bool:
         """Listen to this topic. True when that is new: what was sent before is not announced, so look once more."""
         if self._pid != os.getpid():
             self._after_fork()
@@ -199,8 +209,8 @@ class Bells:
             self._wanted.add(bell)
             attempts = self._attempts
             self._start()
-            end = self.clock.monotonic() + SUBSCRIBE_S
-            while not bell.listening and self._attempts == attempts and not self._closing:
+            end = self.clock.monotonic() + min(seconds, SUBSCRIBE_S)
+            while not bell.listening and self._attempts == attempts and not (self._closing or ended()):
                 left = end - self.clock.monotonic()
                 if left <= 0:
                     break

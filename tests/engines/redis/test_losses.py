@@ -6,12 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 from tools.servers.redis import DURABLE, VOLATILE
 
 from tenure.engines import Engine, Level
+from tenure.engines.redis.scripts import script
 from tenure.errors import (
     EngineRefusedError,
     EngineUnavailableError,
@@ -122,8 +124,9 @@ class Traffic:
         assert self.epochs == sorted(set(self.epochs))
 
 
-def test_a_durable_server_that_is_killed_under_load_loses_nothing(own_server: Own) -> None:
-    server = own_server(Valkey(DURABLE))
+@pytest.mark.parametrize("kind", [Valkey, Redis])
+def test_a_durable_server_that_is_killed_under_load_loses_nothing(own_server: Own, kind: type[Valkey]) -> None:
+    server = own_server(kind(DURABLE))
     with Engine.open(f"{server.url}?timeout=5") as engine:
         traffic = Traffic(engine)
         for _ in range(2):
@@ -135,6 +138,26 @@ def test_a_durable_server_that_is_killed_under_load_loses_nothing(own_server: Ow
         traffic.finish()
         assert traffic.outages > 0
         assert len(traffic.acknowledged) > 50
+        assert engine.mailbox("work").depth() == (0, 0, 0)
+
+
+def test_a_network_that_drops_delays_and_resets_in_mid_call_loses_and_repeats_nothing(own_server: Own) -> None:
+    server, chance = own_server(Valkey(DURABLE)), Random(5)
+    with FaultProxy(server.host, server.port) as proxy, behind(proxy, "") as engine:
+        traffic = Traffic(engine)
+        scripts = [script(name).sha for name in ("send_keyed", "claim", "acknowledge", "campaign")]
+        for _ in range(12):
+            time.sleep(0.15)
+            for fault in (proxy.cut_answer, proxy.cut_request, proxy.cut_mid_request, proxy.cut_after_request):
+                fault(chance.choice(scripts))
+            proxy.delay(chance.choice((0.0, 0.0, 0.01)))
+            if chance.random() < 0.3:
+                proxy.reset()
+        proxy.heal()
+        fired = proxy.fired
+        traffic.finish()
+        assert fired > 20
+        assert traffic.outages > 20
         assert engine.mailbox("work").depth() == (0, 0, 0)
 
 

@@ -27,6 +27,7 @@ def test_what_is_left_out_has_a_default() -> None:
 def test_the_password_is_never_shown() -> None:
     settings = read_url("redis://me:hunter2@host/0")
     assert settings.shown == "redis://me:***@host/0"
+    assert "hunter2" not in repr(settings)
 
 
 def test_the_password_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 10
     timeout_s: float = 30.0
 
+    def __repr__(self) -> str:
+        return f"RedisSettings({self.shown})"  # a settings object that is logged must not tell the password
+
     @property
     def prefix(self) -> str:
         """What every key begins with; the braces keep them in one slot."""
