@@ -1,0 +1,175 @@
+"""What can be said in the log: one command, one message of the stream. Told apart by their tags, kept for as long as the log is.
+
+A command says what is wanted; what comes of it is decided where it stands in the log, by everybody alike (`ledger`). So the
+fields of a command, and what the ledger makes of them, must never change their meaning: a new meaning is a new tag.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from tenure.engines.contracts import FailureCause
+
+
+class Command(msgspec.Struct, array_like=True, frozen=True):
+    """`id` names one asking for it: the answer finds its caller by it, and a repeated sending is dropped by the server."""
+
+    id: str
+
+
+class Item(msgspec.Struct, array_like=True, frozen=True):
+    """One message of a `Send`."""
+
+    body: bytes
+    key: str | None = None
+    generation: int = 0
+    reply_to: str | None = None
+    delay: float = 0.0
+
+
+class Send(Command, tag="send", frozen=True):
+    box: str
+    items: list[Item]
+
+
+class Claim(Command, tag="claim", frozen=True):
+    """The command's id becomes the receipt: nobody else can know it before, and no second claim ever has it."""
+
+    box: str
+    most: int
+    lease: float
+    limit: int | None
+    provisional: bool
+
+
+class End(Command, tag="end", frozen=True):
+    """Acknowledge deliveries, each by (message id, receipt); with a reply, which then is for the only one."""
+
+    box: str
+    held: list[tuple[str, str]]
+    reply: bytes | None = None
+
+
+class Nack(Command, tag="nack", frozen=True):
+    box: str
+    message: str
+    receipt: str
+    delay: float
+    limit: int | None
+
+
+class Release(Command, tag="release", frozen=True):
+    box: str
+    held: list[tuple[str, str]]
+
+
+class Extend(Command, tag="extend", frozen=True):
+    box: str
+    message: str
+    receipt: str
+    seconds: float
+    checkpoint: bytes | None
+
+
+class Reply(Command, tag="reply", frozen=True):
+    box: str
+    message: str
+    receipt: str
+    body: bytes
+
+
+class Bury(Command, tag="bury", frozen=True):
+    box: str
+    message: str
+    receipt: str
+    cause: FailureCause
+    reason: str
+
+
+class Revoke(Command, tag="revoke", frozen=True):
+    box: str
+    key: str
+
+
+class Purge(Command, tag="purge", frozen=True):
+    box: str
+
+
+class Replay(Command, tag="replay", frozen=True):
+    box: str
+    message: str
+
+
+class Forget(Command, tag="forget", frozen=True):
+    """Delete dead letters: the one named, or all."""
+
+    box: str
+    message: str | None = None
+
+
+class Campaign(Command, tag="campaign", frozen=True):
+    election: str
+    candidate: str
+    ttl: float
+    above: int
+
+
+class Renew(Command, tag="renew", frozen=True):
+    election: str
+    epoch: int
+    ttl: float
+
+
+class Resign(Command, tag="resign", frozen=True):
+    election: str
+    epoch: int
+
+
+class Put(Command, tag="put", frozen=True):
+    """The value itself is a blob that was written before; here it gets its name."""
+
+    store: str
+    key: str
+    blob: str
+    chunks: int
+    fence: tuple[int, int] | None
+    ttl: float | None
+
+
+class Remove(Command, tag="remove", frozen=True):
+    store: str
+    key: str
+
+
+class Compacted(Command, tag="compacted", frozen=True):
+    """A snapshot up to `seq`, of `size` bytes, is kept, and the log before it may go."""
+
+    seq: int
+    size: int
+
+
+AnyCommand: TypeAlias = (
+    Send
+    | Claim
+    | End
+    | Nack
+    | Release
+    | Extend
+    | Reply
+    | Bury
+    | Revoke
+    | Purge
+    | Replay
+    | Forget
+    | Campaign
+    | Renew
+    | Resign
+    | Put
+    | Remove
+    | Compacted
+)
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(AnyCommand).decode

@@ -1,0 +1,226 @@
+"""`nats://`: the engine object. It connects, checks the server and the streams, and hands out handles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from tenure.clock import Clock
+from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, Refusal, ReplyT, Store
+from tenure.engines.metrics import OperationMetrics
+from tenure.engines.nats import background, examination
+from tenure.engines.nats.blobs import Blobs
+from tenure.engines.nats.commands import Command
+from tenure.engines.nats.election import NatsElection
+from tenure.engines.nats.faults import ApiError
+from tenure.engines.nats.journal import NatsJournal
+from tenure.engines.nats.link import Link
+from tenure.engines.nats.log import Log
+from tenure.engines.nats.mailbox import NatsMailbox
+from tenure.engines.nats.store import NatsStore
+from tenure.engines.nats.streams import Names
+from tenure.engines.nats.url import NatsSettings, read_url
+from tenure.errors import EngineClosedError, EngineError, EngineUnavailableError, MailboxConnectionError
+from tenure.randomness import Random, fresh_random
+
+T = TypeVar("T")
+
+REFUSALS = (
+    Refusal(
+        "a stepped server clock changes no lease",
+        "engine time is the time at which the stream's leader stored a message, and NATS has no other clock: a step forward, "
+        "or a new leader whose clock is ahead, ends leases early (their holders are refused from then on); a step back "
+        "lets them last longer",
+    ),
+    Refusal(
+        "acknowledged writes survive a power failure of the machine",
+        "NATS answers before it syncs to disk (sync_interval, two minutes by default). A killed server loses nothing, "
+        "nor does one machine of three with ?replicas=3; `sync_interval: always` closes the gap",
+    ),
+    Refusal(
+        "processes that only send need not read what others do",
+        "every process that opens the engine folds its whole log: traffic is paid once per process, so more than some "
+        "hundreds of processes, or thousands of operations a second, want several namespaces",
+    ),
+)
+
+
+class NatsEngine(Engine):
+    """Opening it connects, checks the server, makes the streams, and folds the log."""
+
+    refusals = REFUSALS
+
+    def __init__(self, settings: NatsSettings, clock: Clock, random: Random | None = None) -> None:
+        self.url = settings.shown
+        self.clock = clock
+        self.settings = settings
+        self.metrics = OperationMetrics("nats")
+        self.names = Names(settings.namespace)
+        self.closed = False
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._latest = 0.0
+        self._mailboxes: WeakSet[NatsMailbox[Any, Any]] = WeakSet()
+        self._journals: WeakSet[NatsJournal] = WeakSet()
+        self._background = background.enter()
+        try:
+            self._background.run(self._open(random or fresh_random()))
+        except BaseException:
+            background.leave(self._background)
+            raise
+
+    async def _open(self, random: Random) -> None:
+        self.link = Link(self.settings, self.clock, random)
+        self.blobs = Blobs(self.link, self.names)
+        self.log = Log(self.link, self.names, self.blobs)
+        await self.link.open()
+        try:
+            await examination.must_be_usable(self.link)
+            await self.blobs.open()
+            await self.log.open()
+        except BaseException as error:
+            await self.log.close()
+            await self.link.close()
+            if isinstance(error, ApiError):
+                raise self.link.told(error, f"opening {self.url}") from error
+            raise
+
+    def mailbox(
+        self,
+        name: str,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Mailbox[BodyT, ReplyT]:
+        self.check_open()
+        mailbox: NatsMailbox[BodyT, ReplyT] = NatsMailbox(self, name, body, reply, max_delivery_count)
+        with self._lock:
+            self._mailboxes.add(mailbox)
+        return mailbox
+
+    def journal(self, name: str) -> Journal:
+        self.check_open()
+        journal = NatsJournal(self, name)
+        with self._lock:
+            self._journals.add(journal)
+        return journal
+
+    def election(self, name: str) -> Election:
+        self.check_open()
+        return NatsElection(self, name)
+
+    def store(self, name: str) -> Store:
+        self.check_open()
+        return NatsStore(self, name)
+
+    def now(self) -> float:
+        answer = self.call("now", self._now, lost=EngineUnavailableError)
+        with self._lock:
+            self._latest = max(self._latest, answer)
+            return self._latest
+
+    async def _now(self) -> float:
+        return await self.log.catch_up()
+
+    def check(self) -> list[Finding]:
+        self.check_open()
+        return self._background.run(examination.examine(self.link, self.names, self.clock))
+
+    def close(self) -> None:
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            mailboxes, journals = list(self._mailboxes), list(self._journals)
+        if self._pid != os.getpid():
+            return  # the parent's connection is not ours to end
+        for mailbox in mailboxes:
+            mailbox.close()
+            self.soon(mailbox.polls.close)
+        for journal in journals:
+            self.soon(journal.polls.close)
+        self._background.run(self._close(journals))
+        background.leave(self._background)
+
+    async def _close(self, journals: list[NatsJournal]) -> None:
+        await self.log.close()
+        for journal in journals:
+            await journal.stop()
+        await self.link.close()
+
+    # What its handles use
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise EngineClosedError(f"the engine {self.url} was closed", remedy="Open it again")
+        if self._pid != os.getpid():
+            raise EngineClosedError(
+                f"the engine {self.url} was opened before this process was forked", remedy="Open it again in the child"
+            )
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Do it on the loop, after what was asked before."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits there any more
+            self._background.soon(act)
+
+    def wait(self, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
+        """Run it on the loop; its parts are timed by themselves."""
+        self.check_open()
+        try:
+            return self._background.run(work(*values))
+        except EngineUnavailableError as error:
+            raise _as(MailboxConnectionError, error) from error
+        except ApiError as error:
+            raise self.link.told(error, f"waiting on {self.url}") from error
+
+    def call(
+        self,
+        operation: str,
+        work: Callable[..., Coroutine[Any, Any, T]],
+        *values: Any,
+        lost: type[EngineUnavailableError] = MailboxConnectionError,
+    ) -> T:
+        """Run it on the loop, timed. A lost connection is told as `lost`."""
+        self.check_open()
+        try:
+            return self._background.run(self.timed(operation, work(*values)))
+        except EngineUnavailableError as error:
+            raise _as(lost, error) from error
+        except ApiError as error:
+            raise self.link.told(error, f"{operation} on {self.url}") from error
+
+    def ask(
+        self,
+        operation: str,
+        kind: type[Command],
+        *values: Any,
+        lost: type[EngineUnavailableError] = MailboxConnectionError,
+    ) -> Any:
+        """Append a command, and be told what came of it."""
+        return self.call(operation, self._ask, kind, values, lost=lost)
+
+    async def _ask(self, kind: type[Command], values: tuple[Any, ...]) -> Any:
+        return await self.log.ask(kind(self.log.new_id(), *values))  # type: ignore[arg-type]
+
+    async def timed(self, operation: str, work: Awaitable[T]) -> T:
+        begun = self.clock.monotonic()
+        try:
+            answer = await work
+        except EngineError as error:
+            self.metrics.failed(operation, error)
+            raise
+        self.metrics.took(operation, self.clock.monotonic() - begun)
+        return answer
+
+
+def _as(kind: type[EngineUnavailableError], error: EngineUnavailableError) -> EngineUnavailableError:
+    return error if isinstance(error, kind) else kind(error.fact)
+
+
+def open_nats(url: str, clock: Clock) -> NatsEngine:
+    return NatsEngine(read_url(url), clock)

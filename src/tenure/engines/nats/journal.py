@@ -1,0 +1,345 @@
+"""A journal is a stream of its own: one append is one message, its sequence is the stream's, and the expected last one is the fence.
+
+The last entry is never removed from the stream, even when it was truncated: it says which epoch wrote last. How far a journal was truncated
+stands beside its snapshot, in a pointer that only moves by compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
+from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
+from tenure.engines.nats import faults, streams
+from tenure.engines.nats.blobs import BlobGoneError
+from tenure.engines.nats.faults import ApiError
+from tenure.engines.nats.follower import Follower, unix
+from tenure.engines.nats.waiting import Polls
+from tenure.errors import (
+    EngineCorruptError,
+    EngineUnavailableError,
+    LimitError,
+    SequenceConflictError,
+    StaleEpochError,
+    StaleSnapshotError,
+    Truncated,
+)
+from tenure.ids import new_id
+
+if TYPE_CHECKING:
+    from tenure.engines.nats.engine import NatsEngine
+
+T = TypeVar("T")
+_PAGE_BYTES = 4_194_304
+
+
+class Line(msgspec.Struct, array_like=True, frozen=True):
+    """An entry as its message has it. `writer` names one call, so that it knows its own after a lost answer."""
+
+    epoch: int
+    append_id: str
+    writer: str
+    events: list[bytes]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The snapshot's place, and how far the journal was truncated."""
+
+    seq: int
+    epoch: int
+    blob: str
+    chunks: int
+    truncated: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Line).decode
+_encode_mark = msgspec.json.Encoder().encode
+_decode_mark = msgspec.json.Decoder(Mark).decode
+
+
+class NatsJournal(Journal):
+    def __init__(self, engine: NatsEngine, name: str) -> None:
+        self.name = check_name(name)
+        self._engine = engine
+        self._stream = engine.names.journal_stream(name)
+        self._subject = engine.names.journal_subject(name)
+        self._pointer = f"journal-{streams.token(name)}"
+        self.polls = Polls()
+        self._made = False
+        self._head: Head | None = None  # as we last saw it: what we appended ourselves need not be asked for
+        self._tail: Follower | None = None
+        self._starting = asyncio.Lock()
+        self._rung: set[Any] = set()
+
+    # Appending
+
+    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
+        check_append(events, epoch, expect, append_id)
+        return self._call("append", self._append, [bytes(event) for event in events], epoch, expect, append_id)
+
+    async def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+        head = self._head
+        if head is None or head.seq != expect or epoch < head.epoch:
+            head = await self._find_head()
+        if epoch < head.epoch:
+            raise StaleEpochError(epoch, head.epoch)
+        if expect != head.seq:
+            raise SequenceConflictError(expect, head.seq)
+        writer = new_id()
+        payload = _encode(Line(epoch, append_id, writer, events))
+        headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
+        self._head = None
+        try:
+            seq = await self._engine.link.write(self._subject, payload, headers)
+        except ApiError as error:
+            if error.number not in faults.WRONG_LAST_SEQUENCE:
+                raise
+            seq = await self._refused(epoch, expect, writer)
+        self._head = Head(seq, epoch)
+        return seq
+
+    async def _refused(self, epoch: int, expect: int, writer: str) -> int:
+        """Somebody was faster; or it was ourselves, and the first answer was lost."""
+        found = await self._message({"seq": expect + 1})
+        if found is not None and found[1].writer == writer:
+            return expect + 1
+        head = await self._find_head()
+        if epoch < head.epoch:
+            raise StaleEpochError(epoch, head.epoch)
+        raise SequenceConflictError(expect, head.seq)
+
+    # Reading
+
+    def head(self) -> Head:
+        return self._call("head", self._find_head)
+
+    async def _find_head(self) -> Head:
+        await self._make()
+        found = await self._message({"last_by_subj": self._subject})
+        self._head = Head(0, 0) if found is None else Head(found[0], found[1].epoch)
+        return self._head
+
+    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
+        if limit < 1:
+            raise LimitError("limit", limit, "1 or more")
+        return self._call("read", self._read, after, limit)
+
+    async def _read(self, after: int, limit: int) -> list[Entry]:
+        await self._make()
+        info, mark = await asyncio.gather(self._info(), self._mark())
+        first = mark[0].truncated + 1 if mark else 1
+        if after < first - 1:
+            raise Truncated(after, first)
+        last = min(info["state"]["last_seq"], after + limit)
+        found: list[Entry] = []
+        while after < last:
+            page = await self._page(after, last)
+            if not page:  # a replica that is behind answered, or somebody truncated it under our hands
+                mark = await self._mark()
+                if mark and after < mark[0].truncated:
+                    raise Truncated(after, mark[0].truncated + 1)
+                entry = await self._entry(after + 1)
+                page = [entry]
+            found += page
+            after = page[-1].seq
+        return found
+
+    async def _page(self, after: int, last: int) -> list[Entry]:
+        """Several entries with one request, from whichever replica answers: consecutive ones, perhaps not all."""
+        link, entries = self._engine.link, list[Entry]()
+        done = asyncio.get_running_loop().create_future()
+
+        async def on_message(message: Any) -> None:
+            headers = message.headers or {}
+            if "Status" in headers or "Nats-Sequence" not in headers:
+                if not done.done():
+                    done.set_result(None)
+                return
+            entries.append(_entry(int(headers["Nats-Sequence"]), unix(headers["Nats-Time-Stamp"]), message.data))
+
+        inbox = link.client.new_inbox()
+        subscription = await link.client.subscribe(inbox, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0)
+        try:
+            ask = {"seq": after + 1, "batch": last - after, "max_bytes": _PAGE_BYTES}
+            await link.client.publish(f"$JS.API.DIRECT.GET.{self._stream}", json.dumps(ask).encode(), reply=inbox)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(2.0, link.settings.timeout_s)):
+                    await done
+        finally:
+            with contextlib.suppress(Exception):  # the connection was lost: the subscription with it
+                await subscription.unsubscribe()
+        consecutive: list[Entry] = []
+        for entry in entries:
+            if entry.seq != after + 1 + len(consecutive) or entry.seq > last:
+                break
+            consecutive.append(entry)
+        return consecutive
+
+    async def _entry(self, seq: int) -> Entry:
+        found = await self._message({"seq": seq})
+        if found is None:
+            raise EngineCorruptError(
+                f"entry {seq} of journal {self.name!r} is not in {self._stream}", remedy="Restore the stream"
+            )
+        return Entry(found[0], found[1].epoch, found[1].append_id, found[2], tuple(found[1].events))
+
+    async def _message(self, which: dict[str, Any]) -> tuple[int, Line, float] | None:
+        """From the stream's leader."""
+        try:
+            answer = await self._engine.link.ask(f"STREAM.MSG.GET.{self._stream}", which)
+        except ApiError as error:
+            if error.number == 10037:
+                return None
+            raise
+        message = answer["message"]
+        line = _decode(base64.b64decode(message.get("data", "")))
+        return message["seq"], line, unix(message["time"])
+
+    async def _info(self) -> dict[str, Any]:
+        return await self._engine.link.ask(f"STREAM.INFO.{self._stream}")
+
+    # Following
+
+    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        self._engine.check_open()
+        return self._call("follow", self._follow, after, wait_time_seconds)
+
+    async def _follow(self, after: int, wait: float) -> list[Entry]:
+        clock = self._engine.clock
+        end = clock.monotonic() + wait
+        found = await self._read(after, 1_000)
+        if found or not wait or (poll := self.polls.begin()) is None:
+            return found
+        self._rung.add(poll)
+        try:
+            await self._start_tail(after)
+            while not found and not poll.over and (left := end - clock.monotonic()) > 0:
+                if self._tail is not None and self._tail.after <= after:
+                    await poll.wait(left)
+                if not poll.over:
+                    found = await self._read(after, 1_000)
+            return found
+        finally:
+            self._rung.discard(poll)
+            self.polls.end(poll)
+
+    async def _start_tail(self, after: int) -> None:
+        """One follower per handle, begun by the first follow that waits."""
+        async with self._starting:
+            if self._tail is None:
+                tail = Follower(self._engine.link, self._stream, self._on_entry, headers_only=True)
+                await tail.start(after)
+                self._tail = tail
+
+    def _on_entry(self, _seq: int, _at: float, _data: bytes) -> bool:
+        asyncio.get_running_loop().call_soon(self._ring)  # after the follower has taken note of it
+        return True
+
+    def _ring(self) -> None:
+        for poll in self._rung:
+            poll.ring()
+
+    def wake(self) -> None:
+        self._engine.check_open()
+        self._engine.soon(self.polls.wake)
+
+    async def stop(self) -> None:
+        if self._tail is not None:
+            await self._tail.stop()
+
+    # Snapshots
+
+    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
+        check_snapshot(state)
+        self._call("snapshot", self._snapshot, bytes(state), seq, epoch)
+
+    async def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
+        blobs = self._engine.blobs
+        blob = f"{self._pointer}-{seq}-{new_id()}"
+        chunks = 0
+        try:
+            while True:
+                head, found = await self._find_head(), await self._mark()
+                self._check_snapshot(seq, epoch, head, found[0] if found else None)
+                chunks = chunks or await blobs.write(blob, state)
+                mark = Mark(seq, epoch, blob, chunks, found[0].truncated if found else 0)
+                if await blobs.move(self._pointer, _encode_mark(mark), found[1] if found else 0):
+                    break
+        except (StaleEpochError, StaleSnapshotError, LimitError):
+            if chunks:
+                await blobs.delete(blob)
+            raise
+        if found is not None:
+            await blobs.delete(found[0].blob)
+
+    def _check_snapshot(self, seq: int, epoch: int, head: Head, mark: Mark | None) -> None:
+        if epoch < head.epoch:
+            raise StaleEpochError(epoch, head.epoch)
+        if not 0 <= seq <= head.seq:
+            raise LimitError("seq", seq, f"between 0 and the last sequence, {head.seq}")
+        if mark is not None:
+            if epoch < mark.epoch:
+                raise StaleEpochError(epoch, mark.epoch)
+            if seq < mark.seq:
+                raise StaleSnapshotError(seq, mark.seq)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        return self._call("latest_snapshot", self._latest_snapshot)
+
+    async def _latest_snapshot(self) -> Snapshot | None:
+        while True:
+            found = await self._mark()
+            if found is None:
+                return None
+            mark = found[0]
+            try:
+                return Snapshot(mark.seq, mark.epoch, await self._engine.blobs.read(mark.blob, mark.chunks))
+            except BlobGoneError:
+                continue  # a newer one replaced it meanwhile
+
+    async def _mark(self) -> tuple[Mark, int] | None:
+        pointer = await self._engine.blobs.pointer(self._pointer)
+        return None if pointer is None else (_decode_mark(pointer.data), pointer.revision)
+
+    def truncate(self, seq: int) -> None:
+        self._call("truncate", self._truncate, seq)
+
+    async def _truncate(self, seq: int) -> None:
+        while True:
+            found = await self._mark()
+            if found is None:
+                return
+            mark, revision = found
+            upto = min(seq, mark.seq)
+            if upto <= mark.truncated:
+                return
+            moved = _encode_mark(msgspec.structs.replace(mark, truncated=upto))
+            if await self._engine.blobs.move(self._pointer, moved, revision):
+                break
+        last = (await self._find_head()).seq
+        await self._engine.link.ask(f"STREAM.PURGE.{self._stream}", {"seq": min(upto, last - 1) + 1})
+
+    # The stream
+
+    async def _make(self) -> None:
+        if not self._made:
+            config = streams.wanted(self._stream, [self._subject], self._engine.settings.replicas)
+            await streams.ensure(self._engine.link, config)
+            self._made = True
+
+    def _call(self, operation: str, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
+        return self._engine.call(operation, work, *values, lost=EngineUnavailableError)
+
+
+def _entry(seq: int, at: float, data: bytes) -> Entry:
+    line = _decode(data)
+    return Entry(seq, line.epoch, line.append_id, at, tuple(line.events))

@@ -1,0 +1,375 @@
+"""The fold of the log: all mailboxes, elections and the names of stored values. Pure, and alike in every process.
+
+`apply(command, seq, now)` gives what the asker is to be told; `seq` and `now` are the message's place and time in the stream. What
+refuses raises, and has changed nothing. The rules of mailboxes are in `box`; here is what concerns two of them, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.engines.contracts import KEY_MEMORY_S, Failure, FailureCause, Fence
+from tenure.engines.nats import commands as c
+from tenure.engines.nats.box import Box, Kept, Record, Stage
+from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TermLostError
+
+FORMAT = 1
+_encode_failure = msgspec.json.Encoder().encode
+
+
+class Delivery(NamedTuple):
+    """What a claim gives of a record: it may change before the claimer looks at it."""
+
+    id: str
+    body: bytes
+    delivery_count: int
+    forgiven: int
+    enqueued_at: float
+    reply_to: str | None
+    checkpoint: bytes | None
+    key: str | None
+    generation: int
+    is_failure: bool
+
+
+class Seat(msgspec.Struct):
+    epoch: int = 0
+    candidate: str = ""
+    expires: float = 0.0
+
+    def taken(self, now: float) -> bool:
+        return self.candidate != "" and now < self.expires
+
+
+class Value(msgspec.Struct):
+    """A stored value's place; after it went, its fence for another while."""
+
+    blob: str = ""  # empty: there is none
+    chunks: int = 0
+    fence: tuple[int, int] | None = None
+    expires: float = inf
+
+    def there(self, now: float) -> bool:
+        return self.blob != "" and now < self.expires
+
+
+class KeptLedger(msgspec.Struct, array_like=True):
+    """Everything, as a snapshot keeps it."""
+
+    format: int
+    seq: int
+    now: float
+    boxes: dict[str, Kept]
+    seats: dict[str, Seat]
+    stores: dict[str, dict[str, Value]]
+    bytes_since: int
+    kept_bytes: int
+
+
+_decode_kept = msgspec.msgpack.Decoder(KeptLedger).decode
+_encode_kept = msgspec.msgpack.Encoder().encode
+
+
+class Ledger:
+    """`stirred` collects the mailboxes in which something may have become visible, for whoever wakes waiters."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.now = 0.0
+        self.boxes: dict[str, Box] = {}
+        self.seats: dict[str, Seat] = {}
+        self.stores: dict[str, dict[str, Value]] = {}
+        self.bytes_since = 0
+        """How much of the log was written since the last snapshot."""
+        self.kept_bytes = 0
+        """How large that snapshot was."""
+        self.stirred: set[str] = set()
+        self.unnamed: list[Value] = []
+        """Blobs that lost their name: whoever asked for that deletes them."""
+        self._timers: list[tuple[float, str, str]] = []
+        self._posts = 0  # by this command
+        self._rules: dict[type, Callable[[Any], Any]] = {
+            c.Send: self._send,
+            c.Claim: self._claim,
+            c.End: self._end,
+            c.Nack: self._nack,
+            c.Release: self._release,
+            c.Extend: self._extend,
+            c.Reply: self._reply,
+            c.Bury: self._bury,
+            c.Revoke: self._revoke,
+            c.Purge: self._purge,
+            c.Replay: self._replay,
+            c.Forget: self._forget,
+            c.Campaign: self._campaign,
+            c.Renew: self._renew,
+            c.Resign: self._resign,
+            c.Put: self._put,
+            c.Remove: self._remove,
+            c.Compacted: self._compacted,
+        }
+
+    def apply(self, command: c.AnyCommand, seq: int, at: float, size: int = 0) -> Any:
+        """What the command comes to. Raises the error that its asker is to get."""
+        self.seq = seq
+        self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
+        self.bytes_since += size
+        self._posts = 0
+        return self._rules[type(command)](command)
+
+    def box(self, name: str) -> Box:
+        box = self.boxes.get(name)
+        if box is None:
+            box = self.boxes[name] = Box(name)
+        return box
+
+    # Mailboxes
+
+    def _at_now(self, name: str) -> Box:
+        box = self.box(name)
+        box.promote(self.now)
+        self.stirred.add(name)
+        return box
+
+    def _held(self, command: c.Nack | c.Extend | c.Reply | c.Bury) -> tuple[Box, Record]:
+        box = self._at_now(command.box)
+        record = box.held(command.message, command.receipt)
+        if record is None:
+            raise ReceiptHandleExpiredError(command.message, "its lease ran out")
+        return box, record
+
+    def _send(self, command: c.Send) -> list[tuple[str, KeyRefusedError | None]]:
+        box = self._at_now(command.box)
+        sent: list[tuple[str, KeyRefusedError | None]] = []
+        for number, item in enumerate(command.items):
+            record = Record(f"{self.seq}-{number}", item.body, self.now, item.reply_to, item.key, item.generation)
+            try:
+                if item.key is not None:
+                    box.admit(record, self.now)
+            except KeyRefusedError as refused:
+                sent.append((record.id, refused))
+            else:
+                box.add(record, self.now, item.delay)
+                sent.append((record.id, None))
+        return sent
+
+    def _claim(self, command: c.Claim) -> list[Delivery]:
+        box = self._at_now(command.box)
+        stage = Stage.CLAIMED if command.provisional else Stage.HELD
+        found: list[Delivery] = []
+        while len(found) < command.most:
+            record = box.claim(self.now, command.lease, command.id, stage)
+            if record is None:
+                break
+            if command.limit is not None and record.count - 1 - record.base >= command.limit:
+                record.count -= 1
+                self._give_up(box, record)
+                continue
+            found.append(
+                Delivery(
+                    record.id,
+                    record.body,
+                    record.count,
+                    record.base,
+                    record.enqueued_at,
+                    record.reply_to,
+                    record.checkpoint,
+                    record.key,
+                    record.generation,
+                    record.is_failure,
+                )
+            )
+        return found
+
+    def _end(self, command: c.End) -> list[str]:
+        """The ids of those that were no longer held; a single one that was not is an error."""
+        box = self._at_now(command.box)
+        lost = []
+        for message, receipt in command.held:
+            record = box.held(message, receipt)
+            if record is None:
+                if len(command.held) == 1:
+                    raise ReceiptHandleExpiredError(message, "its lease ran out")
+                lost.append(message)
+                continue
+            box.end(record, self.now)
+            if command.reply is not None:
+                self._post(record.reply_to, command.reply, is_failure=False)
+        return lost
+
+    def _nack(self, command: c.Nack) -> None:
+        box, record = self._held(command)
+        if command.limit is not None and record.count - record.base >= command.limit:
+            self._give_up(box, record)
+        else:
+            box.give_back(record, self.now, command.delay)
+
+    def _release(self, command: c.Release) -> None:
+        box = self._at_now(command.box)
+        for message, receipt in reversed(command.held):
+            record = box.held(message, receipt)
+            if record is not None:
+                box.release(record)
+            elif len(command.held) == 1:
+                raise ReceiptHandleExpiredError(message, "its lease ran out")
+
+    def _extend(self, command: c.Extend) -> None:
+        box, record = self._held(command)
+        box.extend(record, self.now + command.seconds, command.checkpoint)
+
+    def _reply(self, command: c.Reply) -> None:
+        _, record = self._held(command)
+        self._post(record.reply_to, command.body, is_failure=False)
+
+    def _bury(self, command: c.Bury) -> None:
+        box, record = self._held(command)
+        self._dead(box, record, command.cause, command.reason)
+
+    def _give_up(self, box: Box, record: Record) -> None:
+        times = record.count - record.base
+        reason = f"delivered {times} time{'s' if times != 1 else ''} without being settled"
+        self._dead(box, record, FailureCause.DELIVERIES, reason)
+
+    def _dead(self, box: Box, record: Record, cause: FailureCause, reason: str) -> None:
+        box.bury(record, cause, reason, self.now)
+        if record.reply_to is not None:
+            news = Failure(
+                message_id=record.id,
+                mailbox=box.name,
+                cause=cause,
+                reason=reason,
+                key=record.key,
+                generation=record.generation,
+                delivery_count=record.count,
+            )
+            self._post(record.reply_to, _encode_failure(news), is_failure=True)
+
+    def _post(self, name: str | None, body: bytes, *, is_failure: bool) -> None:
+        if name is not None:
+            self._posts += 1
+            record = Record(f"{self.seq}-r{self._posts}", body, self.now, is_failure=is_failure)
+            self._at_now(name).add(record, self.now)
+
+    def _revoke(self, command: c.Revoke) -> bool:
+        return self._at_now(command.box).revoke(command.key, self.now)
+
+    def _purge(self, command: c.Purge) -> int:
+        return self._at_now(command.box).purge(self.now)
+
+    def _replay(self, command: c.Replay) -> bool:
+        return self._at_now(command.box).replay(command.message, self.now)
+
+    def _forget(self, command: c.Forget) -> int:
+        dead = self.box(command.box).dead
+        if command.message is not None:
+            return int(dead.pop(command.message, None) is not None)
+        gone = len(dead)
+        dead.clear()
+        return gone
+
+    # Elections
+
+    def _campaign(self, command: c.Campaign) -> int | None:
+        """The new epoch, or None when somebody else leads."""
+        seat = self.seats.setdefault(command.election, Seat())
+        if seat.taken(self.now) and seat.candidate != command.candidate:
+            return None
+        seat.epoch = max(seat.epoch, command.above) + 1
+        seat.candidate, seat.expires = command.candidate, self.now + command.ttl
+        return seat.epoch
+
+    def _renew(self, command: c.Renew) -> None:
+        seat = self.seats.setdefault(command.election, Seat())
+        if seat.epoch != command.epoch or not seat.taken(self.now):
+            raise TermLostError(command.election, command.epoch, seat.epoch)
+        seat.expires = self.now + command.ttl
+
+    def _resign(self, command: c.Resign) -> None:
+        seat = self.seats.setdefault(command.election, Seat())
+        if seat.epoch == command.epoch:
+            seat.candidate = ""
+
+    # Stored values
+
+    def _put(self, command: c.Put) -> None:
+        self._sweep()
+        values = self.stores.setdefault(command.store, {})
+        value = values.get(command.key) or Value()
+        if command.fence is not None:
+            if value.fence is not None and command.fence < value.fence:
+                raise StaleFenceError(command.key, Fence(*command.fence), Fence(*value.fence))
+            value.fence = command.fence
+        values[command.key] = value
+        self._unname(value)
+        value.blob, value.chunks = command.blob, command.chunks
+        self._expire(command.store, command.key, value, inf if command.ttl is None else self.now + command.ttl)
+
+    def _remove(self, command: c.Remove) -> bool:
+        self._sweep()
+        value = self.stores.get(command.store, {}).get(command.key)
+        if value is None or not value.blob:
+            return False
+        self._bare(command.store, command.key, value, self.now)
+        return True
+
+    def _bare(self, store: str, key: str, value: Value, at: float) -> None:
+        """The value is gone; a fence stays for a day."""
+        self._unname(value)
+        if value.fence is None:
+            del self.stores[store][key]
+        else:
+            self._expire(store, key, value, at + KEY_MEMORY_S)
+
+    def _unname(self, value: Value) -> None:
+        if value.blob:
+            self.unnamed.append(Value(value.blob, value.chunks))
+        value.blob, value.chunks = "", 0
+
+    def _expire(self, store: str, key: str, value: Value, at: float) -> None:
+        value.expires = at
+        if at < inf:
+            heappush(self._timers, (at, store, key))
+
+    def _sweep(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now:
+            at, store, key = heappop(self._timers)
+            value = self.stores.get(store, {}).get(key)
+            if value is None or value.expires != at:
+                continue  # it was written again since
+            if value.blob:
+                self._bare(store, key, value, at)
+            else:
+                del self.stores[store][key]
+
+    # Snapshots
+
+    def _compacted(self, command: c.Compacted) -> None:
+        self.bytes_since, self.kept_bytes = 0, command.size
+
+    def keep(self) -> bytes:
+        boxes = {name: box.keep() for name, box in self.boxes.items()}
+        return _encode_kept(
+            KeptLedger(FORMAT, self.seq, self.now, boxes, self.seats, self.stores, self.bytes_since, self.kept_bytes)
+        )
+
+    @classmethod
+    def restored(cls, data: bytes) -> Ledger:
+        """Raises `msgspec.MsgspecError` for what this version cannot read."""
+        kept = _decode_kept(data)
+        if kept.format != FORMAT:
+            raise msgspec.ValidationError(f"the snapshot has format {kept.format}, and this Tenure reads {FORMAT}")
+        ledger = cls()
+        ledger.seq, ledger.now = kept.seq, kept.now
+        ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
+        ledger.boxes = {name: Box.restored(name, box) for name, box in kept.boxes.items()}
+        ledger.seats, ledger.stores = kept.seats, kept.stores
+        for store, values in kept.stores.items():
+            for key, value in values.items():
+                if value.expires < inf:
+                    heappush(ledger._timers, (value.expires, store, key))
+        return ledger

@@ -1,0 +1,159 @@
+"""The connection of one engine: asking JetStream, publishing with an answer, and knowing when the connection was lost.
+
+Everything in here runs on the background loop. What may be asked twice is asked again, with jittered pauses, until the time that the URL
+allows is over: a cluster that elects a new leader answers `no responders` for a moment, and that is not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import nats
+import nats.errors
+from nats.aio.client import Client, Server
+from nats.aio.msg import Msg
+
+from tenure.clock import Clock
+from tenure.engines.backoff import Backoff
+from tenure.engines.nats import faults
+from tenure.engines.nats.faults import ApiError
+from tenure.engines.nats.url import NatsSettings, tls_context
+from tenure.errors import EngineUnavailableError, TenureError
+from tenure.randomness import Random
+
+log = logging.getLogger("tenure.engines.nats")
+
+_ATTEMPT_S = 1.0
+
+
+class Link:
+    """One connection. `watchers` are called, on the loop, after it was lost (False) and when it is back (True)."""
+
+    def __init__(self, settings: NatsSettings, clock: Clock, random: Random) -> None:
+        self.settings, self.clock, self.random = settings, clock, random
+        self.client = Client()
+        self.watchers: list[Callable[[bool], None]] = []
+        self._backoff = Backoff(random, first_s=0.02, most_s=1.0)
+        self._turn = 0
+        self.last_error: BaseException | None = None
+
+    async def open(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                await self.client.connect(**self._options())
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            reason = self.last_error if isinstance(error, TimeoutError) and self.last_error else error
+            await self.close()
+            raise self.told(reason, f"opening {self.settings.shown}") from error
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "servers": self.settings.servers,
+            "name": f"tenure-{os.getpid()}",
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": 0.05,  # of the first connect; `_next_server` paces the later ones
+            "connect_timeout": self.settings.timeout_s,
+            "ping_interval": 5,
+            "max_outstanding_pings": 2,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_lost,
+            "reconnected_cb": self._on_back,
+            "reconnect_to_server_handler": self._next_server,
+            **self.settings.login,
+            **tls_context(self.settings),
+        }
+
+    async def close(self) -> None:
+        try:
+            async with asyncio.timeout(2.0):
+                await self.client.close()
+        except Exception as error:  # closing is best effort: the server drops what it no longer hears of
+            log.debug("closing %s: %r", self.settings.shown, error)
+
+    def told(self, error: BaseException, where: str) -> TenureError:
+        return faults.translate(error, where, self.settings.secrets)
+
+    @property
+    def max_payload(self) -> int:
+        return self.client.max_payload
+
+    # What the client tells us
+
+    async def _on_error(self, error: Exception) -> None:
+        self.last_error = error
+        log.debug("%s: %r", self.settings.shown, error)
+
+    async def _on_lost(self) -> None:
+        if not self.client.is_closed:
+            log.warning("%s: the connection was lost", self.settings.shown)
+        for watcher in list(self.watchers):
+            watcher(False)
+
+    async def _on_back(self) -> None:
+        self._backoff.reset()
+        log.info("%s: connected again", self.settings.shown)
+        for watcher in list(self.watchers):
+            watcher(True)
+
+    def _next_server(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server | None, float]:
+        """One after the other; a round without success makes the next one slower."""
+        self._turn += 1
+        delay = self._backoff.next() if self._turn % len(servers) == 0 else 0.01 * self.random.random()
+        return servers[self._turn % len(servers)], delay
+
+    # Asking
+
+    async def attempts(self, where: str) -> AsyncIterator[float]:
+        """How long each attempt may take, until the time is over; then the last error is raised as `unavailable`."""
+        clock, pause = self.clock, Backoff(self.random, first_s=0.05, most_s=0.5)
+        end = clock.monotonic() + self.settings.timeout_s
+        while (left := end - clock.monotonic()) > 0:
+            yield min(left, _ATTEMPT_S)
+            await asyncio.sleep(min(pause.next(), max(0.0, end - clock.monotonic())))
+        state = "connected" if self.client.is_connected else "not connected"
+        raise EngineUnavailableError(f"{where}: no answer within {self.settings.timeout_s:g} s ({state})")
+
+    async def ask(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A request to JetStream's API that may be repeated. Raises `ApiError` for an answered refusal."""
+        payload = json.dumps(body).encode() if body else b""
+        async for within in self.attempts(f"asking {self.settings.shown} ({subject.split('.')[0]})"):
+            try:
+                answer: dict[str, Any] = json.loads((await self.request(f"$JS.API.{subject}", payload, within)).data)
+            except Exception as error:
+                if not faults.is_lost(error):
+                    raise self.told(error, f"asking {self.settings.shown}") from error
+                continue
+            if "error" in answer:
+                refused = ApiError(answer["error"])
+                if refused.number in faults.PASSING:
+                    continue
+                raise refused
+            return answer
+        raise AssertionError("attempts ends by raising")
+
+    async def request(self, subject: str, payload: bytes, within: float, headers: dict[str, str] | None = None) -> Msg:
+        return await self.client.request(subject, payload, timeout=within, headers=headers)
+
+    async def write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
+        """Publish into a stream; its sequence there. `Nats-Msg-Id` makes a repeated sending harmless."""
+        assert "Nats-Msg-Id" in headers
+        async for within in self.attempts(f"writing to {self.settings.shown}"):
+            try:
+                answer = json.loads((await self.request(subject, payload, within, headers)).data)
+            except Exception as error:
+                if not faults.is_lost(error):
+                    raise self.told(error, f"writing to {self.settings.shown}") from error
+                continue
+            if "error" in answer:
+                refused = ApiError(answer["error"])
+                if refused.number in faults.PASSING:
+                    continue
+                raise refused
+            return int(answer["seq"])
+        raise AssertionError("attempts ends by raising")

@@ -1,0 +1,379 @@
+"""The log and its fold in this process: ask by appending a command, and be told what came of it when it is folded.
+
+Everything in here runs on the background loop, so the ledger needs no lock. A command is durable and decided once it comes back through the
+stream. Appending it again after a lost answer is harmless: the server drops the second by its id. A claim whose asker is gone is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine
+from math import inf
+from typing import Any
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.backoff import Backoff
+from tenure.engines.nats import commands as c
+from tenure.engines.nats import faults, streams
+from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
+from tenure.engines.nats.faults import ApiError
+from tenure.engines.nats.follower import Follower, unix
+from tenure.engines.nats.ledger import Ledger
+from tenure.engines.nats.link import Link
+from tenure.engines.nats.streams import Names
+from tenure.engines.nats.waiting import Waiters
+from tenure.errors import (
+    EngineClosedError,
+    EngineCorruptError,
+    EngineUnavailableError,
+    EngineVersionError,
+    EngineWentBackError,
+    TenureError,
+)
+from tenure.ids import new_id
+
+log = logging.getLogger("tenure.engines.nats")
+
+POINTER = "log"
+_LOOK_EVERY_S = 0.05
+_AGAIN_AFTER_S = 1.0
+
+
+class Asked:
+    """A command under way."""
+
+    __slots__ = ("again_at", "end", "future", "name", "pause", "payload")
+
+    def __init__(self, name: str, payload: bytes, future: asyncio.Future[Any], again_at: float, end: float) -> None:
+        self.name, self.payload, self.future, self.again_at, self.end = name, payload, future, again_at, end
+        self.pause: Backoff | None = None
+
+
+class Log:
+    def __init__(self, link: Link, names: Names, blobs: Blobs) -> None:
+        self._link, self._names, self._blobs = link, names, blobs
+        self._clock: Clock = link.clock
+        self._prefix = f"{new_id()[:16]}."
+        self._number = 0
+        self.ledger = Ledger()
+        self.waiters = Waiters(lambda name: self.ledger.box(name), link.clock)
+        self._asked: dict[str, Asked] = {}
+        self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
+        self._offset = -inf  # engine time minus our boot time, as the promptest message has it
+        self._created = ""
+        self._broken: TenureError | None = None
+        self._compacting = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._follower = Follower(link, names.log_stream, self._take)
+        self._follower.before_start = self._look_before
+        self._inbox = ""
+
+    # Opening and closing
+
+    async def open(self) -> None:
+        config = streams.wanted(self._names.log_stream, [self._names.log_subject], self._link.settings.replicas)
+        await streams.ensure(self._link, config)
+        self._inbox = self._link.client.new_inbox()
+        await self._link.client.subscribe(f"{self._inbox}.*", cb=self._on_answer, pending_msgs_limit=0)
+        self._follower.on_trouble = self._on_trouble
+        await self._follower.start(0)
+        self._link.watchers.append(self._on_link)
+        self._spawn(self._look_after_askers())
+        await self.catch_up()
+
+    async def close(self) -> None:
+        self._broken = EngineClosedError(f"the engine {self._link.settings.shown} was closed", remedy="Open it again")
+        self._fail_all(self._broken)
+        await self._follower.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Asking
+
+    def new_id(self) -> str:
+        """Names a command, and if that is a claim, its receipt."""
+        self._number += 1
+        return f"{self._prefix}{self._number}"
+
+    async def ask(self, command: c.AnyCommand) -> Any:
+        """Append it; what the fold makes of it. After `EngineUnavailableError` the outcome is unknown."""
+        if self._broken is not None:
+            raise self._broken
+        now = self._clock.monotonic()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        asked = Asked(
+            type(command).__name__.lower(),
+            c.encode(command),
+            future,
+            now + _AGAIN_AFTER_S,
+            now + self._link.settings.timeout_s,
+        )
+        self._asked[command.id] = asked
+        try:
+            await self._publish(command.id, asked)
+            return await future
+        finally:
+            del self._asked[command.id]
+
+    async def _publish(self, name: str, asked: Asked) -> None:
+        try:
+            await self._link.client.publish(
+                self._names.log_subject,
+                asked.payload,
+                reply=f"{self._inbox}.{name.rpartition('.')[2]}",
+                headers={"Nats-Msg-Id": name},
+            )
+        except Exception as error:
+            if not faults.is_lost(error):
+                raise self._link.told(error, f"{asked.name} on {self._link.settings.shown}") from error
+
+    async def _on_answer(self, message: Any) -> None:
+        """The server's answer to an append. Only refusals matter: what was appended comes back by itself."""
+        data = message.data
+        if data and b'"error"' not in data:
+            return
+        asked = self._asked.get(f"{self._prefix}{message.subject.rpartition('.')[2]}")
+        if asked is None or asked.future.done():
+            return
+        if not data:  # no responders: the stream has no leader at the moment
+            self._soon_again(asked)
+            return
+        refused = ApiError(json.loads(data)["error"])
+        if refused.number in faults.PASSING:
+            self._soon_again(asked)
+        else:
+            where = f"{asked.name} on {self._link.settings.shown}"
+            asked.future.set_exception(faults.translate(refused, where, self._link.settings.secrets))
+
+    def _soon_again(self, asked: Asked) -> None:
+        asked.pause = asked.pause or Backoff(self._link.random, first_s=0.05, most_s=0.5)
+        asked.again_at = self._clock.monotonic() + asked.pause.next()
+
+    async def _look_after_askers(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            now = self._clock.monotonic()
+            for name, asked in list(self._asked.items()):
+                if asked.future.done():
+                    continue
+                if now >= asked.end:
+                    state = "connected" if self._link.client.is_connected else "not connected"
+                    asked.future.set_exception(
+                        EngineUnavailableError(
+                            f"{asked.name} on {self._link.settings.shown}: no answer within "
+                            f"{self._link.settings.timeout_s:g} s ({state})"
+                        )
+                    )
+                elif now >= asked.again_at and self._link.client.is_connected:
+                    asked.again_at = now + _AGAIN_AFTER_S
+                    try:
+                        await self._publish(name, asked)
+                    except TenureError as error:
+                        if not asked.future.done():
+                            asked.future.set_exception(error)
+
+    # Folding
+
+    def _take(self, seq: int, at: float, data: bytes) -> bool:
+        ledger = self.ledger
+        if seq <= ledger.seq:
+            return True
+        if seq != ledger.seq + 1:
+            return False  # others have compacted what we had not read: start again from the snapshot
+        self._set_clock(at)
+        before = ledger.bytes_since
+        try:
+            command = c.decode(data)
+        except msgspec.MsgspecError as error:
+            self._break(
+                EngineVersionError(
+                    f"entry {seq} of {self._names.log_stream} cannot be read: {error}",
+                    remedy="A newer Tenure wrote it: upgrade this one",
+                )
+            )
+            return False
+        asked = self._asked.get(command.id)
+        try:
+            result = ledger.apply(command, seq, at, len(data))
+        except TenureError as error:
+            if asked is not None and not asked.future.done():
+                asked.future.set_exception(error)
+        else:
+            if asked is not None and not asked.future.done():
+                asked.future.set_result(result)
+            elif asked is None and result and isinstance(command, c.Claim) and command.id.startswith(self._prefix):
+                held = [(delivery.id, command.id) for delivery in result]
+                self._spawn(self._quietly(self.ask(c.Release(self.new_id(), command.box, held))))
+        self._after(command, before)
+        return True
+
+    def _after(self, command: c.AnyCommand, before: int) -> None:
+        ledger = self.ledger
+        if ledger.stirred:
+            for name in ledger.stirred:
+                self.waiters.stir(name)
+            ledger.stirred.clear()
+        if ledger.unnamed:
+            if command.id.startswith(self._prefix):
+                for value in ledger.unnamed:
+                    self._spawn(self._quietly(self._blobs.delete(value.blob)))
+            ledger.unnamed.clear()
+        while self._catching_up and self._catching_up[0][0] <= ledger.seq:
+            _, future = self._catching_up.pop(0)
+            if not future.done():
+                future.set_result(None)
+        step = max(self._link.settings.compact_bytes, 2 * ledger.kept_bytes)
+        # One command crosses the mark: whoever asked for it compacts. If that one dies, the next mark comes.
+        if before // step < ledger.bytes_since // step and command.id.startswith(self._prefix):
+            self._spawn(self._quietly(self.compact()))
+
+    def _set_clock(self, at: float) -> None:
+        offset = at - self._clock.boottime()
+        # A message is late by what it took to get here, so the largest is the best; far less is another server's clock.
+        if offset > self._offset or offset < self._offset - 1.0:
+            self._offset = offset
+
+    def about_now(self) -> float:
+        """Engine time as far as we can tell without asking."""
+        return self._clock.boottime() + self._offset
+
+    # Being current
+
+    async def catch_up(self) -> float:
+        """Fold everything that was appended before this call; the engine's time."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            info = await self._link.ask(f"STREAM.INFO.{self._names.log_stream}")
+        except ApiError as error:
+            raise self._link.told(error, f"asking {self._link.settings.shown}") from error
+        now, last = unix(info["ts"]), info["state"]["last_seq"]
+        self._set_clock(now)
+        if last > self.ledger.seq:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._catching_up.append((last, future))
+            self._catching_up.sort(key=lambda one: one[0])
+            try:
+                async with asyncio.timeout(self._link.settings.timeout_s):
+                    await future
+            except TimeoutError:
+                raise EngineUnavailableError(
+                    f"{self._link.settings.shown}: the log is at {last}, and only {self.ledger.seq} arrived within "
+                    f"{self._link.settings.timeout_s:g} s"
+                ) from None
+        return max(now, self.ledger.now)
+
+    @property
+    def alive(self) -> bool:
+        return self._follower.alive
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a claim would find something, as far as we know."""
+        box = self.ledger.box(name)
+        return box.counts[0] > 0 or box.next_due() <= self.about_now()
+
+    async def _look_before(self) -> None:
+        """Before each start of the follower: is the stream the one that we know, and is what we lack still there?"""
+        info = await self._link.ask(f"STREAM.INFO.{self._names.log_stream}")
+        state, created = info["state"], info["created"]
+        if self._created and (created != self._created or state["last_seq"] < self.ledger.seq):
+            self._break(
+                EngineWentBackError(
+                    f"{self._names.log_stream} ends at {state['last_seq']} and was made at {created}; we have seen "
+                    f"{self.ledger.seq} of one made at {self._created}",
+                    remedy="The servers lost acknowledged data: find out why before starting again",
+                )
+            )
+        self._created = created
+        if state["first_seq"] > self.ledger.seq + 1 or (state["messages"] == 0 and state["last_seq"] > self.ledger.seq):
+            await self._load_snapshot()
+        self._follower.after = self.ledger.seq
+
+    async def _load_snapshot(self) -> None:
+        for _ in range(10):
+            pointer = await self._blobs.pointer(POINTER)
+            if pointer is None:
+                break
+            where = decode_pointer(pointer)
+            try:
+                data = await self._blobs.read(str(where["blob"]), int(where["chunks"]))
+            except BlobGoneError:
+                continue  # compacted again meanwhile
+            try:
+                self.ledger = Ledger.restored(data)
+            except msgspec.MsgspecError as error:
+                raise EngineVersionError(
+                    f"the snapshot of {self._names.log_stream} cannot be read: {error}", remedy="Upgrade this Tenure"
+                ) from error
+            self.waiters.stir_all()
+            return
+        raise EngineCorruptError(
+            f"the beginning of {self._names.log_stream} is gone and no snapshot replaces it",
+            remedy="Restore both streams, or remove both to start empty",
+        )
+
+    # Compacting
+
+    async def compact(self) -> None:
+        """Keep the state as a snapshot and let go of the log before it."""
+        if self._compacting:
+            return
+        self._compacting = True
+        try:
+            data, seq = self.ledger.keep(), self.ledger.seq
+            old = await self._blobs.pointer(POINTER)
+            if old is not None and int(decode_pointer(old)["seq"]) >= seq:
+                return
+            blob = f"log-{seq}-{new_id()[:8]}"
+            chunks = await self._blobs.write(blob, data)
+            where = json.dumps({"seq": seq, "blob": blob, "chunks": chunks}).encode()
+            if not await self._blobs.move(POINTER, where, old.revision if old else 0):
+                await self._blobs.delete(blob)
+                return
+            await self.ask(c.Compacted(self.new_id(), seq, len(data)))
+            await self._link.ask(f"STREAM.PURGE.{self._names.log_stream}", {"seq": seq + 1})
+            if old is not None:
+                await self._blobs.delete(str(decode_pointer(old)["blob"]))
+        finally:
+            self._compacting = False
+
+    # Trouble
+
+    async def _quietly(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except (TenureError, ApiError) as error:
+            log.info("%s: left undone: %s", self._link.settings.shown, error)
+
+    def _on_link(self, up: bool) -> None:
+        self.waiters.stir_all()
+        if up:
+            for asked in self._asked.values():
+                asked.again_at = 0.0
+
+    def _on_trouble(self, error: Exception) -> None:
+        if isinstance(error, EngineCorruptError | EngineVersionError | EngineWentBackError):
+            self._break(error)
+
+    def _break(self, error: TenureError) -> None:
+        self._broken = error
+        self._fail_all(error)
+
+    def _fail_all(self, error: TenureError) -> None:
+        for asked in self._asked.values():
+            if not asked.future.done():
+                asked.future.set_exception(error)
+        for _, future in self._catching_up:
+            if not future.done():
+                future.set_exception(error)
+        self.waiters.stir_all()

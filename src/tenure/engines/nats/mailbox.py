@@ -1,0 +1,246 @@
+"""A mailbox in the log: one command per operation, and a claim only when there is something to claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
+
+import msgspec
+
+from tenure.engines.checks import (
+    check_batch,
+    check_delivery_limit,
+    check_generation,
+    check_key,
+    check_max_messages,
+    check_name,
+    check_reply_to,
+    check_seconds,
+)
+from tenure.engines.codec import Codec
+from tenure.engines.contracts import (
+    MAX_WAIT_S,
+    BodyT,
+    DeadLetters,
+    Depth,
+    Failure,
+    FailureCause,
+    Mailbox,
+    Message,
+    Outgoing,
+    ReplyT,
+    Sent,
+    Ticket,
+)
+from tenure.engines.nats import commands as c
+from tenure.engines.nats.box import State
+from tenure.engines.nats.dead_letters import NatsDeadLetters
+from tenure.engines.nats.ledger import Delivery
+from tenure.engines.nats.message import NatsMessage
+from tenure.engines.nats.waiting import Poll, Polls
+from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleExpiredError
+
+if TYPE_CHECKING:
+    from tenure.engines.nats.engine import NatsEngine
+
+_decode_failure = msgspec.json.Decoder(Failure).decode
+_ITEM_ROOM = 64  # of one item beside its body, key and reply_to
+
+
+class Claimed(NamedTuple):
+    receipt: str
+    lease_until: float
+    deliveries: list[Delivery]
+
+
+class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A handle on a mailbox."""
+
+    def __init__(self, engine: NatsEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
+        self.name = check_name(name, "mailbox name")
+        self.engine = engine
+        self.max_delivery_count = check_delivery_limit(max_delivery_count)
+        self.body_codec, self.reply_codec = Codec(body), Codec(reply)
+        self.polls = Polls()
+        self._closed = False
+
+    def send(
+        self,
+        body: BodyT,
+        *,
+        key: str | None = None,
+        generation: int = 0,
+        reply_to: Mailbox[ReplyT, Any] | str | None = None,
+        delay: float = 0,
+    ) -> str:
+        item = self._item(body, key, generation, check_reply_to(reply_to), delay)
+        self._check_open()
+        ((message, refused),) = self.engine.ask("send", c.Send, self.name, [item])
+        if refused is not None:
+            raise refused
+        return str(message)
+
+    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
+        check_batch(messages)
+        items = [self._item(m.body, m.key, m.generation, check_reply_to(m.reply_to), m.delay) for m in messages]
+        self._check_open()
+        sent: list[Sent] = []
+        for part in _parts(items, self.engine.link.max_payload // 2):
+            told = self.engine.ask("send_many", c.Send, self.name, part)
+            sent += [Sent(message, None if refused is None else str(refused)) for message, refused in told]
+        return sent
+
+    def _item(self, body: BodyT, key: str | None, generation: int, reply_to: str | None, delay: float) -> c.Item:
+        encoded = self.body_codec.encode(body)
+        check_seconds("delay", delay)
+        check_generation(generation)
+        if key is not None:
+            check_key(key)
+        return c.Item(encoded, key, generation, reply_to, float(delay))
+
+    def receive(
+        self,
+        max_messages: int = 1,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 0,
+        *,
+        provisional: bool = False,
+    ) -> list[Message[BodyT, ReplyT]]:
+        check_max_messages(max_messages)
+        check_seconds("visibility_timeout", visibility_timeout)
+        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
+        self._check_open()
+        clock = self.engine.clock
+        end = clock.monotonic() + wait_time_seconds
+        wait = wait_time_seconds
+        while True:
+            claimed = self.engine.wait(self._claim, max_messages, float(visibility_timeout), provisional, wait)
+            if claimed is None:
+                return []
+            made = [self._message(claimed, delivery) for delivery in claimed.deliveries]
+            if messages := [message for message in made if message is not None]:
+                return messages
+            wait = max(0.0, end - clock.monotonic())  # none of them could be decoded
+
+    async def _claim(self, most: int, lease: float, provisional: bool, wait: float) -> Claimed | None:
+        """On the loop. What was claimed; None when there was nothing, or the handle was woken."""
+        log, clock = self.engine.log, self.engine.clock
+        end = clock.monotonic() + wait
+        poll: Poll | None = None
+        current = False  # whether we know all that was sent before this call
+        try:
+            while True:
+                if log.may_hold(self.name):
+                    asked, receipt = clock.boottime(), log.new_id()
+                    command = c.Claim(receipt, self.name, most, lease, self.max_delivery_count, provisional)
+                    if deliveries := await self.engine.timed("receive", log.ask(command)):
+                        return Claimed(receipt, asked + lease, deliveries)
+                    current = True
+                    if log.ledger.box(self.name).counts[State.READY]:
+                        continue
+                elif not (current and log.alive):
+                    await log.catch_up()
+                    current = True
+                    continue
+                left = end - clock.monotonic()
+                if not wait or left <= 0 or self._closed:
+                    return None
+                if poll is None and (poll := self.polls.begin()) is None:
+                    return None
+                await log.waiters.wait(self.name, poll, left, log.about_now())
+                if poll.over:
+                    return None
+        except EngineClosedError:
+            if poll is None:
+                raise
+            return None  # closed while we waited: the wait ends, as with any close
+        finally:
+            if poll is not None:
+                self.polls.end(poll)
+                log.waiters.leave(self.name, poll)
+
+    def _message(self, claimed: Claimed, delivery: Delivery) -> Message[BodyT, ReplyT] | None:
+        try:
+            body = None if delivery.is_failure else self.body_codec.decode(delivery.body)
+            failure = _decode_failure(delivery.body) if delivery.is_failure else None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            reason = f"the body cannot be decoded: {error}"
+            self._bury(delivery.id, claimed.receipt, reason)
+            return None
+        return NatsMessage.of(self, delivery, claimed.receipt, claimed.lease_until, body, failure)
+
+    def _bury(self, message: str, receipt: str, reason: str) -> None:
+        try:
+            self.engine.ask("bury", c.Bury, self.name, message, receipt, FailureCause.UNDECODABLE, reason)
+        except ReceiptHandleExpiredError:
+            return  # our lease ran out meanwhile: whoever claims it next comes to the same conclusion
+
+    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
+        self._check_open()
+        return NatsMessage.adopted(self, ticket)
+
+    def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
+        mine = [m for m in messages if isinstance(m, NatsMessage)]
+        if len(mine) < 2 or len(mine) < len(messages):
+            return super().acknowledge_many(messages)
+        lost = set(self.engine.ask("acknowledge_many", c.End, self.name, [message.held for message in mine]))
+        for message in mine:
+            message.given_up = "it was acknowledged"
+        return [message for message in messages if message.id in lost]
+
+    def wake(self) -> None:
+        self._check_open()
+        self.engine.soon(self.polls.wake)
+
+    def revoke(self, key: str) -> bool:
+        check_key(key)
+        self._check_open()
+        return bool(self.engine.ask("revoke", c.Revoke, self.name, key))
+
+    def depth(self) -> Depth:
+        self._check_open()
+        return self.engine.call("depth", self._depth)
+
+    async def _depth(self) -> Depth:
+        now = await self.engine.log.catch_up()
+        return self.engine.log.ledger.box(self.name).depth(now)
+
+    def purge(self) -> int:
+        self._check_open()
+        return int(self.engine.ask("purge", c.Purge, self.name))
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return NatsDeadLetters(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if not self.engine.closed:
+                self.engine.soon(self.polls.close)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        self.engine.check_open()
+        raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
+
+
+def _parts(items: list[c.Item], most: int) -> list[list[c.Item]]:
+    """In order, each small enough for one message of the stream: usually all of them in one."""
+    parts: list[list[c.Item]] = []
+    size = most
+    for item in items:
+        need = len(item.body) + 4 * len(item.key or "") + len(item.reply_to or "") + _ITEM_ROOM
+        if size + need > most:
+            parts.append([])
+            size = 0
+        parts[-1].append(item)
+        size += need
+    return parts

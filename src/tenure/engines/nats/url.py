@@ -1,0 +1,117 @@
+"""From a `nats://` URL to settings.
+
+    nats://user:password@host:4222,host2:4222?replicas=3&namespace=tenure&timeout=5&creds=/path&ca=/path
+
+Several servers stand in one URL, with commas between hosts or between whole URLs. Credentials may also come from the environment:
+NATS_USER and NATS_PASSWORD, NATS_TOKEN, NATS_CREDS (a file). `tls://` asks for TLS; `ca`, `cert` and `key` name files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from tenure.engines.urls import Options, redact, seconds, whole
+from tenure.errors import ConfigurationError
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]{0,31}")
+_PORT = 4222
+
+
+class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a URL says. `replicas` 0 leaves streams as they are, and makes new ones with one replica."""
+
+    shown: str
+    """The URL without secrets."""
+    secrets: tuple[str, ...]
+    """To be taken out of whatever a server or a library says."""
+    servers: list[str]
+    login: dict[str, str]
+    tls: dict[str, str] | None = None
+    namespace: str = "tenure"
+    replicas: int = 0
+    timeout_s: float = 5.0
+    compact_bytes: int = 8_388_608
+
+
+def read_url(url: str, environment: Mapping[str, str] = os.environ) -> NatsSettings:
+    main, _, query = url.partition("?")
+    scheme = urlsplit(main.partition(",")[0]).scheme
+    options = Options(f"{scheme}://{_hosts(main)[0][0]}?{query}" if query else f"{scheme}://{_hosts(main)[0][0]}")
+    namespace = options.take("namespace", "tenure", _namespace, "1 to 32 letters, digits or '-'")
+    replicas = options.take("replicas", 0, whole(1, 5), "a number of servers from 1 to 5")
+    timeout_s = options.take("timeout", 5.0, seconds(0.1, 3_600), "a number of seconds from 0.1 to 3,600")
+    compact = options.take("compact", 8_388_608, whole(4_096, 2**30), "a number of bytes from 4,096 to 1 GiB")
+    files = {name: options.take(name, "", str, "a file") for name in ("creds", "ca", "cert", "key")}
+    options.finish()
+    hosts = _hosts(main)
+    login = _login(next((user for _, user in hosts if user), ""), files["creds"], environment)
+    tls = {name: files[name] for name in ("ca", "cert", "key")}
+    return NatsSettings(
+        shown=redact(f"{scheme}://{hosts[0][1] + '@' if hosts[0][1] else ''}{','.join(h for h, _ in hosts)}")
+        + (f"?{redact(f'{scheme}://x?{query}').partition('?')[2]}" if query else ""),
+        secrets=tuple(login[name] for name in ("password", "token") if login.get(name)),
+        servers=[f"{scheme}://{host}" for host, _ in hosts],
+        login=login,
+        tls=tls if scheme == "tls" or any(tls.values()) else None,
+        namespace=namespace,
+        replicas=replicas,
+        timeout_s=timeout_s,
+        compact_bytes=compact,
+    )
+
+
+def _hosts(main: str) -> list[tuple[str, str]]:
+    """Each server as (host:port, what stands before its @)."""
+    found = []
+    for part in main.split(","):
+        netloc = urlsplit(part).netloc if "://" in part else part.strip("/")
+        user, _, host = netloc.rpartition("@")
+        if not host:
+            raise ConfigurationError(f"{redact(main)} names no server", remedy="Write nats://host:4222")
+        has_port = host.rpartition("]")[2].count(":") == 1
+        found.append((host if has_port else f"{host}:{_PORT}", user))
+    return found
+
+
+def _login(user: str, creds: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What to say to the server about ourselves. A word without a colon is a token, as NATS has it."""
+    name, colon, password = user.partition(":")
+    if colon:
+        return {"user": unquote(name), "password": unquote(password)}
+    if name:
+        return {"token": unquote(name)}
+    if creds or environment.get("NATS_CREDS"):
+        return {"user_credentials": creds or environment["NATS_CREDS"]}
+    if environment.get("NATS_USER"):
+        return {"user": environment["NATS_USER"], "password": environment.get("NATS_PASSWORD", "")}
+    if environment.get("NATS_TOKEN"):
+        return {"token": environment["NATS_TOKEN"]}
+    return {}
+
+
+def tls_context(settings: NatsSettings) -> dict[str, Any]:
+    """What the client's `connect` needs for TLS."""
+    if settings.tls is None:
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=settings.tls["ca"] or None)
+        if settings.tls["cert"]:
+            context.load_cert_chain(settings.tls["cert"], settings.tls["key"] or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"a TLS file of {settings.shown} cannot be used: {error}", remedy="Check ?ca=, ?cert= and ?key="
+        ) from error
+    return {"tls": context}
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(text)
+    return text
