@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import nats
@@ -44,8 +44,7 @@ class Link:
 
     async def open(self) -> None:
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                await self.client.connect(**self._options())
+            await _within(self.settings.timeout_s, self.client.connect(**self._options()))
         except (TimeoutError, OSError, nats.errors.Error) as error:
             reason = self.last_error if isinstance(error, TimeoutError) and self.last_error else error
             await self.close()
@@ -71,8 +70,7 @@ class Link:
 
     async def close(self) -> None:
         try:
-            async with asyncio.timeout(2.0):
-                await self.client.close()
+            await _within(2.0, self.client.close())
         except Exception as error:  # closing is best effort: the server drops what it no longer hears of
             log.debug("closing %s: %r", self.settings.shown, error)
 
@@ -157,3 +155,21 @@ class Link:
                 raise refused
             return int(answer["seq"])
         raise AssertionError("attempts ends by raising")
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Raises `TimeoutError` when it takes longer.
+
+    Not asyncio.timeout: the client waits with `wait_for`, which in Python 3.11 drops a cancellation that comes in the moment in
+    which an attempt to connect fails, and then tries for ever. So it is cancelled until it ends.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if task.done():
+            return task.result()
+        raise TimeoutError(f"not within {seconds:g} s")
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.05)

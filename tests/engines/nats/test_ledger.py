@@ -1,0 +1,156 @@
+"""The fold is the same in every process: whoever starts from a snapshot, or looks in between, comes to the same results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.engines.contracts import KEY_MEMORY_S, FailureCause
+from tenure.engines.nats import commands as c
+from tenure.engines.nats.ledger import Ledger
+from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TenureError, TermLostError
+
+BOXES = ("a", "b")
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["send", "keyed", "delayed", "claim", "claim", "end", "settle", "nack", "release", "extend", "bury", "revoke", "purge", "replay", "forget", "campaign", "renew", "put", "remove"]
+        ),
+        st.sampled_from(BOXES),
+        st.integers(0, 5),
+        st.sampled_from([0.0, 0.5, 1.0, 2.0, -3.0]),
+        st.sampled_from(["", "", "snapshot", "look"]),
+    ),
+    max_size=60,
+)
+
+
+def command(kind: str, box: str, number: int, name: str, held: list[tuple[str, str]]) -> c.AnyCommand:
+    message, receipt = held[number % len(held)] if held else ("none", "none")
+    made: dict[str, c.AnyCommand] = {
+        "send": c.Send(name, box, [c.Item(b"1", reply_to="b"), c.Item(b"2")]),
+        "keyed": c.Send(name, box, [c.Item(b"k", key="k", generation=number), c.Item(b"l", key="l")]),
+        "delayed": c.Send(name, box, [c.Item(b"d", delay=float(number))]),
+        "claim": c.Claim(name, box, number + 1, 1.0, 2, number % 2 == 0),
+        "end": c.End(name, box, held[: number + 1] or [("x", "y")]),
+        "settle": c.End(name, box, [(message, receipt)], b"r"),
+        "nack": c.Nack(name, box, message, receipt, number / 2, 2),
+        "release": c.Release(name, box, held[: number + 1] or [("x", "y")]),
+        "extend": c.Extend(name, box, message, receipt, float(number), b"check"),
+        "bury": c.Bury(name, box, message, receipt, FailureCause.REJECTED, "no"),
+        "revoke": c.Revoke(name, box, "l"),
+        "purge": c.Purge(name, box),
+        "replay": c.Replay(name, box, message),
+        "forget": c.Forget(name, box),
+        "campaign": c.Campaign(name, "e", f"c{number}", 2.0, number),
+        "renew": c.Renew(name, "e", number, 2.0),
+        "put": c.Put(name, "s", f"k{number}", f"blob{name}", 1, (number, 0), 1.0),
+        "remove": c.Remove(name, "s", f"k{number}"),
+    }
+    return made[kind]
+
+
+def outcome(ledger: Ledger, asked: c.AnyCommand, seq: int, at: float) -> Any:
+    try:
+        return ledger.apply(asked, seq, at)
+    except TenureError as error:
+        return type(error), str(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps)
+def test_a_fold_that_went_over_snapshots_gives_the_same_answers(plan: list[tuple[str, str, int, float, str]]) -> None:
+    straight, other = Ledger(), Ledger()
+    for name in BOXES:  # in one order: a snapshot keeps it
+        straight.box(name), other.box(name)
+    held: list[tuple[str, str]] = []
+    at = 1_000.0
+    for seq, (kind, box, number, passed, aside) in enumerate(plan, 1):
+        at += passed  # also backwards: another server leads, and its clock is behind
+        asked = c.decode(c.encode(command(kind, box, number, f"id.{seq}", held)))
+        answers = [outcome(ledger, asked, seq, at) for ledger in (straight, other)]
+        assert _plain(answers[0]) == _plain(answers[1])
+        if kind == "claim":
+            held = [(delivery.id, asked.id) for delivery in answers[0]] or held
+        if aside == "snapshot":
+            other = Ledger.restored(other.keep())
+        elif aside == "look":
+            for name in BOXES:
+                other.box(name).next_due()
+                other.box(name).depth(at + 5.0)
+    assert Ledger.restored(straight.keep()).keep() == Ledger.restored(other.keep()).keep()
+
+
+def _plain(answer: Any) -> Any:
+    """Sends tell refusals as errors, which do not compare."""
+    if isinstance(answer, list):
+        return [tuple(map(str, one)) if isinstance(one, tuple) and len(one) == 2 else one for one in answer]
+    return answer
+
+
+def claimed(ledger: Ledger, seq: int, at: float, lease: float = 10.0) -> tuple[str, str]:
+    (delivery,) = ledger.apply(c.Claim(f"c.{seq}", "a", 1, lease, None, False), seq, at)
+    return delivery.id, f"c.{seq}"
+
+
+def test_a_receipt_is_dead_at_the_moment_its_lease_ends_and_not_before() -> None:
+    ledger = Ledger()
+    ledger.apply(c.Send("s", "a", [c.Item(b"1")]), 1, 100.0)
+    held = claimed(ledger, 2, 100.0)
+    ledger.apply(c.Extend("e", "a", *held, 10.0, None), 3, 109.999)
+    with pytest.raises(ReceiptHandleExpiredError):
+        ledger.apply(c.End("x", "a", [held]), 4, 119.999)
+    assert claimed(ledger, 5, 120.0)[0] == held[0]
+
+
+def test_an_old_delivery_cannot_settle_a_newer_one() -> None:
+    ledger = Ledger()
+    ledger.apply(c.Send("s", "a", [c.Item(b"1", reply_to="b")]), 1, 100.0)
+    old = claimed(ledger, 2, 100.0, lease=1.0)
+    new = claimed(ledger, 3, 101.0)
+    with pytest.raises(ReceiptHandleExpiredError):
+        ledger.apply(c.End("x", "a", [old], b"late"), 4, 101.5)
+    assert ledger.box("b").depth(101.5) == (0, 0, 0)
+    ledger.apply(c.End("y", "a", [new], b"good"), 5, 102.0)
+    assert ledger.box("b").depth(102.0) == (1, 0, 0)
+
+
+def test_time_never_goes_back_when_another_server_leads() -> None:
+    ledger = Ledger()
+    ledger.apply(c.Campaign("a", "e", "one", 5.0, 0), 1, 100.0)
+    assert ledger.apply(c.Campaign("b", "e", "two", 5.0, 0), 2, 90.0) is None
+    assert ledger.now == 100.0
+    with pytest.raises(TermLostError):
+        ledger.apply(c.Renew("c", "e", 1, 5.0), 3, 105.0)
+    assert ledger.apply(c.Campaign("d", "e", "two", 5.0, 7), 4, 105.0) == 8
+
+
+def test_keys_and_fences_are_remembered_for_a_day_and_not_longer() -> None:
+    ledger = Ledger()
+    ledger.apply(c.Send("s", "a", [c.Item(b"1", key="k", generation=3)]), 1, 0.0)
+    ledger.apply(c.End("e", "a", [claimed(ledger, 2, 0.0)]), 3, 1.0)
+    ledger.apply(c.Put("p", "s", "key", "blob", 1, (5, 1), None), 4, 1.0)
+    assert ledger.apply(c.Remove("r", "s", "key"), 5, 1.0) is True
+    ((_, refused),) = ledger.apply(c.Send("t", "a", [c.Item(b"1", key="k", generation=3)]), 6, KEY_MEMORY_S)
+    assert isinstance(refused, KeyRefusedError)
+    with pytest.raises(StaleFenceError):
+        ledger.apply(c.Put("q", "s", "key", "blob2", 1, (5, 0), None), 7, KEY_MEMORY_S)
+    late = KEY_MEMORY_S + 1.0
+    assert ledger.apply(c.Send("u", "a", [c.Item(b"1", key="k")]), 8, late)[0][1] is None
+    ledger.apply(c.Put("v", "s", "key", "blob3", 1, (1, 0), None), 9, late)
+    assert [value.blob for value in ledger.unnamed] == ["blob"]
+
+
+def test_traffic_under_long_leases_leaves_nothing_behind() -> None:
+    ledger = Ledger()
+    for seq in range(1, 3_000, 3):
+        ledger.apply(c.Send(f"s{seq}", "a", [c.Item(b"1")]), seq, float(seq))
+        held = claimed(ledger, seq + 1, float(seq), lease=40_000.0)
+        ledger.apply(c.Extend(f"x{seq}", "a", *held, 41_000.0, None), seq + 1, float(seq))
+        ledger.apply(c.End(f"e{seq}", "a", [held]), seq + 2, float(seq))
+    box = ledger.box("a")
+    assert (len(box.records), len(box.ready)) == (0, 0)
+    assert len(box.timers) < 200
