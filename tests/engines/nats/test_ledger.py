@@ -17,7 +17,27 @@ BOXES = ("a", "b")
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            ["send", "keyed", "delayed", "claim", "claim", "end", "settle", "nack", "release", "extend", "bury", "revoke", "purge", "replay", "forget", "campaign", "renew", "put", "remove"]
+            [
+                "send",
+                "keyed",
+                "delayed",
+                "claim",
+                "claim",
+                "end",
+                "settle",
+                "nack",
+                "release",
+                "extend",
+                "bury",
+                "revoke",
+                "purge",
+                "replay",
+                "forget",
+                "campaign",
+                "renew",
+                "put",
+                "remove",
+            ]
         ),
         st.sampled_from(BOXES),
         st.integers(0, 5),
