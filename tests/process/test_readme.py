@@ -14,7 +14,7 @@ def test_the_workflow_is_served_and_the_sender_gets_its_answer(tmp_path: Path) -
     app, send = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     (tmp_path / "app.py").write_text(app)
     (tmp_path / "send.py").write_text(send)
-    [line] = re.findall(r"^    tenure (worker app\.py .*)$", README.read_text(), re.MULTILINE)
+    line, _ = re.findall(r"^    tenure (worker app\.py .*)$", README.read_text(), re.MULTILINE)
     with (tmp_path / "worker.log").open("wb") as log:
         worker = subprocess.Popen([sys.executable, "-m", "tenure", *line.split()], cwd=tmp_path, stdout=log, stderr=log)
     try:
