@@ -48,6 +48,7 @@ class Connections:
         self._backoff = Backoff(random, first_s=0.05, most_s=2.0)
         self._free = threading.Condition()
         self._gate = threading.Lock()
+        self._counting = threading.Lock()
         self._idle: list[Session] = []
         self._open = 0
         self._pid = self._owner = os.getpid()
@@ -79,7 +80,8 @@ class Connections:
         finally:
             self.metrics.took(operation, self.clock.monotonic() - begun)
         if answer[0] > self._acknowledged:
-            self._acknowledged = answer[0]
+            with self._counting:  # of two answers that come together, the higher one stays
+                self._acknowledged = max(self._acknowledged, answer[0])
         return answer
 
     def _once(self, wanted: Script, values: Sequence[Argument], lost: type[EngineUnavailableError]) -> Answer:
@@ -232,7 +234,7 @@ class Connections:
         """In a forked child: the sessions are the parent's, and closing them here would end them there."""
         _inherited.extend(self._idle)
         self._free = threading.Condition()
-        self._gate = threading.Lock()
+        self._gate, self._counting = threading.Lock(), threading.Lock()
         self._idle, self._open, self._pid = [], 0, os.getpid()
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 -- uses: seen time ring post remember bury; writes
 -- Lease up to `most` messages that are due, in the order in which they became so: those in the queue (q), and those whose lease
 -- (h) has run out. One that was delivered as often as allowed becomes a dead letter instead. With nothing due, the answer
--- says in how many microseconds something will be (-1: nothing is there). Bodies of more than {batch} bytes together are enough.
+-- says in how many microseconds something will be (-1: nothing is there). Bodies and checkpoints of more
+-- than {batch} bytes together are enough for one answer.
 -- ARGV: seen, mailbox, most, lease, token, stage, limit
 local mailbox, most, token, stage, limit = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6], tonumber(ARGV[7])
 local q, h = P .. 'q:' .. mailbox, P .. 'h:' .. mailbox
@@ -47,7 +48,7 @@ local function take(id, late)
         row[1] = counted + 1
         row[3] = id
         rows[#rows + 1] = row
-        size = size + #row[10]
+        size = size + #row[10] + (row[9] and #row[9] or 0)
     end
 end
 
