@@ -33,7 +33,7 @@ import redis
 from tools.servers.redis import DURABLE
 
 from bench.harness import Report, rate
-from tenure.engines import Engine, Outgoing
+from tenure.engines import Engine, Mailbox, Outgoing
 from tools.servers import CannotStart, Valkey
 
 BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
@@ -133,7 +133,7 @@ class Raw:
 
 class Ours:
     def __init__(self, engine: Engine) -> None:
-        self.mailbox = engine.mailbox("work")
+        self.mailbox: Mailbox[Any, Any] = engine.mailbox("work")
         self.journal = engine.journal("log")
         self.seq = 0
 
@@ -238,7 +238,7 @@ def wakes(report: Report, engine: Engine, raw: Raw) -> None:
 
 
 def our_wakes(engine: Engine) -> list[float]:
-    mailbox = engine.mailbox("wake")
+    mailbox: Mailbox[Any, Any] = engine.mailbox("wake")
     taken: list[Any] = []
     return timed_wakes(
         lambda: taken.extend(mailbox.receive(1, LEASE, 30)), lambda: mailbox.send(1), lambda: taken.pop().acknowledge()
