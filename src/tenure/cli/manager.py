@@ -22,7 +22,8 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 @click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
 @click.option("--token", default="", envvar="TENURE_TOKEN", help="What clients and workers must know; or TENURE_TOKEN.")
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
-def command(url: str, name: str, host: str, port: int, advertise: str, token: str, term: float) -> None:
+@click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
+def command(url: str, name: str, host: str, port: int, advertise: str, token: str, term: float, stuck: float) -> None:
     """Take part in leading a datacenter: start two or three of these on one engine.
 
     \b
@@ -43,6 +44,7 @@ def command(url: str, name: str, host: str, port: int, advertise: str, token: st
             advertise=advertise,
             token=token,
             term_s=term,
+            stuck_s=stuck,
         )
         asyncio.run(_run(settings))
     except TenureError as error:

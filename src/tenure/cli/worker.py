@@ -9,8 +9,10 @@ from types import FrameType
 
 import click
 
+from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
+from tenure.nodes.reporting import Reporter
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
@@ -21,6 +23,7 @@ from tenure.work.slots.supervisor import Supervisor
 @click.option("--queue", default="", help="The mailbox to serve: work, or with --managed the queue, default.")
 @click.option("--managed", is_flag=True, help="Serve what the datacenter's managers dispatch to the queue.")
 @click.option("--priority", default=0, show_default=True, help="With --managed: which priority of the queue to serve.")
+@click.option("--token", default="", envvar="TENURE_TOKEN", help="With --managed: the datacenter's token.")
 @click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Processes that each run one workflow.")
 @click.option("--concurrency", default=1, show_default=True, help="Async workflows that one slot runs at once.")
 @click.option(
@@ -43,6 +46,7 @@ def command(
     queue: str,
     managed: bool,
     priority: int,
+    token: str,
     slots: int,
     concurrency: int,
     lease: float,
@@ -79,7 +83,11 @@ def command(
         supervisor = Supervisor(list(modules), url, settings, say=_say)
         _obey_signals(supervisor)
         _say(f"worker {supervisor.incarnation}: {slots} slots on queue {queue!r}")
+        reporter = Reporter(supervisor, url, clock=SystemClock(), token=token, say=_say)
+        if managed:
+            reporter.start()
         code = supervisor.run()
+        reporter.stop()
     except TenureError as error:
         raise click.ClickException(str(error)) from error
     _say("drained" if code == 0 else "the modules cannot be served; the lines above say why")

@@ -117,6 +117,7 @@ class Candidacy:
         try:
             await asyncio.wait([leading, renewing], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.leader.desk.close()
             self.leader = None
             self.ledger.step_down("the term is over")
             for task in (leading, renewing):
@@ -138,7 +139,9 @@ class Candidacy:
             try:
                 # Whatever happens to the answer, we stop when the safe time of the last known term is over.
                 left = term.safe_until - self._clock.boottime()
-                term = await asyncio.wait_for(self._calls.run(self._election.renew, term), max(0.0, left))
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
+                async with asyncio.timeout(max(0.0, left)):
+                    term = await self._calls.run(self._election.renew, term)
                 await self.time.refresh()
             except TermLostError as error:
                 self._say(str(error))

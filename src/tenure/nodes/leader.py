@@ -29,8 +29,10 @@ from tenure.jobs import (
 )
 from tenure.jobs.commands import Command
 from tenure.jobs.decide_jobs import LIMITS
+from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_archive, to_dispatch, to_revoke
 from tenure.jobs.timers import Timers
+from tenure.nodes.desk import WorkerDesk
 from tenure.nodes.ledger import Ledger
 from tenure.nodes.results import RESULTS, command_for
 from tenure.work.envelope import WorkItem, WorkResult
@@ -64,6 +66,7 @@ class Leader:
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._timers: Timers[str] = Timers()
+        self.desk = WorkerDesk(ledger, self.submit, epoch=ledger.epoch, clock=clock, engine_now=engine_now)
         self._changed = asyncio.Event()
         self._forget_at = 0.0
         self.drained_until = 0.0
@@ -79,7 +82,7 @@ class Leader:
         try:
             await self._drain()
             for info in self.ledger.book.live_jobs():
-                self._timers.set(info.id, next_due(info, self.ledger.book.settings))
+                self._timers.set(info.id, self._next_due(info))
             tasks = [asyncio.create_task(self._take_results()), asyncio.create_task(self._tend())]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -101,10 +104,16 @@ class Leader:
             info = book.jobs.get(job_id)
             if info is None or info.state.terminal:
                 self._timers.cancel(job_id)
+                if info is not None:
+                    self.desk.forget(info)
             else:
-                self._timers.set(job_id, next_due(info, book.settings))
+                self._timers.set(job_id, self._next_due(info))
         if decision.events:
             self._changed.set()
+            self.desk.touched(names)
+
+    def _next_due(self, info: JobInfo) -> float:
+        return next_due(info, self.ledger.book.settings, self.desk.watch.last(info.id))
 
     # Results
 
@@ -225,7 +234,9 @@ class Leader:
         await self._drain()
         for job_id in self._timers.pop_due(now):
             if job_id in self.ledger.book.jobs:
-                await self.submit(CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until))
+                seen = self.desk.watch.last(job_id)
+                check = CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until, progress_at=seen)
+                await self.submit(check)
 
     async def _keep_house(self) -> None:
         now = self._now()

@@ -76,6 +76,11 @@ class Ledger:
         self._snapshot_at = 0
         self.deposed: DeposedError | None = None
 
+    @property
+    def epoch(self) -> int:
+        """Under which this ledger leads; 0 while it does not."""
+        return self._epoch or 0
+
     # Reading
 
     async def read(self, look: Callable[[JobBook], ViewT]) -> ViewT:

@@ -46,9 +46,10 @@ from tenure.nodes.messages import (
     Redirect,
     Submit,
     WhyReply,
+    WorkerReport,
     address_of,
 )
-from tenure.nodes.views import job_list, job_view, large_results, with_results
+from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
 
 _KINDS: dict[type[TenureError], ProblemKind] = {
@@ -119,9 +120,11 @@ class Manager:
                 if not 1 <= limit <= MAX_LISTED:
                     raise LimitError("limit", limit, f"between 1 and {MAX_LISTED:,}")
                 now = self._now()
-                return await self._candidacy.ledger.read(lambda book: job_list(book, now, state, limit))
+                return await self._candidacy.ledger.read(lambda book: job_list(book, now, state, limit, self._live()))
             case AskWhy(job_id=job_id):
                 return await self._why(job_id)
+            case WorkerReport():
+                return await self._report(request)
             case AskLeader():
                 return self._leader_view()
 
@@ -132,6 +135,14 @@ class Manager:
         return Done(
             job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self._candidacy.epoch
         )
+
+    async def _report(self, report: WorkerReport) -> AnyReply:
+        if not 0 <= report.wait_s <= MAX_WAIT_S:
+            raise LimitError("wait_s", report.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
+        leader = self._candidacy.leader
+        if leader is None:
+            return self._elsewhere()
+        return await leader.desk.report(report)
 
     def _elsewhere(self) -> AnyReply:
         """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
@@ -157,7 +168,7 @@ class Manager:
 
         def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
             info = book.jobs.get(request.job_id)
-            return None if info is None else (job_view(info, now), large_results(info))
+            return None if info is None else (job_view(info, now, self._live()), large_results(info))
 
         found = await self._candidacy.ledger.read(look)
         if found is None:
@@ -166,6 +177,9 @@ class Manager:
                 return self._unknown(request.job_id)
             found = job_view(info, now), large_results(info)
         return await self._with_results(*found)
+
+    def _live(self) -> Live | None:
+        return self._candidacy.leader.desk.live if self._candidacy.leader is not None else None
 
     async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
         results = {}

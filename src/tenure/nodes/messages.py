@@ -63,6 +63,38 @@ class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
     """Who leads, as far as this node knows."""
 
 
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt that a worker runs, as its board shows it."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    delivery: int
+    steps: int
+    fraction: float | None = None
+    silent_s: float = 0.0
+    """Since its last beat; 0 during a silence that it declared."""
+    stall_s: float = 0.0
+    """The silence after which its own worker ends it."""
+    note: str = ""
+
+    @property
+    def name(self) -> tuple[str, str, int, int]:
+        return self.job_id, self.workflow, self.attempt, self.delivery
+
+
+class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
+    """Everything that a worker runs for managers: the whole state, so that a lost report is made good by the next. Leader only.
+
+    With `wait_s`, the answer is held back until one of the attempts is unwanted: so a cancel reaches a worker at once.
+    """
+
+    worker: str
+    """Its incarnation: each start of a worker has its own."""
+    attempts: tuple[AttemptReport, ...] = ()
+    wait_s: float = 0.0
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What a node answers."""
 
@@ -155,6 +187,22 @@ class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
     seq: int
 
 
+class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that is to be stopped, and why."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    reason: str
+
+
+class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
+    """What the leader wants of a worker: the whole of it. Directives of an epoch below one that was heard are refused."""
+
+    epoch: int
+    cancels: tuple[Unwanted, ...] = ()
+
+
 class Redirect(Reply, frozen=True, kw_only=True, tag="redirect"):
     """Only the leader can say: ask there."""
 
@@ -183,11 +231,12 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
     retryable: bool = False
 
 
-AnyRequest = Submit | Cancel | GetJob | ListJobs | AskWhy | AskLeader
-AnyReply = Done | JobView | JobList | WhyReply | LeaderView | Redirect | Problem
+AnyRequest = Submit | Cancel | GetJob | ListJobs | AskWhy | AskLeader | WorkerReport
+AnyReply = Done | JobView | JobList | WhyReply | LeaderView | WorkerDirective | Redirect | Problem
 
 REQUESTS: dict[str, type[Request]] = {
-    str(kind.__struct_config__.tag): kind for kind in (Submit, Cancel, GetJob, ListJobs, AskWhy, AskLeader)
+    str(kind.__struct_config__.tag): kind
+    for kind in (Submit, Cancel, GetJob, ListJobs, AskWhy, AskLeader, WorkerReport)
 }
 """By path."""
 

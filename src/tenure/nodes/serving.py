@@ -13,6 +13,7 @@ from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.errors import LimitError
 from tenure.ids import new_id
+from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import AnyReply, AnyRequest, Problem, ProblemKind, candidate_at
@@ -36,11 +37,14 @@ class ManagerSettings:
     token: str = ""
     term_s: float = 10.0
     """How long a leader that fell silent is waited for."""
+    stuck_s: float = STUCK_THRESHOLD_S
+    """No progress for this long, in a job that does not say otherwise, and it is stuck."""
 
     def __post_init__(self) -> None:
         check_bind(self.host, self.token)
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        check_positive("stuck_s", self.stuck_s)
         if not self.name or "@" in self.name or not self.name.isprintable():
             raise LimitError("name", repr(self.name), "printable, and without @")
 
@@ -71,6 +75,7 @@ async def serve(
                 random=fresh_random(),
                 ids=new_id,
                 ttl_s=settings.term_s,
+                settings=JobSettings(stuck_threshold=settings.stuck_s),
                 say=say,
             )
             door.manager = Manager(candidacy, engine, calls, clock=clock, say=say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,13 +10,14 @@ import msgspec
 from tenure.jobs.book import JobBook
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
-from tenure.jobs.progress import ProgressWatch
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.messages import JobList, JobRow, JobView, WorkflowView
+from tenure.nodes.messages import AttemptReport, JobList, JobRow, JobView, WorkflowView
+
+Live = Callable[[str, str], AttemptReport | None]
+"""What a leader knows of a workflow beyond the journal, from its worker's last report."""
 
 
-def job_view(info: JobInfo, now: float, seen: ProgressWatch | None = None) -> JobView:
-    """`seen` is what a leader knows beyond the journal."""
+def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
     return JobView(
         job_id=info.id,
         name=info.job.submission.name,
@@ -26,12 +28,13 @@ def job_view(info: JobInfo, now: float, seen: ProgressWatch | None = None) -> Jo
         ended_at=info.ended_at,
         deadline=deadline(info.timeout_tracking),
         now=now,
-        workflows=tuple(workflow_view(info.id, name, one, seen) for name, one in info.workflows.items()),
+        workflows=tuple(workflow_view(info.id, name, one, live) for name, one in info.workflows.items()),
     )
 
 
-def workflow_view(job_id: str, name: str, workflow: Workflow, seen: ProgressWatch | None) -> WorkflowView:
-    fraction = workflow.fraction
+def workflow_view(job_id: str, name: str, workflow: Workflow, live: Live | None) -> WorkflowView:
+    newest = newest_report(job_id, name, workflow, live)
+    fraction = newest.fraction if newest else workflow.fraction
     if workflow.state is WorkflowState.COMPLETED:
         fraction = 1.0
     return WorkflowView(
@@ -41,7 +44,7 @@ def workflow_view(job_id: str, name: str, workflow: Workflow, seen: ProgressWatc
         attempt=workflow.attempt,
         max_attempts=workflow.spec.retry.max_attempts,
         worker=workflow.worker,
-        steps=max(workflow.steps, seen.steps(job_id, name) if seen else 0),
+        steps=newest.steps if newest else workflow.steps,
         fraction=fraction,
         started_at=workflow.started_at,
         ended_at=workflow.ended_at,
@@ -51,13 +54,19 @@ def workflow_view(job_id: str, name: str, workflow: Workflow, seen: ProgressWatc
     )
 
 
-def job_list(book: JobBook, now: float, state: JobState | None, limit: int) -> JobList:
+def job_list(book: JobBook, now: float, state: JobState | None, limit: int, live: Live | None = None) -> JobList:
     """Newest first. Archived jobs are asked for by their id."""
     found = [info for info in reversed(book.jobs.values()) if state is None or info.state is state]
-    return JobList(jobs=tuple(map(row, found[:limit])), known=len(found), now=now)
+    return JobList(jobs=tuple(row(info, live) for info in found[:limit]), known=len(found), now=now)
 
 
-def row(info: JobInfo) -> JobRow:
+def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
+    """The worker's word, if it is about the attempt that counts."""
+    said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
+    return said if said is not None and said.attempt == workflow.attempt else None
+
+
+def row(info: JobInfo, live: Live | None = None) -> JobRow:
     workflows = info.workflows.values()
     return JobRow(
         job_id=info.id,
@@ -70,16 +79,19 @@ def row(info: JobInfo) -> JobRow:
         failed=info.failed_workflows,
         running=info.running_workflows,
         attempts=sum(one.attempt for one in workflows if one.state is not WorkflowState.WAITING),
-        progress=sum(map(share, workflows)) / max(1, len(info.workflows)),
+        progress=sum(share(info.id, name, one, live) for name, one in info.workflows.items()) / len(info.workflows),
         reason=info.reason,
     )
 
 
-def share(workflow: Workflow) -> float:
+def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> float:
     """How far a workflow is, as far as anybody said."""
     if workflow.state is WorkflowState.COMPLETED:
         return 1.0
-    return workflow.fraction or 0.0 if workflow.state is WorkflowState.RUNNING else 0.0
+    if workflow.state is not WorkflowState.RUNNING:
+        return 0.0
+    newest = newest_report(job_id, name, workflow, live)
+    return (newest.fraction if newest else workflow.fraction) or 0.0
 
 
 def large_results(info: JobInfo) -> list[tuple[str, str]]:

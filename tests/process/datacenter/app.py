@@ -48,3 +48,12 @@ def large(ctx: Any, size: int) -> str:
 @workflow
 def raises(ctx: Any) -> None:
     raise ValueError("this workflow is wrong")
+
+
+@workflow(stall=30)
+def be_silent(ctx: Any, seconds: float, log: str) -> str:
+    """Never beats, and may do so for up to its stall."""
+    note(log, f"start {ctx.attempt}")
+    time.sleep(seconds)
+    note(log, f"end {ctx.attempt}")
+    return "done"

@@ -96,15 +96,29 @@ class Supervisor:
         self._draining = self._stopping = True
         self._wake_up()
 
-    def cancel(self, job: str) -> bool:
-        """Ask the attempts of one job to end; True when one runs here."""
-        found = [i for i, reading in self.readings() if reading.occupant is not None and reading.occupant.job == job]
-        for index in found:
-            self._later(self._canceller(index))
+    def cancel(
+        self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
+    ) -> bool:
+        """Ask the attempts of one job, or of one of its workflows, to end; True when one runs here."""
+        found = [
+            (index, reading.serial)
+            for index, reading in self.readings()
+            if (occupant := reading.occupant) is not None
+            and occupant.job == job
+            and workflow_id in ("", occupant.workflow_id)
+            and attempt in (0, occupant.attempt)
+        ]
+        for index, serial in found:
+            self._later(self._canceller(index, serial, reason))
         return bool(found)
 
-    def _canceller(self, index: int) -> Callable[[], None]:
-        return lambda: self._cancel(index, CancelCode.CANCEL, "cancelled by request")
+    def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
+        def cancel() -> None:
+            watched = self._watched.get(index)
+            if watched is not None and watched.serial == serial:  # another attempt may have taken the record since
+                self._cancel(index, CancelCode.CANCEL, reason)
+
+        return cancel
 
     def readings(self) -> list[tuple[int, Reading]]:
         """What every record shows now."""
