@@ -67,6 +67,7 @@ class Conversation(Generic[OutputT]):
             self._budget.recount(ours)
         self.session.resumed = False
         self._at = len(self.session.events) - len(ours)
+        self._open = _open_calls(ours)
         self.progress.replay(ours)
         if ours:
             self._conclude(ours[-1])
@@ -95,9 +96,8 @@ class Conversation(Generic[OutputT]):
                 self._stop(*reason)
         if self._response is not None:
             return None
-        pending = self._pending()
-        if pending:
-            return pending[0]
+        if self._open:
+            return self._open[0]
         return ModelRequest(
             system=self.rendered.system,
             turns=self.turns(),
@@ -116,32 +116,21 @@ class Conversation(Generic[OutputT]):
         """The transcript as a model reads it."""
         return [event for event in self.session.events if isinstance(event, _TURNS)]
 
-    def _events(self) -> list[Event]:
-        return list(self.session.events[self._at :])
-
-    def _pending(self) -> list[ToolCall]:
-        """Calls of the last answer that nobody has answered."""
-        answered: set[str] = set()
-        for event in reversed(self._events()):
-            if isinstance(event, ToolAnswered):
-                answered.add(event.call.id)
-            elif isinstance(event, ModelSaid):
-                return [call for call in event.tool_calls if call.id not in answered]
-        return []
+    def _count(self, kind: type[Event]) -> int:
+        return sum(isinstance(event, kind) for event in self.session.events[self._at :])
 
     def _reason_to_stop(self) -> tuple[StopReason, str] | None:
         if self._countdown.over:
             return StopReason.DEADLINE, "the deadline is over"
-        pending = self._pending()
-        refused = self._budget.refuses_tool_call() if pending else self._budget.exhausted()
+        refused = self._budget.refuses_tool_call() if self._open else self._budget.exhausted()
         if refused is not None:
             return StopReason.BUDGET, f"the budget is used up: {refused}"
-        if pending:
+        if self._open:
             return None
         evidence = self.progress.spinning()
         if evidence is not None:
             return StopReason.SPINNING, evidence
-        made = sum(isinstance(event, ModelSaid) for event in self._events())
+        made = self._count(ModelSaid)
         if made >= self._max_turns:
             return StopReason.TURNS, f"{made} model calls, and no answer"
         return None
@@ -152,6 +141,7 @@ class Conversation(Generic[OutputT]):
         """The model call that was asked for was answered."""
         self._budget.charge(said.usage)
         self.session.append(said)
+        self._open = list(said.tool_calls)
         self.progress.model_said(said)
         if not said.tool_calls:
             self.progress.turn_over()
@@ -171,7 +161,8 @@ class Conversation(Generic[OutputT]):
     def _answer(self, call: ToolCall, text: str, *, success: bool) -> None:
         self._budget.count_tool_call()
         self.session.append(ToolAnswered(call, text, success))
-        if not self._pending():
+        self._open.remove(call)
+        if not self._open:
             self.progress.turn_over()
         self.session.commit()
 
@@ -195,7 +186,7 @@ class Conversation(Generic[OutputT]):
         try:
             output = self.prompt.parse(text)
         except msgspec.DecodeError as error:
-            corrections = sum(isinstance(event, Corrected) for event in self._events())
+            corrections = self._count(Corrected)
             if corrections >= self._output_retries:
                 self._end(StopReason.OUTPUT, f"after {corrections} corrections the answer does not fit: {error}", text)
             else:
@@ -206,9 +197,10 @@ class Conversation(Generic[OutputT]):
             self._response = self._summary(text, output)
 
     def _stop(self, reason: StopReason, detail: str) -> None:
-        for call in self._pending():
+        for call in self._open:
             # A transcript with open calls is refused by providers, and somebody may go on with this session.
             self.session.append(ToolAnswered(call, f"Not run: {detail}", success=False))
+        self._open = []
         self._end(reason, detail, "")
 
     def _end(self, reason: StopReason, detail: str, text: str) -> None:
@@ -221,6 +213,17 @@ class Conversation(Generic[OutputT]):
     ) -> PromptResponse[OutputT]:
         spent = self._budget.spent
         return PromptResponse(self.prompt.name, text, output, stop, detail, spent.usage, spent.tool_calls)
+
+
+def _open_calls(events: list[Event]) -> list[ToolCall]:
+    """Calls of the last answer that nobody has answered."""
+    answered: set[str] = set()
+    for event in reversed(events):
+        if isinstance(event, ToolAnswered):
+            answered.add(event.call.id)
+        elif isinstance(event, ModelSaid):
+            return [call for call in event.tool_calls if call.id not in answered]
+    return []
 
 
 def _answered(events: list[Event]) -> bool:

@@ -1,0 +1,57 @@
+"""Agents in real processes: one that hangs, one that is killed, and the one that goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenure.clock import SystemClock
+from tenure.engines import Engine
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("agent_worker.py")
+
+
+def start(folder: Path, mode: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    return subprocess.Popen(
+        [sys.executable, str(WORKER), str(folder), mode], env=environment, stdout=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_agent_whose_process_hangs_or_is_killed_is_finished_by_another_from_its_session(
+    tmp_path: Path, killed: bool
+) -> None:
+    clock = SystemClock()
+    with Engine.open(f"sqlite:///{tmp_path}/work.db") as engine:
+        replies = engine.mailbox("replies")
+        engine.mailbox("requests").send({"request": {"text": "go"}, "request_id": "r1"}, reply_to="replies")
+        first = start(tmp_path, "hang")
+        second = None
+        try:
+            until = clock.monotonic() + 60
+            while not (tmp_path / "hung").exists():
+                assert clock.monotonic() < until
+                assert first.poll() is None
+                clock.sleep(0.02)
+            if killed:
+                first.send_signal(signal.SIGKILL)
+                first.wait()
+            second = start(tmp_path, "work")
+            (reply,) = replies.receive(1, 60, 60)
+            assert (reply.body["output"], reply.body["tool_calls"]) == ("done by work", 5)
+            assert second.wait(30) == 0
+        finally:
+            for process in (first, second):
+                if process is not None:
+                    process.kill()
+                    process.wait()
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log == ["hang 0", "hang 1", "hang 2", "work 2", "work 3", "work 4"]
