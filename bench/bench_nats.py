@@ -254,17 +254,16 @@ def folding(report: Report) -> None:
     """What anybody's operation costs every process, beside receiving it: decode and fold."""
     ledger, rounds = Ledger(), 5_000
 
-    def fold() -> None:
-        for number in range(rounds):
-            name = f"{number}.{ledger.seq}"
-            asked: list[commands.AnyCommand] = [
-                commands.Send(f"s{name}", "work", [commands.Item(RAW, reply_to="replies")]),
-                commands.Claim(f"c{name}", "work", 1, LEASE, None, False),
-            ]
-            for command in asked:
-                data = commands.encode(command)
-                result = ledger.apply(commands.decode(data), ledger.seq + 1, float(number), len(data))
-            end = commands.encode(commands.End(f"e{name}", "work", [(result[0].id, f"c{name}")]))
-            ledger.apply(commands.decode(end), ledger.seq + 1, float(number), len(end))
+    def apply(command: commands.AnyCommand) -> Any:
+        data = commands.encode(command)
+        seq = ledger.seq + 1
+        return ledger.apply(commands.decode(data), seq, float(seq), len(data))
 
-    report.value("fold of one command, with its decoding", 1e6 / rate(fold, count=3 * rounds), "us")
+    def fold() -> None:
+        for _ in range(rounds):
+            seq = ledger.seq + 1
+            apply(commands.Send(f"p.{seq}", "work", [commands.Item(RAW, reply_to="replies")]))
+            (delivery,) = apply(commands.Claim(f"p.{seq + 1}", "work", 1, LEASE, None, False))
+            apply(commands.End(f"p.{seq + 2}", "work", [(delivery.id, f"p.{seq + 1}")]))
+
+    report.value("fold of one command, with its encoding and decoding", 1e6 / rate(fold, count=3 * rounds), "us")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenure.engines.contracts import KEY_MEMORY_S, FailureCause
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger import Ledger
+from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TenureError, TermLostError
 
 BOXES = ("a", "b")
@@ -118,59 +118,73 @@ def claimed(ledger: Ledger, seq: int, at: float, lease: float = 10.0) -> tuple[s
 
 def test_a_receipt_is_dead_at_the_moment_its_lease_ends_and_not_before() -> None:
     ledger = Ledger()
-    ledger.apply(c.Send("s", "a", [c.Item(b"1")]), 1, 100.0)
+    ledger.apply(c.Send("s.1", "a", [c.Item(b"1")]), 1, 100.0)
     held = claimed(ledger, 2, 100.0)
-    ledger.apply(c.Extend("e", "a", *held, 10.0, None), 3, 109.999)
+    ledger.apply(c.Extend("e.1", "a", *held, 10.0, None), 3, 109.999)
     with pytest.raises(ReceiptHandleExpiredError):
-        ledger.apply(c.End("x", "a", [held]), 4, 119.999)
+        ledger.apply(c.End("x.1", "a", [held]), 4, 119.999)
     assert claimed(ledger, 5, 120.0)[0] == held[0]
 
 
 def test_an_old_delivery_cannot_settle_a_newer_one() -> None:
     ledger = Ledger()
-    ledger.apply(c.Send("s", "a", [c.Item(b"1", reply_to="b")]), 1, 100.0)
+    ledger.apply(c.Send("s.1", "a", [c.Item(b"1", reply_to="b")]), 1, 100.0)
     old = claimed(ledger, 2, 100.0, lease=1.0)
     new = claimed(ledger, 3, 101.0)
     with pytest.raises(ReceiptHandleExpiredError):
-        ledger.apply(c.End("x", "a", [old], b"late"), 4, 101.5)
+        ledger.apply(c.End("x.1", "a", [old], b"late"), 4, 101.5)
     assert ledger.box("b").depth(101.5) == (0, 0, 0)
-    ledger.apply(c.End("y", "a", [new], b"good"), 5, 102.0)
+    ledger.apply(c.End("y.1", "a", [new], b"good"), 5, 102.0)
     assert ledger.box("b").depth(102.0) == (1, 0, 0)
 
 
 def test_time_never_goes_back_when_another_server_leads() -> None:
     ledger = Ledger()
-    ledger.apply(c.Campaign("a", "e", "one", 5.0, 0), 1, 100.0)
-    assert ledger.apply(c.Campaign("b", "e", "two", 5.0, 0), 2, 90.0) is None
+    ledger.apply(c.Campaign("a.1", "e", "one", 5.0, 0), 1, 100.0)
+    assert ledger.apply(c.Campaign("b.1", "e", "two", 5.0, 0), 2, 90.0) is None
     assert ledger.now == 100.0
     with pytest.raises(TermLostError):
-        ledger.apply(c.Renew("c", "e", 1, 5.0), 3, 105.0)
-    assert ledger.apply(c.Campaign("d", "e", "two", 5.0, 7), 4, 105.0) == 8
+        ledger.apply(c.Renew("c.1", "e", 1, 5.0), 3, 105.0)
+    assert ledger.apply(c.Campaign("d.1", "e", "two", 5.0, 7), 4, 105.0) == 8
 
 
 def test_keys_and_fences_are_remembered_for_a_day_and_not_longer() -> None:
     ledger = Ledger()
-    ledger.apply(c.Send("s", "a", [c.Item(b"1", key="k", generation=3)]), 1, 0.0)
-    ledger.apply(c.End("e", "a", [claimed(ledger, 2, 0.0)]), 3, 1.0)
-    ledger.apply(c.Put("p", "s", "key", "blob", 1, (5, 1), None), 4, 1.0)
-    assert ledger.apply(c.Remove("r", "s", "key"), 5, 1.0) is True
-    ((_, refused),) = ledger.apply(c.Send("t", "a", [c.Item(b"1", key="k", generation=3)]), 6, KEY_MEMORY_S)
+    ledger.apply(c.Send("s.1", "a", [c.Item(b"1", key="k", generation=3)]), 1, 0.0)
+    ledger.apply(c.End("e.1", "a", [claimed(ledger, 2, 0.0)]), 3, 1.0)
+    ledger.apply(c.Put("p.1", "s", "key", "blob", 1, (5, 1), None), 4, 1.0)
+    assert ledger.apply(c.Remove("r.1", "s", "key"), 5, 1.0) is True
+    ((_, refused),) = ledger.apply(c.Send("t.1", "a", [c.Item(b"1", key="k", generation=3)]), 6, KEY_MEMORY_S)
     assert isinstance(refused, KeyRefusedError)
     with pytest.raises(StaleFenceError):
-        ledger.apply(c.Put("q", "s", "key", "blob2", 1, (5, 0), None), 7, KEY_MEMORY_S)
+        ledger.apply(c.Put("q.1", "s", "key", "blob2", 1, (5, 0), None), 7, KEY_MEMORY_S)
     late = KEY_MEMORY_S + 1.0
-    assert ledger.apply(c.Send("u", "a", [c.Item(b"1", key="k")]), 8, late)[0][1] is None
-    ledger.apply(c.Put("v", "s", "key", "blob3", 1, (1, 0), None), 9, late)
+    assert ledger.apply(c.Send("u.1", "a", [c.Item(b"1", key="k")]), 8, late)[0][1] is None
+    ledger.apply(c.Put("v.1", "s", "key", "blob3", 1, (1, 0), None), 9, late)
     assert [value.blob for value in ledger.unnamed] == ["blob"]
+
+
+def test_a_command_that_comes_again_is_dropped_also_over_a_snapshot_and_out_of_order() -> None:
+    ledger = Ledger()
+    send = {number: c.Send(f"p.{number}", "a", [c.Item(b"%d" % number)]) for number in range(1, 8)}
+    for seq, number in enumerate((1, 3, 3, 2, 1, 2, 7), 1):
+        first = ledger.apply(send[number], seq, 1.0) is not DUPLICATE
+        assert first is (seq in (1, 2, 4, 7))
+        ledger = Ledger.restored(ledger.keep())
+    assert ledger.apply(send[5], 8, 1.0) is not DUPLICATE  # it was under way all the time
+    assert [ledger.apply(send[number], 9, 1.0) is DUPLICATE for number in (5, 4, 6, 4)] == [True, False, False, True]
+    ledger.apply(c.Send("q.1", "a", [c.Item(b"x")]), 13, 4_000.0)
+    assert list(ledger.heard) == ["q"]  # who was silent for an hour is forgotten
+    assert ledger.box("a").depth(4_000.0) == (8, 0, 0)
 
 
 def test_traffic_under_long_leases_leaves_nothing_behind() -> None:
     ledger = Ledger()
     for seq in range(1, 3_000, 3):
-        ledger.apply(c.Send(f"s{seq}", "a", [c.Item(b"1")]), seq, float(seq))
+        ledger.apply(c.Send(f"s.{seq}", "a", [c.Item(b"1")]), seq, float(seq))
         held = claimed(ledger, seq + 1, float(seq), lease=40_000.0)
-        ledger.apply(c.Extend(f"x{seq}", "a", *held, 41_000.0, None), seq + 1, float(seq))
-        ledger.apply(c.End(f"e{seq}", "a", [held]), seq + 2, float(seq))
+        ledger.apply(c.Extend(f"x.{seq}", "a", *held, 41_000.0, None), seq + 1, float(seq))
+        ledger.apply(c.End(f"e.{seq}", "a", [held]), seq + 2, float(seq))
     box = ledger.box("a")
     assert (len(box.records), len(box.ready)) == (0, 0)
     assert len(box.timers) < 200

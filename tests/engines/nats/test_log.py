@@ -18,7 +18,7 @@ from tools.servers.nats import Nats
 
 from tenure.engines import Engine, Fence, Outgoing
 from tenure.engines.nats import NatsEngine, commands
-from tenure.errors import EngineClosedError, EngineWentBackError
+from tenure.errors import EngineClosedError, EngineUnavailableError, EngineWentBackError
 from tools.servers import FaultProxy
 
 pytestmark = pytest.mark.slow
@@ -148,6 +148,30 @@ def test_engines_of_one_process_share_a_thread_which_ends_with_the_last(opened: 
     assert len(ours()) <= len(known)
     with pytest.raises(EngineClosedError):
         second.mailbox("work")
+
+
+def test_closing_ends_every_call_that_is_under_way(through: NatsEngine, proxy: FaultProxy) -> None:
+    mailbox, journal = through.mailbox("work"), through.journal("log")
+    journal.head()
+    calls: list[Callable[[], object]] = [
+        lambda: mailbox.receive(1, 60, 60),
+        lambda: journal.follow(0, 60),
+        lambda: through.store("s").put("k", b"v"),
+        lambda: mailbox.send("x"),
+    ]
+    proxy.partition()
+    waiting = [Background(call) for call in calls]
+    time.sleep(0.3)
+    through.close()
+    ends: list[object] = []
+    for call in waiting:
+        try:
+            ends.append(call.result(10))
+        except (EngineClosedError, EngineUnavailableError) as error:
+            ends.append(type(error))
+    assert len(ends) == 4
+    assert "x" not in ends
+    proxy.heal()
 
 
 def test_a_child_after_a_fork_must_open_its_own_engine(opened: Opened, nats_url: str, namespace: str) -> None:

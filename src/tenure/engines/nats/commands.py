@@ -14,7 +14,7 @@ from tenure.engines.contracts import FailureCause
 
 
 class Command(msgspec.Struct, array_like=True, frozen=True):
-    """`id` names one asking for it: the answer finds its caller by it, and a repeated sending is dropped by the server."""
+    """`id` is `process.number`, and names one asking for it: the answer finds its caller by it, and the fold drops a repetition."""
 
     id: str
 

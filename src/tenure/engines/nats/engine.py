@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -172,11 +173,17 @@ class NatsEngine(Engine):
         """Run it on the loop; its parts are timed by themselves."""
         self.check_open()
         try:
-            return self._background.run(work(*values))
+            return self._run(work(*values))
         except EngineUnavailableError as error:
             raise _as(MailboxConnectionError, error) from error
         except ApiError as error:
             raise self.link.told(error, f"waiting on {self.url}") from error
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._background.run(work)
+        except asyncio.CancelledError:
+            raise EngineClosedError(f"the engine {self.url} was closed meanwhile", remedy="Open it again") from None
 
     def call(
         self,
@@ -188,7 +195,7 @@ class NatsEngine(Engine):
         """Run it on the loop, timed. A lost connection is told as `lost`."""
         self.check_open()
         try:
-            return self._background.run(self.timed(operation, work(*values)))
+            return self._run(self.timed(operation, work(*values)))
         except EngineUnavailableError as error:
             raise _as(lost, error) from error
         except ApiError as error:

@@ -19,6 +19,10 @@ from tenure.engines.nats.box import Box, Kept, Record, Stage
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TermLostError
 
 FORMAT = 1
+DUPLICATE = object()
+"""What `apply` gives for a command that has come before: an answer was lost, and it was sent again."""
+_MISSING = 256  # commands of one process that are under way at once, at most
+_FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
 _encode_failure = msgspec.json.Encoder().encode
 
 
@@ -58,6 +62,27 @@ class Value(msgspec.Struct):
         return self.blob != "" and now < self.expires
 
 
+class Heard(msgspec.Struct):
+    """Which commands of one process have come: all up to `top`, but for those `missing`."""
+
+    top: int = 0
+    missing: list[int] = []
+    at: float = 0.0
+
+    def is_new(self, number: int, now: float) -> bool:
+        self.at = now
+        if number > self.top:
+            self.missing += range(max(self.top + 1, number - _MISSING), number)
+            if len(self.missing) > _MISSING:
+                del self.missing[:-_MISSING]
+            self.top = number
+            return True
+        if number in self.missing:
+            self.missing.remove(number)
+            return True
+        return False
+
+
 class KeptLedger(msgspec.Struct, array_like=True):
     """Everything, as a snapshot keeps it."""
 
@@ -69,6 +94,7 @@ class KeptLedger(msgspec.Struct, array_like=True):
     stores: dict[str, dict[str, Value]]
     bytes_since: int
     kept_bytes: int
+    heard: dict[str, Heard]
 
 
 _decode_kept = msgspec.msgpack.Decoder(KeptLedger).decode
@@ -88,6 +114,7 @@ class Ledger:
         """How much of the log was written since the last snapshot."""
         self.kept_bytes = 0
         """How large that snapshot was."""
+        self.heard: dict[str, Heard] = {}
         self.stirred: set[str] = set()
         self.unnamed: list[Value] = []
         """Blobs that lost their name: whoever asked for that deletes them."""
@@ -120,7 +147,18 @@ class Ledger:
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
         self._posts = 0
+        if not self._is_new(command.id):
+            return DUPLICATE
         return self._rules[type(command)](command)
+
+    def _is_new(self, name: str) -> bool:
+        process, _, number = name.rpartition(".")
+        heard = self.heard.get(process)
+        if heard is None:
+            for gone in [each for each, other in self.heard.items() if other.at + _FORGET_S < self.now]:
+                del self.heard[gone]
+            heard = self.heard[process] = Heard()
+        return heard.is_new(int(number), self.now)
 
     def box(self, name: str) -> Box:
         box = self.boxes.get(name)
@@ -354,7 +392,17 @@ class Ledger:
     def keep(self) -> bytes:
         boxes = {name: box.keep() for name, box in self.boxes.items()}
         return _encode_kept(
-            KeptLedger(FORMAT, self.seq, self.now, boxes, self.seats, self.stores, self.bytes_since, self.kept_bytes)
+            KeptLedger(
+                FORMAT,
+                self.seq,
+                self.now,
+                boxes,
+                self.seats,
+                self.stores,
+                self.bytes_since,
+                self.kept_bytes,
+                self.heard,
+            )
         )
 
     @classmethod
@@ -367,7 +415,7 @@ class Ledger:
         ledger.seq, ledger.now = kept.seq, kept.now
         ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
         ledger.boxes = {name: Box.restored(name, box) for name, box in kept.boxes.items()}
-        ledger.seats, ledger.stores = kept.seats, kept.stores
+        ledger.seats, ledger.stores, ledger.heard = kept.seats, kept.stores, kept.heard
         for store, values in kept.stores.items():
             for key, value in values.items():
                 if value.expires < inf:

@@ -23,7 +23,7 @@ from tenure.engines.backoff import Backoff
 from tenure.engines.nats import faults
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.url import NatsSettings, tls_context
-from tenure.errors import EngineUnavailableError, TenureError
+from tenure.errors import EngineClosedError, EngineUnavailableError, TenureError
 from tenure.randomness import Random
 
 log = logging.getLogger("tenure.engines.nats")
@@ -112,6 +112,8 @@ class Link:
         clock, pause = self.clock, Backoff(self.random, first_s=0.05, most_s=0.5)
         end = clock.monotonic() + self.settings.timeout_s
         while (left := end - clock.monotonic()) > 0:
+            if self.client.is_closed:
+                raise EngineClosedError(f"the engine {self.settings.shown} was closed", remedy="Open it again")
             yield min(left, _ATTEMPT_S)
             await asyncio.sleep(min(pause.next(), max(0.0, end - clock.monotonic())))
         state = "connected" if self.client.is_connected else "not connected"

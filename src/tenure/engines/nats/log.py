@@ -1,7 +1,7 @@
 """The log and its fold in this process: ask by appending a command, and be told what came of it when it is folded.
 
 Everything in here runs on the background loop, so the ledger needs no lock. A command is durable and decided once it comes back through the
-stream. Appending it again after a lost answer is harmless: the server drops the second by its id. A claim whose asker is gone is released.
+stream. Appending it again when it did not come is harmless: the fold drops the second by its id. A claim whose asker is gone is released.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenure.engines.nats import faults, streams
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.follower import Follower, unix
-from tenure.engines.nats.ledger import Ledger
+from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.link import Link
 from tenure.engines.nats.streams import Names
 from tenure.engines.nats.waiting import Waiters
@@ -40,7 +40,8 @@ log = logging.getLogger("tenure.engines.nats")
 
 POINTER = "log"
 _LOOK_EVERY_S = 0.05
-_AGAIN_AFTER_S = 1.0
+_AGAIN_S = 0.25
+_AND_AGAIN_S = 1.0
 
 
 class Asked:
@@ -115,24 +116,21 @@ class Log:
             type(command).__name__.lower(),
             c.encode(command),
             future,
-            now + _AGAIN_AFTER_S,
+            now + _AGAIN_S,
             now + self._link.settings.timeout_s,
         )
         self._asked[command.id] = asked
         try:
-            await self._publish(command.id, asked)
+            # Without asking the server for an answer of its own: the command comes back, or is sent again with that question.
+            await self._publish(asked, "")
             return await future
         finally:
             del self._asked[command.id]
 
-    async def _publish(self, name: str, asked: Asked) -> None:
+    async def _publish(self, asked: Asked, reply: str) -> None:
+        # Without headers: every process would have to parse those of every command.
         try:
-            await self._link.client.publish(
-                self._names.log_subject,
-                asked.payload,
-                reply=f"{self._inbox}.{name.rpartition('.')[2]}",
-                headers={"Nats-Msg-Id": name},
-            )
+            await self._link.client.publish(self._names.log_subject, asked.payload, reply=reply)
         except Exception as error:
             if not faults.is_lost(error):
                 raise self._link.told(error, f"{asked.name} on {self._link.settings.shown}") from error
@@ -175,9 +173,9 @@ class Log:
                         )
                     )
                 elif now >= asked.again_at and self._link.client.is_connected:
-                    asked.again_at = now + _AGAIN_AFTER_S
+                    asked.again_at = now + _AND_AGAIN_S
                     try:
-                        await self._publish(name, asked)
+                        await self._publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
                     except TenureError as error:
                         if not asked.future.done():
                             asked.future.set_exception(error)
@@ -209,13 +207,16 @@ class Log:
             if asked is not None and not asked.future.done():
                 asked.future.set_exception(error)
         else:
-            if asked is not None and not asked.future.done():
+            if asked is not None and not asked.future.done() and result is not DUPLICATE:
                 asked.future.set_result(result)
-            elif asked is None and result and isinstance(command, c.Claim) and command.id.startswith(self._prefix):
+            elif result and result is not DUPLICATE and isinstance(command, c.Claim) and self._is_ours(command):
                 held = [(delivery.id, command.id) for delivery in result]
                 self._spawn(self._quietly(self.ask(c.Release(self.new_id(), command.box, held))))
         self._after(command, before)
         return True
+
+    def _is_ours(self, command: c.AnyCommand) -> bool:
+        return command.id.startswith(self._prefix)
 
     def _after(self, command: c.AnyCommand, before: int) -> None:
         ledger = self.ledger
@@ -224,7 +225,7 @@ class Log:
                 self.waiters.stir(name)
             ledger.stirred.clear()
         if ledger.unnamed:
-            if command.id.startswith(self._prefix):
+            if self._is_ours(command):
                 for value in ledger.unnamed:
                     self._spawn(self._quietly(self._blobs.delete(value.blob)))
             ledger.unnamed.clear()
@@ -234,7 +235,7 @@ class Log:
                 future.set_result(None)
         step = max(self._link.settings.compact_bytes, 2 * ledger.kept_bytes)
         # One command crosses the mark: whoever asked for it compacts. If that one dies, the next mark comes.
-        if before // step < ledger.bytes_since // step and command.id.startswith(self._prefix):
+        if before // step < ledger.bytes_since // step and self._is_ours(command):
             self._spawn(self._quietly(self.compact()))
 
     def _set_clock(self, at: float) -> None:
