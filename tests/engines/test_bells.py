@@ -167,6 +167,40 @@ def test_a_lost_ear_rings_every_bell_and_is_replaced(
     two.result()
 
 
+@pytest.mark.parametrize(("failures", "survives"), [(1, True), (2, False)])
+def test_a_waiter_whose_idle_connection_broke_looks_once_more_and_a_server_that_is_down_is_an_error(
+    bells: Bells, failures: int, survives: bool
+) -> None:
+    polls, looks = Polls(bells, "a"), 0
+
+    def look() -> Look[int]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            return Look([], due_in=0.01)
+        if looks <= 1 + failures:
+            raise EngineUnavailableError("reset")
+        return Look([7])
+
+    if survives:
+        assert polls.poll(10, look) == [7]
+    else:
+        with pytest.raises(EngineUnavailableError):
+            polls.poll(10, look)
+
+
+def test_the_first_look_of_a_poll_is_not_repeated(bells: Bells) -> None:
+    looks: list[int] = []
+
+    def look() -> Look[int]:
+        looks.append(1)
+        raise EngineUnavailableError("down")
+
+    with pytest.raises(EngineUnavailableError):
+        Polls(bells, "a").poll(10, look)
+    assert len(looks) == 1
+
+
 def test_wake_ends_the_polls_of_one_handle_or_the_next_one(bells: Bells) -> None:
     first = waiting(bells, "a")
     other = waiting(bells, "a")

@@ -93,13 +93,13 @@ class Polls:
         self._wake_next = False
 
     def poll(self, wait_s: float, look: Callable[[], Look[T]]) -> list[T]:
-        """Look until something is found, the time is over, or the poll is ended."""
+        """Look until something is found, the time is over, or the poll is ended. A look must be repeatable."""
         end = self._clock.monotonic() + wait_s
         ticket: int | None = None
         try:
             while True:
                 seen = self.bell.rings
-                found, again, due_in = look()
+                found, again, due_in = look() if ticket is None else _looked_twice(look)
                 if found:
                     return found
                 if ticket is None and (ticket := self._begin()) is None:
@@ -167,6 +167,14 @@ class Polls:
                 left = end - self._clock.monotonic()
                 if left <= 0 or not self._clock.wait(bell.condition, left):
                     return
+
+
+def _looked_twice(look: Callable[[], Look[T]]) -> Look[T]:
+    """A waiter's connection lay idle: that it broke meanwhile is known only after it was used. A server that is down fails twice."""
+    try:
+        return look()
+    except EngineUnavailableError:
+        return look()
 
 
 class Bells:
