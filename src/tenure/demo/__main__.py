@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-STORIES = ("beats", "consumers")
+STORIES = ("datacenter", "beats", "consumers")
 
 
 def main() -> int:
