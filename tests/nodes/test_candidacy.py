@@ -249,3 +249,26 @@ def test_a_new_manager_starts_from_the_snapshot(monkeypatch: pytest.MonkeyPatch)
         await cell.until(lambda: second.ledger.book.snapshot() == first.ledger.book.snapshot())
 
     run(story)
+
+
+@pytest.mark.parametrize("turns", range(10))
+def test_a_leader_that_is_told_to_stop_while_its_renewal_is_answered_stops(turns: int) -> None:
+    """In Python 3.11 `wait_for` loses a cancellation that comes together with the answer: the node would renew for ever."""
+
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        awake = asyncio.get_running_loop().create_future()
+
+        def renew() -> None:
+            awake.set_result(None)  # first, so that in each turn of the loop we come before the renewal
+            cell.clock.advance(10 / 3)
+
+        asyncio.get_running_loop().call_soon(renew)
+        await awake
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(cell.kill("m-1"), 5)
+        assert cell.engine.election("manager").current() is None
+
+    run(story)
