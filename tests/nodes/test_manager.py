@@ -11,11 +11,12 @@ import pytest
 from tests.nodes.test_candidacy import Cell, submission
 
 from tenure.engines.aio import calls_for
-from tenure.errors import EngineUnavailableError
+from tenure.errors import EngineUnavailableError, EngineVersionError
 from tenure.ids import seeded_ids
 from tenure.jobs import JobSettings, JobSubmission, Outcome
 from tenure.jobs.states import JobState
 from tenure.nodes.candidacy import JOURNAL, Candidacy
+from tenure.nodes.leader import Leader
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import (
     AskLeader,
@@ -264,5 +265,29 @@ def test_an_archived_job_is_still_shown_and_explained() -> None:
         view = await ask(manager, GetJob(job_id="j-1", wait_s=10))
         assert (view.state, view.reason) == (JobState.CANCELLED, "the user said so")
         assert "the user said so" in (await ask(manager, AskWhy(job_id="j-1"))).text
+
+    run(story)
+
+
+def test_a_leader_that_failed_follows_with_a_new_book_and_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(office: Office) -> None:
+        first, candidacy = office.open("m-1")
+        await office.until(lambda: first.leads)
+        failing, led, take = candidacy.leader, candidacy.ledger, Leader._take
+
+        async def fail(self: Leader, wait_s: float) -> int:
+            if self is failing:
+                raise EngineVersionError("this engine cannot go on with us")
+            return await take(self, wait_s)
+
+        monkeypatch.setattr(Leader, "_take", fail)
+        monkeypatch.setattr(EngineVersionError, "retryable", True)
+        second, _ = office.open("m-2")
+        await office.until(lambda: candidacy.ledger is not led, seconds=60)
+        candidacy._campaign_at = float("inf")  # the other one shall lead
+        await office.until(lambda: second.leads, seconds=60)
+        assert (await ask(second, Submit(submission=submission()))).outcome is Outcome.ACCEPTED
+        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs, seconds=60)
+        assert isinstance(await ask(first, GetJob(job_id="j-1")), JobView)
 
     run(story)

@@ -123,13 +123,13 @@ class Candidacy:
             for task in (leading, renewing):
                 task.cancel()
             ended = await asyncio.gather(leading, renewing, return_exceptions=True)
+            # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
+            self.ledger = self._new_ledger()
+            self._campaign_at = 0.0
             await self._resign(term)
         for outcome in ended:
             if isinstance(outcome, Exception):
                 raise outcome
-        # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
-        self.ledger = self._new_ledger()
-        self._campaign_at = 0.0
         await self.ledger.load()
 
     async def _renew(self, term: Term) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,7 +17,8 @@ from tests.process.datacenter.conftest import TERM_S, Datacenter, wait_until
 
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
 
-JOBS, EACH = 15, 20
+JOBS, EACH = (50 if os.environ.get("TENURE_SOAK") == "1" else 15), 20
+"""1,000 workflows in `make soak`, 300 in `make test`."""
 
 
 def job(number: int, log: Path) -> JobSubmission:
@@ -59,6 +61,33 @@ def test_a_leader_killed_in_the_middle_of_hundreds_of_workflows_loses_and_double
         assert view.deadline == deadlines.get(view.job_id, view.deadline)
     # The worker lived through it: each workflow ran once, too.
     assert sorted(map(int, log.read_text().split())) == list(range((JOBS + 1) * EACH))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_leader_killed_together_with_a_worker_that_is_killed_or_stopped_costs_no_result(
+    datacenter: Datacenter, tmp_path: Path, number: signal.Signals
+) -> None:
+    datacenter.manager("m-1")
+    first = datacenter.until_led()
+    datacenter.manager("m-2")
+    doomed = datacenter.worker("--slots", "2", "--lease", "3")
+    datacenter.worker("--slots", "2", "--lease", "3")
+    client, log = datacenter.client, tmp_path / "log"
+    for n in range(40):
+        client.submit("step", {"n": n, "log": str(log), "seconds": 0.2}, job_id=f"j-{n}")
+    wait_until(lambda: log.exists() and len(log.read_text().split()) > 5, 30, datacenter.said)
+    datacenter.managers[first].kill()
+    if number is signal.SIGSTOP:
+        datacenter.stop_between_transactions(doomed)
+    else:
+        doomed.kill()
+    for n in range(40):
+        view = client.wait(f"j-{n}", 60)
+        assert (view.state, view.workflows[0].result) == (JobState.COMPLETED, 2 * n), client.why(view.job_id).text
+        links = client.why(view.job_id).why.links
+        assert sum(link.kind == "WorkflowCompleted" for link in links) == 1
+    assert set(map(int, log.read_text().split())) == set(range(40))
 
 
 @pytest.mark.slow
