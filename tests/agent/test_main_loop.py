@@ -293,6 +293,17 @@ def test_a_session_on_disk_that_is_ahead_of_the_checkpoint_is_used(rig: Rig, tmp
     assert (rig.reply().tool_calls, again.final_state) == (1, {"asked": "go"})
 
 
+def test_the_same_words_in_another_request_on_a_session_on_disk_are_asked_again(rig: Rig, tmp_path: Path) -> None:
+    for request_id, answer in (("r1", "first"), ("r2", "second")):
+        rig.requests.send(MainLoopRequest(Ask("go on"), request_id), reply_to=rig.replies)
+        loop = rig.loop([answer])
+        loop.folder = tmp_path
+        loop.run(max_iterations=1, wait_time_seconds=0)
+        assert rig.reply().output == answer
+        rig.clock.advance(400)  # the reply that was read comes again: it was not acknowledged
+        rig.replies.purge()
+
+
 def test_a_session_that_outgrows_a_checkpoint_is_said_so_and_the_work_goes_on(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -59,7 +59,7 @@ class Conversation(Generic[OutputT]):
     def _begin(self) -> None:
         ours = self._since_request()
         if ours is None:
-            self.session.append(UserSaid(self.prompt.name, self.prompt.request))
+            self.session.append(self._request())
             self.session.commit()
             ours = []
         elif self.session.resumed:
@@ -80,11 +80,13 @@ class Conversation(Generic[OutputT]):
             if isinstance(event, Stopped) and not (self.session.resumed and index == len(events) - 1):
                 return None  # that evaluation was ended; asking the same again is a new one
             if isinstance(event, UserSaid):
-                same = (event.prompt, event.text) == (self.prompt.name, self.prompt.request)
                 ours = list(events[index + 1 :])
-                answered = _answered(ours)
-                return ours if same and (not answered or self.session.resumed) else None
+                same = event == self._request()
+                return ours if same and (not _answered(ours) or self.session.resumed) else None
         return None
+
+    def _request(self) -> UserSaid:
+        return UserSaid(self.prompt.name, self.prompt.request, self.session.request_id)
 
     # What is next
 

@@ -56,6 +56,8 @@ class UserSaid(msgspec.Struct, frozen=True, tag_field="event", tag="user_said"):
 
     prompt: str
     text: str
+    request_id: str = ""
+    """Tells the same words asked again from the same request delivered again."""
 
 
 class Corrected(msgspec.Struct, frozen=True, tag_field="event", tag="corrected"):

@@ -176,6 +176,7 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
         prompt, session = self.prepare(request_event.request)
         if keeper is not None:
             keeper.resume(session)
+        session.request_id = request_event.request_id
         try:
             return self._evaluate(execution, prompt, session), session
         finally:
@@ -256,6 +257,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         prompt, session = await prepared if inspect.isawaitable(prepared) else prepared
         if keeper is not None:
             keeper.resume(session)
+        session.request_id = request_event.request_id
         try:
             return await self._evaluate(execution, prompt, session), session
         finally:

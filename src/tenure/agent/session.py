@@ -62,6 +62,8 @@ class Session:
         self.on_commit: list[Callable[[Session], object]] = []
         self.resumed = False
         """Whether it was restored, and no evaluation has begun on it since."""
+        self.request_id = ""
+        """Of the request that is worked on, where there is one."""
         self._events: list[Event] = []
         self._state: dict[str, Any] = {}
         self._log = log

@@ -75,7 +75,7 @@ def gone(tmp_path: Path) -> bool:
     for pid in (tmp_path / "pids").read_text().split():
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or after
             continue
         if state != "Z":
             return False
