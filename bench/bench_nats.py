@@ -40,7 +40,8 @@ from tools.servers import CannotStart
 BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
 RAW = b'{"frame":17,"path":"a/b/c.mov","note":"' + b"x" * 150 + b'"}'
 LEASE = 60.0
-SINGLES = 300
+SINGLES = 200
+ROUNDS = 11
 
 
 class Raw:
@@ -129,7 +130,7 @@ class Ours:
             self.mailbox.send(BODY, reply_to="replies")
 
     def send_many(self, count: int) -> None:
-        batch = [Outgoing(BODY)] * 100
+        batch = [Outgoing(BODY, reply_to="replies")] * 100
         for _ in range(count // 100):
             self.mailbox.send_many(batch)
 
@@ -182,10 +183,7 @@ def singles(report: Report, ours: Ours, raw: Raw) -> None:
     side_by_side(report, ours, raw, "send", "send, one by one", bar=0.8)
     side_by_side(report, ours, raw, "drain", "claim + acknowledge, one by one", bar=0.8)
     for side in (ours, raw):
-        side.send_many(5 * SINGLES)
-    side_by_side(report, ours, raw, "drain", "claim + acknowledge, from a batch", bar=0.8)
-    for side in (ours, raw):
-        side.send(5 * SINGLES)
+        side.send_many(100 * (ROUNDS * SINGLES // 100 + 1))
     side_by_side(report, ours, raw, "settle", "claim + settle with a reply, one by one", bar=0.8)
     side_by_side(report, ours, raw, "extend", "extend, one by one")
     side_by_side(report, ours, raw, "append", "append, one by one", bar=0.8)
@@ -200,6 +198,7 @@ def side_by_side(
         lambda: rate(lambda: getattr(raw, act)(count), count=count),
         beside="nats-py, same round trips",
         at_least=bar,
+        rounds=ROUNDS,
     )
 
 

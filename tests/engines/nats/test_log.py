@@ -90,6 +90,22 @@ def test_overwritten_and_refused_values_leave_no_blobs(opened: Opened, nats_url:
     eventually(lambda: state_of(nats_url, f"{namespace}_blobs").messages == 0)
 
 
+def test_values_whose_writer_died_before_it_named_them_are_collected(opened: Opened) -> None:
+    engine = opened()
+    engine.store("s").put("key", b"value")
+    for name in ("store-1000-orphan", "store-99999999999-on-its-way", "log-0-old", "journal-log-1-kept"):
+        engine.wait(engine.blobs.write, name, b"x")
+    engine.store("s").put("short", b"value", ttl=0.01)
+    time.sleep(0.05)
+    engine.wait(engine.log.compact)
+    left = engine.wait(engine.blobs.names)
+    assert {"store-99999999999-on-its-way", "journal-log-1-kept"} < left
+    assert not {"store-1000-orphan", "log-0-old"} & left
+    assert len([name for name in left if name.startswith("log-")]) == 1
+    assert engine.store("s").get("key") == b"value"
+    eventually(lambda: len([n for n in engine.wait(engine.blobs.names) if n.startswith("store-")]) == 2)
+
+
 def test_a_server_that_lost_its_data_is_refused_and_not_taken_for_an_empty_queue(
     opened: Opened, nats_url: str, namespace: str, through: NatsEngine, proxy: FaultProxy
 ) -> None:

@@ -69,6 +69,12 @@ class Blobs:
     async def delete(self, name: str) -> None:
         await self._link.ask(f"STREAM.PURGE.{self._names.blob_stream}", {"filter": self._names.blob(name, "*")})
 
+    async def names(self) -> set[str]:
+        """Of all blobs, or of the first hundred thousand chunks of them."""
+        everything = self._names.blob(">", "")[:-1]
+        info = await self._link.ask(f"STREAM.INFO.{self._names.blob_stream}", {"subjects_filter": everything})
+        return {subject.split(".")[2] for subject in info["state"].get("subjects") or ()}
+
     async def pointer(self, name: str) -> Pointer | None:
         return await self._last(self._names.pointer(name))
 

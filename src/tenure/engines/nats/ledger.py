@@ -16,12 +16,12 @@ import msgspec
 from tenure.engines.contracts import KEY_MEMORY_S, Failure, FailureCause, Fence
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.box import Box, Kept, Record, Stage
+from tenure.engines.nats.pages import Heard, Seat, Value
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TermLostError
 
 FORMAT = 1
 DUPLICATE = object()
 """What `apply` gives for a command that has come before: an answer was lost, and it was sent again."""
-_MISSING = 256  # commands of one process that are under way at once, at most
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
 _encode_failure = msgspec.json.Encoder().encode
 
@@ -39,48 +39,6 @@ class Delivery(NamedTuple):
     key: str | None
     generation: int
     is_failure: bool
-
-
-class Seat(msgspec.Struct):
-    epoch: int = 0
-    candidate: str = ""
-    expires: float = 0.0
-
-    def taken(self, now: float) -> bool:
-        return self.candidate != "" and now < self.expires
-
-
-class Value(msgspec.Struct):
-    """A stored value's place; after it went, its fence for another while."""
-
-    blob: str = ""  # empty: there is none
-    chunks: int = 0
-    fence: tuple[int, int] | None = None
-    expires: float = inf
-
-    def there(self, now: float) -> bool:
-        return self.blob != "" and now < self.expires
-
-
-class Heard(msgspec.Struct):
-    """Which commands of one process have come: all up to `top`, but for those `missing`."""
-
-    top: int = 0
-    missing: list[int] = []
-    at: float = 0.0
-
-    def is_new(self, number: int, now: float) -> bool:
-        self.at = now
-        if number > self.top:
-            self.missing += range(max(self.top + 1, number - _MISSING), number)
-            if len(self.missing) > _MISSING:
-                del self.missing[:-_MISSING]
-            self.top = number
-            return True
-        if number in self.missing:
-            self.missing.remove(number)
-            return True
-        return False
 
 
 class KeptLedger(msgspec.Struct, array_like=True):
@@ -387,6 +345,7 @@ class Ledger:
     # Snapshots
 
     def _compacted(self, command: c.Compacted) -> None:
+        self._sweep()
         self.bytes_since, self.kept_bytes = 0, command.size
 
     def keep(self) -> bytes:

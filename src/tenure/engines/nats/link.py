@@ -41,10 +41,11 @@ class Link:
         self._backoff = Backoff(random, first_s=0.02, most_s=1.0)
         self._turn = 0
         self.last_error: BaseException | None = None
+        self._refused = asyncio.Event()
 
     async def open(self) -> None:
         try:
-            await _within(self.settings.timeout_s, self.client.connect(**self._options()))
+            await _within(self.settings.timeout_s, self.client.connect(**self._options()), self._refused)
         except (TimeoutError, OSError, nats.errors.Error) as error:
             reason = self.last_error if isinstance(error, TimeoutError) and self.last_error else error
             await self.close()
@@ -70,7 +71,7 @@ class Link:
 
     async def close(self) -> None:
         try:
-            await _within(2.0, self.client.close())
+            await _within(2.0, self.client.close(), asyncio.Event())
         except Exception as error:  # closing is best effort: the server drops what it no longer hears of
             log.debug("closing %s: %r", self.settings.shown, error)
 
@@ -84,7 +85,11 @@ class Link:
     # What the client tells us
 
     async def _on_error(self, error: Exception) -> None:
+        if self._refused.is_set() and not self.client.is_connected:
+            return  # the client goes on trying, and what it meets then (a reset, say) is not the reason
         self.last_error = error
+        if "authorization" in str(error).lower():
+            self._refused.set()
         log.debug("%s: %r", self.settings.shown, error)
 
     async def _on_lost(self) -> None:
@@ -159,19 +164,21 @@ class Link:
         raise AssertionError("attempts ends by raising")
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-    """Raises `TimeoutError` when it takes longer.
+async def _within(seconds: float, work: Coroutine[Any, Any, None], enough: asyncio.Event) -> None:
+    """Raises `TimeoutError` when it takes longer, or when it is `enough`.
 
     Not asyncio.timeout: the client waits with `wait_for`, which in Python 3.11 drops a cancellation that comes in the moment in
     which an attempt to connect fails, and then tries for ever. So it is cancelled until it ends.
     """
     task = asyncio.get_running_loop().create_task(work)
+    watch = asyncio.get_running_loop().create_task(enough.wait())
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await asyncio.wait({task, watch}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise TimeoutError(f"not within {seconds:g} s")
     finally:
+        watch.cancel()
         while not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=0.05)

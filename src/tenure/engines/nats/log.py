@@ -42,6 +42,7 @@ POINTER = "log"
 _LOOK_EVERY_S = 0.05
 _AGAIN_S = 0.25
 _AND_AGAIN_S = 1.0
+_ORPHAN_S = 3_600.0
 
 
 class Asked:
@@ -343,10 +344,21 @@ class Log:
                 return
             await self.ask(c.Compacted(self.new_id(), seq, len(data)))
             await self._link.ask(f"STREAM.PURGE.{self._names.log_stream}", {"seq": seq + 1})
-            if old is not None:
-                await self._blobs.delete(str(decode_pointer(old)["blob"]))
+            await self._collect(seq)
         finally:
             self._compacting = False
+
+    async def _collect(self, seq: int) -> None:
+        """Delete older snapshots, and values that nothing names: their writer died before it named them, or after."""
+        named = {value.blob for values in self.ledger.stores.values() for value in values.values()}
+        for blob in await self._blobs.names() - named:
+            kind, _, rest = blob.partition("-")
+            number = rest.partition("-")[0]
+            if not number.isdecimal():
+                continue
+            # A value may be on its way to its name for as long as a call lasts; an hour is far more.
+            if (kind == "log" and int(number) < seq) or (kind == "store" and int(number) < self.ledger.now - _ORPHAN_S):
+                await self._blobs.delete(blob)
 
     # Trouble
 
