@@ -68,17 +68,33 @@ class Database:
                 f"{self.address.path.as_uri()}?mode=rw",
                 uri=True,
                 isolation_level=None,
-                timeout=wait_s,
+                timeout=self.address.busy_timeout_s,
                 check_same_thread=False,
                 cached_statements=128,
             )
+        except sqlite3.Error as error:
+            raise explain(error, self.address.path) from error
+        self._set_up(connection, wait_s)
+        return connection
+
+    def _set_up(self, connection: sqlite3.Connection, wait_s: float) -> None:
+        """The first look at the file may meet somebody who recovers or removes the log: that passes in a moment."""
+
+        def pragmas() -> None:
             connection.execute(f"PRAGMA synchronous = {self.address.synchronous.value}")
             connection.execute("PRAGMA secure_delete = OFF")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+            connection.execute(f"PRAGMA busy_timeout = {round(wait_s * 1_000)}")
+
+        try:
+            pragmas()
         except sqlite3.Error as error:
-            raise explain(error, self.address.path) from error
-        return connection
+            # SQLite does not wait for every kind of lock, however long its own timeout is.
+            failed = retry_while_busy(pragmas, error, self.address.busy_timeout_s)
+            if failed is not None:
+                connection.close()
+                raise explain(failed, self.address.path) from failed
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""
