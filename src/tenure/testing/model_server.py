@@ -3,8 +3,7 @@
     with ModelServer(["hello", calls(("read", {"path": "a"})), Status(429, {"retry-after": "1"})]) as server:
         adapter = OpenAIAdapter("any", base_url=server.openai_url, api_key="none")
 
-`/v1/chat/completions` answers as https://platform.openai.com/docs/api-reference/chat-streaming describes, `/v1/messages` as
-https://docs.anthropic.com/en/docs/build-with-claude/streaming does. Lines are taken in turn; a function of the request's JSON makes a line each time.
+`/v1/chat/completions` streams as OpenAI's chat completions do, `/v1/messages` as Anthropic's messages do: in the form that the official SDKs read. Lines are taken in turn; a function of the request's JSON makes a line each time.
 """
 
 from __future__ import annotations
