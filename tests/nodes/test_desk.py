@@ -13,16 +13,14 @@ from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.messages import (
-    AttemptReport,
     Cancel,
     GetJob,
     Problem,
     Redirect,
     Submit,
-    WorkerDirective,
-    WorkerReport,
 )
 from tenure.nodes.reporting import Obedience, attempt_report
+from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 
 
 def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) -> AttemptReport:

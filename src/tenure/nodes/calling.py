@@ -7,7 +7,8 @@ import http.client
 import msgspec
 
 from tenure.errors import ConfigurationError, NodeUnavailableError
-from tenure.nodes.messages import AnyReply, Request, decode_reply, path_of
+from tenure.nodes.operations import decode_reply
+from tenure.nodes.wire import Reply, Request, path_of
 
 MAX_REPLY_BYTES = 16 << 20
 _encode = msgspec.json.Encoder().encode
@@ -30,7 +31,7 @@ class Caller:
             self._headers["Authorization"] = f"Bearer {token}"
         self._open: dict[str, http.client.HTTPConnection] = {}
 
-    def ask(self, address: str, request: Request, timeout: float) -> AnyReply:
+    def ask(self, address: str, request: Request, timeout: float) -> Reply:
         """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
         kept = address in self._open
         try:
@@ -46,7 +47,7 @@ class Caller:
             self._drop(address)
             raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
 
-    def _ask(self, address: str, request: Request, timeout: float) -> AnyReply:
+    def _ask(self, address: str, request: Request, timeout: float) -> Reply:
         connection = self._open.get(address)
         if connection is None:
             host, port = parse_address(address)

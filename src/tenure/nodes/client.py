@@ -17,7 +17,6 @@ from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
 from tenure.nodes.calling import Caller, parse_address
 from tenure.nodes.messages import (
-    AnyReply,
     AskLeader,
     AskWhy,
     Cancel,
@@ -30,10 +29,10 @@ from tenure.nodes.messages import (
     Problem,
     ProblemKind,
     Redirect,
-    Request,
     Submit,
     WhyReply,
 )
+from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 
 ANSWER_S = 5.0
@@ -115,7 +114,7 @@ class Client:
             raise NodeRefusedError("failed", f"a node answered a {type(request).__name__} with {type(reply).__name__}")
         return reply
 
-    def ask(self, request: Request, wait_s: float = 0.0) -> AnyReply:
+    def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         """Ask until somebody answers for good; at most for our patience."""
         until = self._clock.monotonic() + self._patience_s + wait_s
         said: dict[str, str] = {}
@@ -143,7 +142,7 @@ class Client:
             self._clock.sleep(self._random.uniform(pause / 2, pause))
             pause = min(1.0, pause * 2)
 
-    def _ask_one(self, address: str, request: Request, wait_s: float, said: dict[str, str]) -> AnyReply | None:
+    def _ask_one(self, address: str, request: Request, wait_s: float, said: dict[str, str]) -> Reply | None:
         """None where another node, or another moment, may have an answer."""
         try:
             reply = self._caller.ask(address, request, ANSWER_S + wait_s)

@@ -18,7 +18,7 @@ from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.submission import settled
 from tenure.nodes.ledger import Ledger
-from tenure.nodes.messages import AttemptReport, Unwanted, WorkerDirective, WorkerReport
+from tenure.nodes.worker_messages import AttemptReport, Unwanted, WorkerDirective, WorkerReport
 
 
 class WorkerDesk:

@@ -6,7 +6,8 @@ simulator runs it as it is. Reads are answered by whoever is asked, from a book 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -31,8 +32,6 @@ from tenure.nodes.leader import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.messages import (
     MAX_LISTED,
     MAX_WAIT_S,
-    AnyReply,
-    AnyRequest,
     AskLeader,
     AskWhy,
     Cancel,
@@ -46,11 +45,12 @@ from tenure.nodes.messages import (
     Redirect,
     Submit,
     WhyReply,
-    WorkerReport,
     address_of,
 )
 from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
+from tenure.nodes.wire import Reply, Request
+from tenure.nodes.worker_messages import WorkerReport
 
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
@@ -82,6 +82,16 @@ class Manager:
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._waiting = Waiting(self._has_ended, clock)
         candidacy.on_change = self._waiting.look
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            Submit: self._submit,
+            Cancel: self._cancel,
+            GetJob: self._job,
+            ListJobs: self._list,
+            AskWhy: self._why,
+            AskLeader: self._leader_view,
+            WorkerReport: self._report,
+        }
+        """What this node answers. Other parts of the node add theirs before it is served."""
 
     async def run(self) -> None:
         """Stand for election, lead, follow. Cancelling resigns."""
@@ -94,10 +104,14 @@ class Manager:
     def leads(self) -> bool:
         return self._candidacy.leader is not None
 
-    async def answer(self, sender: str, request: AnyRequest) -> AnyReply:
+    async def answer(self, sender: str, request: Request) -> Reply:
         """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
+        handler = self.handlers.get(type(request))
+        if handler is None:
+            fact = f"a manager does not answer {request.__struct_config__.tag!r}"
+            return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="GET /v1/openapi.json lists what it does")
         try:
-            return await self._answer(request)
+            return await handler(request)
         except DeposedError:
             return self._elsewhere()
         except TenureError as error:
@@ -108,35 +122,22 @@ class Manager:
                 kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
             )
 
-    async def _answer(self, request: AnyRequest) -> AnyReply:
-        match request:
-            case Submit(submission=submission):
-                return await self._write(SubmitJob(submission=submission, by=submission.submitted_by))
-            case Cancel(job_id=job_id, reason=reason, by=by):
-                return await self._write(CancelJob(job_id=job_id, reason=reason, by=by))
-            case GetJob():
-                return await self._job(request)
-            case ListJobs(state=state, limit=limit):
-                if not 1 <= limit <= MAX_LISTED:
-                    raise LimitError("limit", limit, f"between 1 and {MAX_LISTED:,}")
-                now = self._now()
-                return await self._candidacy.ledger.read(lambda book: job_list(book, now, state, limit, self._live()))
-            case AskWhy(job_id=job_id):
-                return await self._why(job_id)
-            case WorkerReport():
-                return await self._report(request)
-            case AskLeader():
-                return self._leader_view()
-
     # Writes
 
-    async def _write(self, command: Command) -> AnyReply:
+    async def _submit(self, request: Submit) -> Reply:
+        return await self.write(SubmitJob(submission=request.submission, by=request.submission.submitted_by))
+
+    async def _cancel(self, request: Cancel) -> Reply:
+        return await self.write(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
+
+    async def write(self, command: Command) -> Reply:
+        """Have a command decided and made durable. Raises `DeposedError` where this node does not lead."""
         decision = await self._candidacy.submit(command)
         return Done(
             job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self._candidacy.epoch
         )
 
-    async def _report(self, report: WorkerReport) -> AnyReply:
+    async def _report(self, report: WorkerReport) -> Reply:
         if not 0 <= report.wait_s <= MAX_WAIT_S:
             raise LimitError("wait_s", report.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
         leader = self._candidacy.leader
@@ -144,7 +145,7 @@ class Manager:
             return self._elsewhere()
         return await leader.desk.report(report)
 
-    def _elsewhere(self) -> AnyReply:
+    def _elsewhere(self) -> Reply:
         """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
         state = self._candidacy.ledger.book.state
         address = address_of(state.leader)
@@ -159,7 +160,15 @@ class Manager:
 
     # Reads
 
-    async def _job(self, request: GetJob) -> AnyReply:
+    async def _list(self, request: ListJobs) -> Reply:
+        if not 1 <= request.limit <= MAX_LISTED:
+            raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
+        now = self._now()
+        return await self._candidacy.ledger.read(
+            lambda book: job_list(book, now, request.state, request.limit, self._live())
+        )
+
+    async def _job(self, request: GetJob) -> Reply:
         if not 0 <= request.wait_s <= MAX_WAIT_S:
             raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
         if request.wait_s:
@@ -188,7 +197,9 @@ class Manager:
             results[name] = msgspec.json.decode(stored) if stored is not None else None
         return with_results(view, results) if results else view
 
-    async def _why(self, job_id: str) -> AnyReply:
+    async def _why(self, request: AskWhy) -> Reply:
+        job_id = request.job_id
+
         def look(book: JobBook) -> Why | None:
             return why(book, job_id) if job_id in book.jobs else None
 
@@ -206,13 +217,13 @@ class Manager:
         stored = await self._calls.run(self._archive.get, job_id)
         return msgspec.json.decode(stored, type=JobInfo) if stored is not None else None
 
-    def _unknown(self, job_id: str) -> AnyReply:
+    def _unknown(self, job_id: str) -> Reply:
         """The leader's word on it counts: a standby may not have read so far."""
         if not self.leads:
             return self._elsewhere()
         return problem(UnknownJobError(job_id))
 
-    def _leader_view(self) -> LeaderView:
+    async def _leader_view(self, request: AskLeader) -> Reply:
         ledger = self._candidacy.ledger
         leader = self._candidacy.name if self.leads else ledger.book.state.leader
         epoch = self._candidacy.epoch if self.leads else ledger.book.epoch

@@ -1,7 +1,7 @@
-"""What travels on the control plane: requests and their replies, as plain structs.
+"""What clients ask about jobs, and the replies that any request may get.
 
-Each request may be sent again: a submission names its job, a cancel is done once, a report is the whole state. So a lost answer
-costs a retry and nothing else. A request's tag is its path on the wire: `Submit` is `POST /v1/submit`.
+A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `worker_messages`; which
+requests there are, who may send them and what they answer is the table in `operations`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why import Why
+from tenure.nodes.wire import Reply, Request
 
 MAX_WAIT_S = 30.0
 """The longest that a request may ask a node to hold its answer back."""
 MAX_LISTED = 1_000
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node may be asked."""
 
 
 class Submit(Request, frozen=True, kw_only=True, tag="submit"):
@@ -61,42 +58,6 @@ class AskWhy(Request, frozen=True, kw_only=True, tag="why"):
 
 class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
     """Who leads, as far as this node knows."""
-
-
-class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt that a worker runs, as its board shows it."""
-
-    job_id: str
-    workflow: str
-    attempt: int
-    delivery: int
-    steps: int
-    fraction: float | None = None
-    silent_s: float = 0.0
-    """Since its last beat; 0 during a silence that it declared."""
-    stall_s: float = 0.0
-    """The silence after which its own worker ends it."""
-    note: str = ""
-
-    @property
-    def name(self) -> tuple[str, str, int, int]:
-        return self.job_id, self.workflow, self.attempt, self.delivery
-
-
-class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
-    """Everything that a worker runs for managers: the whole state, so that a lost report is made good by the next. Leader only.
-
-    With `wait_s`, the answer is held back until one of the attempts is unwanted: so a cancel reaches a worker at once.
-    """
-
-    worker: str
-    """Its incarnation: each start of a worker has its own."""
-    attempts: tuple[AttemptReport, ...] = ()
-    wait_s: float = 0.0
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node answers."""
 
 
 class Done(Reply, frozen=True, kw_only=True, tag="done"):
@@ -187,22 +148,6 @@ class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
     seq: int
 
 
-class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that is to be stopped, and why."""
-
-    job_id: str
-    workflow: str
-    attempt: int
-    reason: str
-
-
-class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
-    """What the leader wants of a worker: the whole of it. Directives of an epoch below one that was heard are refused."""
-
-    epoch: int
-    cancels: tuple[Unwanted, ...] = ()
-
-
 class Redirect(Reply, frozen=True, kw_only=True, tag="redirect"):
     """Only the leader can say: ask there."""
 
@@ -229,27 +174,6 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
     fact: str
     remedy: str = ""
     retryable: bool = False
-
-
-AnyRequest = Submit | Cancel | GetJob | ListJobs | AskWhy | AskLeader | WorkerReport
-AnyReply = Done | JobView | JobList | WhyReply | LeaderView | WorkerDirective | Redirect | Problem
-
-REQUESTS: dict[str, type[Request]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (Submit, Cancel, GetJob, ListJobs, AskWhy, AskLeader, WorkerReport)
-}
-"""By path."""
-
-_reply: msgspec.json.Decoder[AnyReply] = msgspec.json.Decoder(AnyReply)
-
-
-def path_of(request: Request) -> str:
-    return f"/v1/{request.__struct_config__.tag}"
-
-
-def decode_reply(body: bytes) -> AnyReply:
-    """Raises `msgspec.DecodeError` for what is no reply."""
-    return _reply.decode(body)
 
 
 def candidate_at(name: str, address: str) -> str:

@@ -17,7 +17,8 @@ from tenure.engines.contracts import Election, Engine
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.nodes.calling import Caller
 from tenure.nodes.candidacy import ELECTION
-from tenure.nodes.messages import AttemptReport, Redirect, WorkerDirective, WorkerReport, address_of
+from tenure.nodes.messages import Redirect, address_of
+from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 from tenure.work.slots.supervisor import Supervisor
 
 TELL_EVERY_S = 1.0

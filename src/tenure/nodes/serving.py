@@ -16,8 +16,9 @@ from tenure.ids import new_id
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.manager import Manager
-from tenure.nodes.messages import AnyReply, AnyRequest, Problem, ProblemKind, candidate_at
+from tenure.nodes.messages import Problem, ProblemKind, candidate_at
 from tenure.nodes.transport import HttpServer, check_bind
+from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 
 DEFAULT_PORT = 8470
@@ -95,7 +96,7 @@ class Door:
 
     manager: Manager | None = None
 
-    async def answer(self, sender: str, request: AnyRequest) -> AnyReply:
+    async def answer(self, sender: str, request: Request) -> Reply:
         if self.manager is None:
             return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
         return await self.manager.answer(sender, request)

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from tenure.errors import ConfigurationError, PortTakenError
-from tenure.nodes.messages import REQUESTS, AnyReply, AnyRequest, Problem, ProblemKind, Redirect
+from tenure.nodes.messages import Problem, ProblemKind, Redirect
+from tenure.nodes.operations import BY_NAME
+from tenure.nodes.wire import Reply, Request
 
 MAX_REQUEST_BYTES = 1 << 20
 CLOSE_AFTER_S = 3.0
 """How long requests that are being answered may take after the node was told to stop."""
 
-Handler = Callable[[str, AnyRequest], Awaitable[AnyReply]]
+Handler = Callable[[str, Request], Awaitable[Reply]]
 """Given the sender's address and the request, gives the reply. Raises nothing."""
 
 _STATUS = {
@@ -84,9 +86,9 @@ class HttpServer:
         if self._token and not _knows(request, self._token):
             return _response(Problem(kind=ProblemKind.FORBIDDEN, fact="wrong or no token", remedy="Set TENURE_TOKEN"))
         name = request.match_info["name"]
-        kind = REQUESTS.get(name)
-        if kind is None:
-            known = f"There are: {', '.join(REQUESTS)}"
+        operation = BY_NAME.get(name)
+        if operation is None:
+            known = f"There are: {', '.join(BY_NAME)}"
             return _response(Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no request {name!r}", remedy=known))
         if request.content_type != "application/json":
             # A web page may post a form to a local port without being asked, and may not post JSON.
@@ -95,10 +97,10 @@ class HttpServer:
         try:
             # The tag is in the path; in the body it may be left out.
             fields = msgspec.json.decode(await request.read() or b"{}", type=dict[str, Any])
-            message = msgspec.convert({**fields, "type": name}, kind)
+            message = msgspec.convert({**fields, "type": name}, operation.request)
         except msgspec.DecodeError as error:
             return _response(Problem(kind=ProblemKind.INVALID, fact=f"the body of {name!r} cannot be read: {error}"))
-        reply = await self._handler(request.remote or "", cast("AnyRequest", message))
+        reply = await self._handler(request.remote or "", message)
         return _response(reply, path=request.path)
 
 
@@ -120,7 +122,7 @@ async def _as_problem(
         return _response(Problem(kind=kind, fact=error.reason, remedy=remedy), status=error.status)
 
 
-def _response(reply: AnyReply, status: int = 200, path: str = "") -> web.Response:
+def _response(reply: Reply, status: int = 200, path: str = "") -> web.Response:
     headers = {}
     if isinstance(reply, Problem) and status == 200:
         status = _STATUS[reply.kind]

@@ -11,7 +11,8 @@ from tenure.jobs.book import JobBook
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.messages import AttemptReport, JobList, JobRow, JobView, WorkflowView
+from tenure.nodes.messages import JobList, JobRow, JobView, WorkflowView
+from tenure.nodes.worker_messages import AttemptReport
 
 Live = Callable[[str, str], AttemptReport | None]
 """What a leader knows of a workflow beyond the journal, from its worker's last report."""

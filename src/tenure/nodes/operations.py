@@ -1,0 +1,74 @@
+"""Everything that can be asked of a node: one table, from which the server, the clients and the OpenAPI document are made.
+
+To add a request: write its struct (tag = path), add a line here, and register its handler where the node is put together.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple, Union, cast
+
+import msgspec
+
+from tenure.nodes.messages import (
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobList,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    Redirect,
+    Submit,
+    WhyReply,
+)
+from tenure.nodes.wire import Reply, Request
+from tenure.nodes.worker_messages import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
+
+
+class Role(StrEnum):
+    """Who may ask. An operator may do whatever a client may; a worker's token is good for workers' words only."""
+
+    CLIENT = "client"
+    WORKER = "worker"
+    OPERATOR = "operator"
+
+
+class Operation(NamedTuple):
+    """One request: what it answers besides `Redirect` and `Problem`, who may ask it, and whether it only reads."""
+
+    request: type[Request]
+    reply: type[Reply]
+    role: Role
+    reads: bool
+    summary: str
+
+    @property
+    def name(self) -> str:
+        return str(self.request.__struct_config__.tag)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(Submit, Done, Role.CLIENT, False, "Run a job, once, however often it is asked"),
+    Operation(Cancel, Done, Role.CLIENT, False, "End a job now, or before it is known"),
+    Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
+    Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
+    Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
+    Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
+    Operation(WorkerReport, WorkerDirective, Role.WORKER, False, "What a worker runs, answered with what is wanted"),
+    Operation(ExtendDeadline, ExtensionReply, Role.WORKER, False, "A worker asks for time that its work has earned"),
+)
+
+BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+"""By path."""
+
+_replies = tuple(dict.fromkeys([*(operation.reply for operation in OPERATIONS), Redirect, Problem]))
+_reply: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[_replies])  # noqa: UP007 - a union of what a table holds
+
+
+def decode_reply(body: bytes) -> Reply:
+    """Raises `msgspec.DecodeError` for what is no reply."""
+    return cast("Reply", _reply.decode(body))
