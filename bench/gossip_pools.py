@@ -33,6 +33,8 @@ import psutil
 from tests.process.gossip.serf import free_port
 
 SERF_EVENT = re.compile(rb"serf: EventMember(Join|Failed|Leave): (\S+)")
+SETTLE_S = 90.0
+REJOIN_S = 10.0
 SERF_NAMES = {b"Join": "joined", b"Failed": "failed", b"Leave": "left"}
 
 
@@ -42,8 +44,8 @@ class Agents:
     def __init__(self, kind: str, count: int) -> None:
         self.kind, self.count = kind, count
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.ports = [free_port() for _ in range(count)]
-        self.rpc_ports = [free_port() for _ in range(count)] if kind == "serf" else []
+        ports = distinct_ports(2 * count if kind == "serf" else count)
+        self.ports, self.rpc_ports = ports[:count], ports[count:]
         self.seen: list[tuple[float, int, str, str]] = []
         self.known: dict[int, set[str]] = {}
         self._changed = threading.Condition()
@@ -108,8 +110,32 @@ class Agents:
             self.launch(index)
             if index == 0:
                 time.sleep(0.7)
-        self.wait(self.all_know_all, 90)
-        return {}
+        return self.settle()
+
+    def settle(self) -> dict[str, Any]:
+        """Until all know all. A Serf agent that gave up on its seed is told to join again, by Serf's own command."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            try:
+                self.wait(self.all_know_all, REJOIN_S)
+                return {}
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            if self.kind == "serf":
+                for index in self.processes:
+                    self.join_again(index)
+
+    def join_again(self, index: int) -> None:
+        if len(self.known[index]) > 1:
+            return
+        if self.processes[index].poll() is not None:
+            self.launch(index)
+            return
+        rpc, seed = f"-rpc-addr=127.0.0.1:{self.rpc_ports[index]}", f"127.0.0.1:{self.ports[0 if index else 1]}"
+        command = [os.environ["TENURE_SERF"], "join", rpc, seed]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, capture_output=True, timeout=REJOIN_S, check=False)
 
     def idle(self, seconds: float) -> dict[str, Any]:
         """CPU, bytes and memory of one node, while nothing happens."""
@@ -145,21 +171,22 @@ class Agents:
 
     def restart(self, index: int) -> dict[str, Any]:
         self.launch(index)
-        self.wait(self.all_know_all, 60)
-        return {}
+        return self.settle()
 
     def stop(self, index: int, seconds: float) -> dict[str, Any]:
-        """SIGSTOP for a while: who was suspected, who was declared dead."""
+        """SIGSTOP for a while: who was suspected, who was declared dead, and how long it really was."""
         begun = time.monotonic()
         self.processes[index].send_signal(signal.SIGSTOP)
         time.sleep(seconds)
         self.processes[index].send_signal(signal.SIGCONT)
+        lasted = time.monotonic() - begun
         time.sleep(5.0)  # whoever suspected it at the start would have declared it dead by now
         since = [what for at, _, what, _ in self.seen if at >= begun]
         return {
             "suspected": since.count("suspected"),
             "refuted": since.count("refuted"),
             "failed": since.count("failed"),
+            "lasted_s": lasted,
         }
 
     def end(self) -> dict[str, Any]:
@@ -170,6 +197,14 @@ class Agents:
         for process in self.processes.values():
             process.wait()
         return {}
+
+
+def distinct_ports(count: int) -> list[int]:
+    """A port is free until somebody binds it: the same one must not be given out twice before that."""
+    ports: dict[int, None] = {}
+    while len(ports) < count:
+        ports[free_port()] = None
+    return list(ports)
 
 
 def loopback_bytes() -> int | None:

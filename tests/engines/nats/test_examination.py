@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,10 +33,30 @@ def test_one_replica_and_late_syncing_are_warned_of(opened: Opened) -> None:
     assert "JetStream is on" in found(engine, Level.OK)
 
 
+def until_found(engine: Engine, level: Level, text: str) -> str:
+    """Replicas of a new stream, and of a server that is gone, take as long as the cluster takes to notice."""
+    deadline = time.monotonic() + 60
+    while text not in (said := found(engine, level)):
+        assert time.monotonic() < deadline, f"never said {text!r}, but {engine.check()}"
+        time.sleep(0.2)
+    return said
+
+
 def test_three_replicas_are_current_or_named(own_server: Callable[[Any], Any]) -> None:
     cluster: NatsCluster = own_server(NatsCluster())
-    with Engine.open(f"{cluster.url}?replicas=3") as engine:
-        assert "3 replicas, all current" in found(engine, Level.OK)
+    with Engine.open(f"{cluster.url}?replicas=3&namespace=replicated") as engine:
+        until_found(engine, Level.OK, "3 replicas, all current")
+        leader = cluster.leader_of("replicated_log")
+        gone = next(server for server in cluster.servers if server is not leader)
+        gone.kill()
+        assert "Start again" in until_found(engine, Level.WARNING, f"not current: {gone.member} (heard of ")
+
+
+def test_replicas_that_are_not_current_are_named_with_how_long_they_were_silent() -> None:
+    others = [{"name": "b", "current": True}, {"name": "c", "current": False, "active": 12 * 10**9}]
+    assert examination.replication("log", 3, others).what == "log has 3 replicas; not current: c (heard of 12 s ago)"
+    assert examination.replication("log", 3, others).level is Level.WARNING
+    assert examination.replication("log", 3, others[:1]).level is Level.OK
 
 
 def test_a_limit_that_drops_messages_in_silence_is_refused(nats_url: str, namespace: str, opened: Opened) -> None:

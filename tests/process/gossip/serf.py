@@ -19,6 +19,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from tools.servers.process import free_port as server_port
+
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / ".tenure" / "serf"
 
@@ -69,18 +71,19 @@ def _unpack() -> str:
 
 
 def free_port() -> int:
-    """A port that is free for both protocols now. Serf cannot be told to choose one."""
+    """A port that is free for both protocols now. Serf cannot be told to choose one.
+
+    It lies below the range from which outgoing connections get theirs, or another agent's join could take it before
+    this one has bound it.
+    """
     while True:
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-        ):
-            tcp.bind(("127.0.0.1", 0))
+        port = server_port()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             try:
-                udp.bind(tcp.getsockname())
+                udp.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return int(tcp.getsockname()[1])
+            return port
 
 
 class SerfAgent:

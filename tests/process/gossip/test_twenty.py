@@ -1,54 +1,47 @@
-"""Twenty real processes of ours beside twenty Serf agents: the short version of `bench/bench_gossip.py`.
+"""Twenty real processes of ours at the LAN settings: they find each other, forgive a pause and agree on deaths.
 
-The bench has the bars of the issue (1.1 times for medians of many kills). Here are few kills, on a machine that may be busy
-with other things, so the bars leave room for chance; what must never happen is not a matter of chance.
+How fast, and at what cost beside twenty Serf agents, is measured by `bench/bench_gossip.py`: a peer's program and a
+busy machine decide no test.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from bench.bench_gossip import both
 from bench.gossip_pools import Remote, can_isolate
-from tests.process.gossip.serf import find_serf
 
 NODES = 20
-KILLS = 2
+STOP_S = 4.0
+ENOUGH_S = 5.0
+"""At the LAN settings twenty nodes may declare a silent one dead after 5.2 s of suspicion, and that is right."""
 
 
 @pytest.fixture
-def pools() -> Iterator[tuple[Remote, Remote]]:
-    binary, why = find_serf()
-    if binary is None:
-        pytest.skip(why)
-    isolated = can_isolate()
-    ours, theirs = (Remote(kind, NODES, binary, isolated=isolated) for kind in ("ours", "serf"))
-    yield ours, theirs
-    ours.end()
-    theirs.end()
+def pool() -> Iterator[Remote]:
+    pool = Remote("ours", NODES, Path("not-needed"), isolated=can_isolate())
+    yield pool
+    pool.end()
+
+
+def told(pool: Remote, do: str, **more: object) -> dict[str, float]:
+    pool.ask(do, **more)
+    return pool.answer()
 
 
 @pytest.mark.slow
-def test_twenty_nodes_beside_twenty_serf_agents(pools: tuple[Remote, Remote]) -> None:
-    ours, theirs = pools
-    both(ours, theirs, "start")
-    both(ours, theirs, "idle", seconds=5.0)  # the joins die down
-    mine, other = both(ours, theirs, "idle", seconds=6.0)
-    assert mine["cpu_share"] < 6 * other["cpu_share"] + 0.01
-    if mine["bytes_per_s"] is not None:
-        # In so short a time one push/pull more or less weighs much; the bench has the bar of 1.5.
-        assert mine["bytes_per_s"] < 2 * other["bytes_per_s"]
-    stopped, _ = both(ours, theirs, "stop", index=7, seconds=4.0)
+def test_twenty_nodes_find_each_other_forgive_a_pause_and_agree_on_deaths(pool: Remote) -> None:
+    told(pool, "start")  # answers when all know all
+    for index in (7, 8, 9, 10):
+        stopped = told(pool, "stop", index=index, seconds=STOP_S)
+        if stopped["lasted_s"] < ENOUGH_S:
+            break  # otherwise the machine itself stood still, and the node was stopped for longer than we ask for
+        told(pool, "settle")
+    else:
+        pytest.skip(f"this machine cannot stop a process for {STOP_S:g} s: it took over {ENOUGH_S:g} s each time")
     assert stopped["failed"] == 0
-    assert stopped["suspected"] > 0  # it was noticed, by most of them
-    first, last = [], []
-    for index in range(2, 2 + KILLS):
-        mine, other = both(ours, theirs, "kill", index=index)
-        assert mine["false_positives"] == 0
-        first.append((mine["first_s"], other["first_s"]))
-        last.append((mine["last_s"], other["last_s"]))
-    for pairs in (first, last):
-        us, them = (statistics.median(side) for side in zip(*pairs, strict=True))
-        assert us < 1.1 * them + 3.0, (first, last)  # 3 s: when the first probe comes is chance
+    assert stopped["suspected"] > 0  # it was noticed
+    for index in (2, 3):
+        killed = told(pool, "kill", index=index)  # answers when all others know
+        assert killed["false_positives"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.clock import Clock
@@ -111,14 +112,22 @@ async def log_stream(link: Link, names: Names) -> list[Finding]:
         fact = f"{names.log_stream} has {replicas} replica{'s' if replicas > 1 else ''}: it is gone when its server is"
         findings.append(Finding(Level.WARNING, fact, "Run three servers, and add ?replicas=3 to the URL"))
     else:
-        behind = [one["name"] for one in cluster.get("replicas") or () if not one.get("current") or one.get("offline")]
-        text = f"{names.log_stream} has {replicas} replicas"
-        if behind:
-            remedy = "Start them again, or let them catch up"
-            findings.append(Finding(Level.WARNING, f"{text}; not current: {', '.join(behind)}", remedy))
-        else:
-            findings.append(Finding(Level.OK, f"{text}, all current"))
+        findings.append(replication(names.log_stream, replicas, cluster.get("replicas") or ()))
     return findings
+
+
+def replication(stream: str, wanted_replicas: int, others: Sequence[Mapping[str, Any]]) -> Finding:
+    """The stream's leader tells of the others: who is not current is behind or gone, and only how long it was silent tells which.
+
+    A killed server stays "not current" for minutes before a cluster calls it offline.
+    """
+    text = f"{stream} has {wanted_replicas} replicas"
+    late = [one for one in others if not one.get("current") or one.get("offline")]
+    if not late:
+        return Finding(Level.OK, f"{text}, all current")
+    silent = (f"{one['name']} (heard of {one.get('active', 0) / 1e9:.0f} s ago)" for one in late)
+    remedy = "Start again those that are gone; others catch up by themselves"
+    return Finding(Level.WARNING, f"{text}; not current: {', '.join(silent)}", remedy)
 
 
 async def clocks(link: Link, names: Names, clock: Clock) -> list[Finding]:
