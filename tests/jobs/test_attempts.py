@@ -59,7 +59,7 @@ def test_a_delayed_job_is_sent_when_its_time_comes_and_its_timeout_starts_then()
     desk = Desk()
     desk.submit("j", delay=60.0)
     assert sent(desk) == []
-    assert next_dispatch_at(desk.book) == 60.0
+    assert next_dispatch_at(desk.book, desk.at) == 60.0
     assert desk.book.job("j").timeout_tracking.started_at == 60.0
     desk.at = 60.0
     assert sent(desk) == [("j/w", 1)]
@@ -80,7 +80,7 @@ def test_a_paused_queue_gives_nothing_and_a_full_one_no_more_than_its_limit() ->
         desk.submit(f"j{number}")
     desk.do(SetQueue(queue="default", paused=True))
     assert sent(desk) == []
-    desk.do(SetQueue(queue="default", max_running=2))
+    desk.do(SetQueue(queue="default", paused=False, max_running=2))
     assert sent(desk) == [("j0/w", 1), ("j1/w", 1)]
     desk.run("j0")
     assert sent(desk) == [("j1/w", 1)]
@@ -97,7 +97,7 @@ def test_a_failed_attempt_rests_longer_each_time_and_then_fails_the_job() -> Non
         desk.run(attempt=attempt)
         desk.fail(attempt=attempt, error="ValueError: no")
         assert sent(desk) == []
-        assert next_dispatch_at(desk.book) == desk.at + rest
+        assert next_dispatch_at(desk.book, desk.at) == desk.at + rest
         desk.at += rest
         assert sent(desk) == [("j/w", attempt + 1)]
     desk.run(attempt=3)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenure.jobs.events import Event, Rule
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobReportAck, JobStatusCorrection, JobStatusQuery
@@ -213,9 +214,13 @@ class ConfirmCleaned(Command, frozen=True, kw_only=True):
 
 
 class SetQueue(Command, frozen=True, kw_only=True):
+    """What is not given stays as it is; None lifts a limit."""
+
     queue: str
-    paused: bool = False
-    max_running: int | None = None
+    paused: bool | UnsetType = UNSET
+    max_running: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    burst: int | UnsetType = UNSET
 
 
 class ArchiveJob(Command, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenure.jobs import commands as c
-from tenure.jobs import decide_attempts, decide_jobs, decide_timeouts, decide_workers
+from tenure.jobs import decide_attempts, decide_jobs, decide_timeouts, decide_workers, queues
 from tenure.jobs.book import JobBook
 from tenure.jobs.rules import RULES, Rules
 
@@ -23,7 +23,7 @@ DECIDE: Mapping[type[c.Command], Decider] = {
     c.FireCron: decide_jobs.fire_cron,
     c.CancelJob: decide_jobs.cancel,
     c.ConfirmCleaned: decide_jobs.confirm_cleaned,
-    c.SetQueue: decide_jobs.set_queue,
+    c.SetQueue: queues.set_queue,
     c.ArchiveJob: decide_jobs.archive,
     c.ForgetOld: decide_jobs.forget_old,
     c.RecordDispatched: decide_attempts.dispatched,

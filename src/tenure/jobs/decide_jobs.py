@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.errors import ConfigurationError, LimitError, StaleEpochError, SubmissionConflictError
+from tenure.errors import ConfigurationError, StaleEpochError, SubmissionConflictError
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
@@ -153,20 +153,6 @@ def confirm_cleaned(book: JobBook, command: c.ConfirmCleaned, now: float, rules:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "nothing was left to revoke", command.job_id)
     cleaned = e.JobCleaned(at=now, by=command.by, job_id=command.job_id)
     return Decision([cleaned], Outcome.ACCEPTED, Rule.FOLLOWED, "", command.job_id)
-
-
-def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
-    if command.max_running is not None and command.max_running < 1:
-        raise LimitError("max_running", command.max_running, "1 or more", remedy="To stop a queue, pause it")
-    changed = e.QueueChanged(
-        at=now,
-        by=command.by,
-        rule=Rule.ASKED,
-        queue=command.queue,
-        paused=command.paused,
-        max_running=command.max_running,
-    )
-    return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
 
 def archive(book: JobBook, command: c.ArchiveJob, now: float, rules: Rules) -> Decision:

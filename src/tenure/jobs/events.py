@@ -241,6 +241,8 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     queue: str
     paused: bool = False
     max_running: int | None = None
+    rate: float | None = None
+    burst: int = 1
 
 
 class JobArchived(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):

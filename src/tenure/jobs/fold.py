@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenure.jobs import events as e
+from tenure.jobs import queues
 from tenure.jobs.model import (
     ArchivedJob,
     Job,
     JobInfo,
     JobSubmission,
-    QueueRecord,
     TimeoutTrackingState,
     Tombstone,
     WorkerRecord,
@@ -112,6 +112,8 @@ def dispatched(book: JobBook, event: e.Dispatched) -> None:
     info = book.job(event.job_id)
     workflow = info.workflows[event.workflow]
     workflow.dispatched_at = event.at
+    if record := book.state.queues.get(info.job.submission.queue):
+        queues.note_dispatch(record, event.at)
     if workflow.state is WorkflowState.PENDING:  # the start may have been recorded first
         move(book, info, workflow, WorkflowState.QUEUED)
 
@@ -305,7 +307,7 @@ def worker_record(book: JobBook, worker: str) -> WorkerRecord:
 
 
 def queue_changed(book: JobBook, event: e.QueueChanged) -> None:
-    book.state.queues[event.queue] = QueueRecord(paused=event.paused, max_running=event.max_running)
+    book.state.queues[event.queue] = queues.changed(book.state.queues.get(event.queue), event)
 
 
 def job_archived(book: JobBook, event: e.JobArchived) -> None:

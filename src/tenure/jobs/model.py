@@ -229,3 +229,10 @@ class QueueRecord(msgspec.Struct, kw_only=True):
 
     paused: bool = False
     max_running: int | None = None
+    """At most this many attempts in the engine or running."""
+    rate: float | None = None
+    """At most this many attempts a second, on average."""
+    burst: int = 1
+    """And at most this many at once after a pause."""
+    even_at: float = 0.0
+    """When what was sent is paid for by the rate."""

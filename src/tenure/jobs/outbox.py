@@ -6,12 +6,12 @@ one; a revoked key stays revoked; a directive is the whole desired state.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from tenure.jobs.book import JobBook, WorkflowKey
+from tenure.jobs.queues import opens_at, room
 from tenure.jobs.states import WorkflowState
 
 
@@ -62,7 +62,7 @@ def mailbox_name(queue: str, priority: int) -> str:
 def to_dispatch(book: JobBook, now: float, *, limit: int = 1_000, workers: Iterable[str] = ()) -> list[Dispatch]:
     """What is decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
 
-    Paused queues give nothing, full ones no more than their limit. `workers` are those that take work: an exclude list
+    Paused queues give nothing, others no more than their limit and their rate. `workers` are those that take work: an exclude list
     that names them all would strand the workflow, so it is left out then.
     """
     book.wake(now)
@@ -71,21 +71,11 @@ def to_dispatch(book: JobBook, now: float, *, limit: int = 1_000, workers: Itera
     for lane in sorted(book.ready, key=lambda lane: -lane[1]):
         queue = lane[0]
         taken = sum(order.queue == queue for order in found)
-        most = max(0, min(limit - len(found), room_in(book, queue) - taken))
+        most = max(
+            0, min(limit - len(found), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), now) - taken)
+        )
         found += [order_for(book, key, able) for key in islice(book.ready[lane], most)]
     return found
-
-
-def room_in(book: JobBook, queue: str) -> int:
-    """How many more attempts of this queue may be in the engine."""
-    record = book.state.queues.get(queue)
-    if record is None:
-        return sys.maxsize
-    if record.paused:
-        return 0
-    if record.max_running is None:
-        return sys.maxsize
-    return max(0, record.max_running - book.in_queue.get(queue, 0))
 
 
 def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch:
@@ -108,9 +98,10 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
     )
 
 
-def next_dispatch_at(book: JobBook) -> float:
-    """When the next attempt that rests may go; infinity when none rests."""
-    return book.resting.next_due()
+def next_dispatch_at(book: JobBook, now: float) -> float:
+    """When the next attempt that rests, or that its queue's rate holds, may go; infinity when none does."""
+    held = {queue for (queue, _), waiting in book.ready.items() if waiting}
+    return min([book.resting.next_due(), *(opens_at(book.state.queues.get(queue), now) for queue in held)])
 
 
 def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -180,7 +180,7 @@ class Leader:
 
     async def _rest(self) -> None:
         """Until something changed, or something is due."""
-        due = min(self._timers.next_due(), next_dispatch_at(self.ledger.book))
+        due = min(self._timers.next_due(), next_dispatch_at(self.ledger.book, self._now()))
         left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
         waiting = asyncio.create_task(self._changed.wait())
         napping = asyncio.create_task(self._clock.async_sleep(left))

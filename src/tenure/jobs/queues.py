@@ -1,0 +1,105 @@
+"""What an operator decided about a queue: whether it gives work, how much of it at a time, and how fast.
+
+The rate is kept as one number, the time at which the queue would be even (GCRA). It moves with each journaled dispatch, so a new leader
+goes on where the last one was: a failover does not double a rate.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from tenure.errors import LimitError
+from tenure.jobs import commands as c
+from tenure.jobs import events as e
+from tenure.jobs.commands import Decision, Outcome
+from tenure.jobs.events import Rule
+from tenure.jobs.model import QueueRecord
+from tenure.jobs.rules import Rules
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+
+MOST_PER_SECOND = 1e6
+_EVEN = 1e-9  # so that 3 x 0.1 s is not short of 0.3 s
+
+
+def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
+    """What the command leaves open stays as it is."""
+    name = command.queue
+    if not name or not name.isprintable() or len(name) > 200:
+        raise LimitError("queue", repr(name), "1 to 200 printable characters")
+    before = book.state.queues.get(name, QueueRecord())
+    after = msgspec.structs.replace(
+        before,
+        **{
+            field: value
+            for field in ("paused", "max_running", "rate", "burst")
+            if (value := getattr(command, field)) is not UNSET
+        },
+    )
+    check(after)
+    if after == before and name in book.state.queues:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
+    changed = e.QueueChanged(
+        at=now,
+        by=command.by,
+        rule=Rule.ASKED,
+        queue=name,
+        paused=after.paused,
+        max_running=after.max_running,
+        rate=after.rate,
+        burst=after.burst,
+    )
+    return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
+
+
+def check(record: QueueRecord) -> None:
+    if record.max_running is not None and record.max_running < 1:
+        raise LimitError("max_running", record.max_running, "1 or more", remedy="To stop a queue, pause it")
+    if record.rate is not None and not 0 < record.rate <= MOST_PER_SECOND:
+        raise LimitError("rate", record.rate, f"above 0 and at most {MOST_PER_SECOND:,.0f} a second")
+    if not 1 <= record.burst <= 1_000_000:
+        raise LimitError("burst", record.burst, "between 1 and 1,000,000")
+
+
+def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
+    """The fold: what was used of the rate is kept."""
+    return QueueRecord(
+        paused=event.paused,
+        max_running=event.max_running,
+        rate=event.rate,
+        burst=event.burst,
+        even_at=record.even_at if record else 0.0,
+    )
+
+
+def note_dispatch(record: QueueRecord, at: float) -> None:
+    """The fold of one dispatch."""
+    if record.rate is not None:
+        record.even_at = max(record.even_at, at) + 1 / record.rate
+
+
+def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
+    """How many more attempts of this queue may be sent now."""
+    if record is None:
+        return sys.maxsize
+    if record.paused:
+        return 0
+    most = sys.maxsize if record.max_running is None else max(0, record.max_running - in_flight)
+    if record.rate is None:
+        return most
+    ahead = max(0.0, record.even_at - now) * record.rate
+    return min(most, max(0, math.floor(record.burst - ahead + _EVEN)))
+
+
+def opens_at(record: QueueRecord | None, now: float) -> float:
+    """When the rate lets the next one through, if that is what holds the queue; infinity otherwise."""
+    if record is None or record.paused or record.rate is None:
+        return math.inf
+    opens = record.even_at - (record.burst - 1) / record.rate
+    return opens if opens > now else math.inf
