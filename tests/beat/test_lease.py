@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -420,3 +422,20 @@ def test_what_is_unset_is_derived_from_the_lease(
 ) -> None:
     fitted = config.for_lease(lease)
     assert (fitted.interval, fitted.extension) == (interval, extension)
+
+
+def test_what_counts_extensions_is_loaded_when_the_extender_is_attached_and_not_by_a_beat() -> None:
+    program = """
+import sys
+from tenure.beat import Heartbeat, LeaseExtender
+from tenure.testing import create_test_message
+assert "prometheus_client" not in sys.modules
+heartbeat = Heartbeat()
+with LeaseExtender().attach(create_test_message(), heartbeat):
+    before = set(sys.modules)
+    assert "prometheus_client" in before
+    heartbeat.beat()
+    print(sorted(set(sys.modules) - before))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")

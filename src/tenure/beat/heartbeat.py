@@ -102,11 +102,12 @@ class Heartbeat:
         """Prove that the work advances. Callbacks run here, outside of any lock; one that raises is logged."""
         # `self._now()` would be slower: a slot looked up as a method is not specialised.
         clock = self._now
-        before = self._last
-        self._last = now = clock()
+        now = clock()
         self._count += 1
         if now >= self._due or progress is not None or note is not None:
-            self._tell(now, now - before, progress, note)
+            self._tell(now, progress, note)
+        else:
+            self._last = now
 
     def elapsed(self) -> float:
         """Seconds since the last beat."""
@@ -216,7 +217,8 @@ class Heartbeat:
                 self._last = max(self._last, min(self._now(), declared.until))
             self.beat()
 
-    def _tell(self, now: float, gap: float, progress: float | None, note: str | None) -> None:
+    def _tell(self, now: float, progress: float | None, note: str | None) -> None:
+        gap, self._last = now - self._last, now
         if note is not None:
             self.note = note
         if now >= self._due:

@@ -148,6 +148,11 @@ class LeaseExtender:
     def config(self) -> LeaseExtenderConfig:
         return self._config
 
+    def prepare(self) -> None:
+        """Load what is only needed later. `attach` does it too; a loop does it before it takes a message."""
+        if self._config.enabled:
+            self._metrics.prepare()
+
     @contextmanager
     def attach(
         self, msg: Message[Any, Any], heartbeat: Heartbeat, *, lease_s: float | None = None
@@ -159,6 +164,7 @@ class LeaseExtender:
         if not self._config.enabled:
             yield LeaseHold(None, heartbeat)
             return
+        self.prepare()
         attachment = _Attachment(self, msg, heartbeat, lease_s)
         with self._lock:
             if self._attached is not None:

@@ -1,4 +1,6 @@
-"""Counters of this folder for Prometheus, made when first counted, so that importing costs nothing.
+"""Counters of this folder for Prometheus, made when they are prepared or first counted, so that importing this costs nothing.
+
+Loading the Prometheus client takes about a tenth of a second: whoever counts on a hot path prepares before it.
 
 Labels are kinds of work and names of loops, never ids: their number is bounded by the code, not by the traffic.
 """
@@ -31,10 +33,19 @@ def _counter(name: str, text: str, labels: list[str], registry: CollectorRegistr
         return counters[name]
 
 
+def prepare_messages(registry: CollectorRegistry | None = None) -> None:
+    """Load what `count_message` needs."""
+    _messages(registry)
+
+
 def count_message(loop: str, ending: str, registry: CollectorRegistry | None = None) -> None:
     """`tenure_messages_total{loop, ending}`: what became of the deliveries that a loop took."""
+    _messages(registry).labels(loop, ending).inc()
+
+
+def _messages(registry: CollectorRegistry | None) -> Counter:
     text = "Deliveries that a loop took, by what became of them."
-    _counter("tenure_messages", text, ["loop", "ending"], registry).labels(loop, ending).inc()
+    return _counter("tenure_messages", text, ["loop", "ending"], registry)
 
 
 class LeaseMetrics:
@@ -43,11 +54,18 @@ class LeaseMetrics:
     def __init__(self, kind: str, registry: CollectorRegistry | None = None) -> None:
         self._kind = kind
         self._registry = registry
+        self._extensions: Counter | None = None
+
+    def prepare(self) -> Counter:
+        """Load and make what `count` needs, so that no beat has to."""
+        if self._extensions is None:
+            text = "Attempts to renew a message's lease on a beat, by kind of work and outcome."
+            self._extensions = _counter("tenure_lease_extensions", text, ["kind", "outcome"], self._registry)
+        return self._extensions
 
     def count(self, outcome: str) -> None:
         """`tenure_lease_extensions_total{kind, outcome}`; the sum over outcomes is the number of attempts."""
-        text = "Attempts to renew a message's lease on a beat, by kind of work and outcome."
-        _counter("tenure_lease_extensions", text, ["kind", "outcome"], self._registry).labels(self._kind, outcome).inc()
+        self.prepare().labels(self._kind, outcome).inc()
 
 
 def render_metrics(registry: CollectorRegistry | None, readiness: Readiness | None) -> tuple[bytes, str]:

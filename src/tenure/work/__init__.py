@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tenure.work.envelope import WorkItem as WorkItem
     from tenure.work.envelope import WorkResult as WorkResult
     from tenure.work.function_loop import FunctionLoop as FunctionLoop
-    from tenure.work.group import Isolation as Isolation
-    from tenure.work.group import Loop as Loop
     from tenure.work.group import LoopGroup as LoopGroup
     from tenure.work.group import OnLoopDeath as OnLoopDeath
     from tenure.work.mailbox_loop import Ending as Ending
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from tenure.work.registry import Workflow as Workflow
     from tenure.work.registry import workflow as workflow
     from tenure.work.retry import Retry as Retry
+    from tenure.work.roster import Isolation as Isolation
+    from tenure.work.roster import Loop as Loop
     from tenure.work.slots.settings import SlotSettings as SlotSettings
     from tenure.work.slots.supervisor import Supervisor as Supervisor
 
@@ -60,10 +60,11 @@ __getattr__ = lazy_names(
         "dead_letter": "DeadLetterPolicy",
         "envelope": "Cause WorkFailure WorkItem WorkResult",
         "function_loop": "FunctionLoop",
-        "group": "Isolation Loop LoopGroup OnLoopDeath",
+        "group": "LoopGroup OnLoopDeath",
         "mailbox_loop": "Ending MailboxLoop OnLeaseLost",
         "registry": "Registry Workflow workflow",
         "retry": "Retry",
+        "roster": "Isolation Loop",
         "slots.settings": "SlotSettings",
         "slots.supervisor": "Supervisor",
     },

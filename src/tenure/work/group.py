@@ -1,6 +1,6 @@
 """Several loops in one process, started, watched, probed and stopped together (document 004).
 
-This file decides when a group ends and what a dead loop means. Each loop has a thread; one more supervises, and everything that happens
+This file decides when a group ends and what a dead loop means; the roster starts and stops the loops. One thread supervises, and everything that happens
 (a loop ended, a signal came, somebody wants to stop) reaches it through one queue, so that it decides one thing at a time.
 """
 
@@ -12,21 +12,19 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.probes import HealthServer
-from tenure.beat.readiness import LoopState, LoopVitals, Readiness, judge_readiness
-from tenure.beat.stacks import thread_stack
+from tenure.beat.readiness import Readiness, judge_readiness
 from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random
-from tenure.work.loop_process import LoopNursery
-from tenure.work.loop_thread import LoopCalls, LoopThread
 from tenure.work.retry import Retry
+from tenure.work.roster import Isolation, Loop, OnOver, Roster
 from tenure.work.signals import stop_signals
 
 if TYPE_CHECKING:
@@ -34,36 +32,14 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_RESTART = Retry(base_s=1.0, most_s=60.0)
+
 
 class OnLoopDeath(StrEnum):
     """What a loop that ended with an error means for its group."""
 
     STOP = "stop"  # the group stops, and run() raises LoopDiedError
     RESTART = "restart"  # the loop is started again after a while; the others go on
-
-
-class Isolation(StrEnum):
-    """Where the loops of a group run."""
-
-    THREAD = "thread"
-    PROCESS = "process"
-
-
-class Loop(Protocol):
-    """What a group needs of a loop; every `MailboxLoop` is one."""
-
-    name: str
-    heartbeat: Heartbeat
-
-    def run(self, *, visibility_timeout: float, wait_time_seconds: float) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def rearm(self) -> None: ...
-
-    def vitals(self) -> LoopVitals: ...
-
-    def ladder(self, visibility_timeout: float, wait_time_seconds: float) -> Ladder: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +54,10 @@ class _StopAsked:
 
 
 _Event = _LoopEnded | _StopAsked
+
+
+def _report_end(events: queue.SimpleQueue[_Event], name: str, error: BaseException | None) -> None:
+    events.put(_LoopEnded(name, error))
 
 
 class LoopGroup:
@@ -118,7 +98,7 @@ class LoopGroup:
             raise ConfigurationError("a LoopGroup without loops has nothing to do", remedy="Give it at least one loop")
         if not shutdown_timeout >= 0:
             raise LimitError("shutdown_timeout", shutdown_timeout, "0 seconds or more")
-        self.isolation = _check_isolation(isolation)
+        self.isolation = Isolation(isolation)
         self.watchdog_threshold = watchdog_threshold
         self.watchdog_interval = watchdog_interval
         self.visibility_timeout = visibility_timeout
@@ -131,25 +111,28 @@ class LoopGroup:
         )
         self.on_loop_death = OnLoopDeath(on_loop_death)
         self._clock = clock or SystemClock()
-        self._restart = restart or Retry(base_s=1.0, most_s=60.0)
-        self._random = random or fresh_random()
-        self._named = _names(self.loops)
-        for name, loop in self._named.items():
+        self._roster = Roster(
+            self.loops,
+            self._run_loop,
+            isolation=self.isolation,
+            restart=(restart or _RESTART) if self.on_loop_death is OnLoopDeath.RESTART else None,
+            clock=self._clock,
+            random=random or fresh_random(),
+        )
+        for name, loop in self._roster.loops.items():
             ladder = self._ladder_of(loop)
             ladder.check()
             if watchdog_threshold is None and ladder.extension_interval is None:
                 _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
         self._health = self._make_health(health_port, health_host, registry)
-        self._nursery: LoopNursery | None = None
         if self.isolation is Isolation.PROCESS and on_stall is kill_this_process:
-            on_stall = self._kill_stalled
+            on_stall = self._roster.kill_stalled
         self._watchdog = self._make_watchdog(on_stall)
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         # Threads are waited for in real time, whatever clock the loops go by.
         self._now = SystemClock().monotonic
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._threads: dict[str, LoopThread] = {}
         self._supervisor: threading.Thread | None = None
         self._stopping = False
         self._awaits_run = True  # a shutdown now is meant for the run to come
@@ -173,8 +156,7 @@ class LoopGroup:
 
     def readiness(self) -> Readiness:
         """What `/health/ready` says."""
-        vitals = {name: self._vitals_of(name, loop) for name, loop in self._named.items()}
-        return judge_readiness(vitals, self.readiness_threshold)
+        return judge_readiness(self._roster.vitals(stopping=self._stopping), self.readiness_threshold)
 
     def add_shutdown_callback(self, callback: Callable[[], object]) -> None:
         """Call this when the group begins to stop; one that raises is logged and does not skip the rest."""
@@ -213,8 +195,8 @@ class LoopGroup:
                 self._stop_before_start = self._awaits_run
                 return not self._abandoned
             self._events.put(_StopAsked())
-            supervisor, threads = self._supervisor, self._threads
-        if supervisor is None or any(thread.is_current() for thread in threads.values()):
+            supervisor, asked_by_a_loop = self._supervisor, self._roster.runs_here()
+        if supervisor is None or asked_by_a_loop:
             return False
         supervisor.join(self.shutdown_timeout + 5.0 if timeout is None else timeout)
         return not supervisor.is_alive() and not self._abandoned
@@ -248,43 +230,36 @@ class LoopGroup:
                 self._stop_before_start = False
                 return
             self._awaits_run = False
-            if self.isolation is Isolation.PROCESS:
-                self._nursery = self._open_nursery()  # before any thread of ours: it forks
+            self._roster.open()
             # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
             try:
                 if self._health is not None:
                     self._health.start()
             except BaseException:
-                self._close_nursery()
+                self._roster.close()
                 raise
             if self._watchdog is not None:
                 self._watchdog.start()
-            self._threads = {name: self._make_thread(name, loop) for name, loop in self._named.items()}
-            self._supervisor = threading.Thread(target=self._supervise, name="tenure-group", daemon=True)
+            # This run's own queue: a loop that was abandoned may end during a later run.
+            on_over = partial(_report_end, self._events)
+            self._roster.muster(self._watchdog, on_over)
+            self._supervisor = threading.Thread(
+                target=self._supervise, args=(on_over,), name="tenure-group", daemon=True
+            )
             self._supervisor.start()
 
     # The supervisor's thread
 
-    def _supervise(self) -> None:
+    def _supervise(self, on_over: OnOver) -> None:
         try:
-            self._decide_until_over(self._start_threads())
+            self._decide_until_over(self._roster.start_all(on_over))
         finally:
             # The watchdog above all: left alive, it would kill a process that has long moved on to something else.
             if self._watchdog is not None:
                 self._watchdog.stop()
             if self._health is not None:
                 self._health.stop()
-            self._close_nursery()
-
-    def _start_threads(self) -> set[str]:
-        started = set()
-        for name, thread in self._threads.items():
-            try:
-                thread.start()
-            except RuntimeError as error:  # the machine has no more threads to give
-                self._events.put(_LoopEnded(name, error))
-            started.add(name)
-        return started
+            self._roster.close()
 
     def _decide_until_over(self, alive: set[str]) -> None:
         until: float | None = None
@@ -317,7 +292,7 @@ class LoopGroup:
         self._stopping = True
         _logger.info("Stopping %d loops", len(self.loops))
         # All loops are asked before anything else that may take its time.
-        for step in (*(thread.stop for thread in self._threads.values()), *self._callbacks):
+        for step in (*self._roster.stops(), *self._callbacks):
             try:
                 step()
             except Exception:
@@ -330,66 +305,13 @@ class LoopGroup:
                 "Loop %s did not stop within %g s, and is abandoned; its lease returns its message. It is at:\n%s",
                 name,
                 self.shutdown_timeout,
-                thread_stack(self._threads[name].ident),
+                self._roster.stack_of(name),
             )
 
     # Parts
 
-    def _make_thread(self, name: str, loop: Loop) -> LoopThread:
-        events = self._events
-        nursery = self._nursery
-        calls = LoopCalls(
-            run=(lambda: self._run_loop(loop)) if nursery is None else (lambda: nursery.run(name)),
-            stop=loop.stop if nursery is None else (lambda: nursery.stop(name)),
-            rearm=loop.rearm,
-            on_run=lambda: self._watch(name, loop),
-            on_end=lambda: self._unwatch(name),
-            on_over=lambda error: events.put(_LoopEnded(name, error)),
-        )
-        restart = self._restart if self.on_loop_death is OnLoopDeath.RESTART else None
-        return LoopThread(name, calls, restart=restart, clock=self._clock, random=self._random)
-
     def _run_loop(self, loop: Loop) -> None:
         loop.run(visibility_timeout=self.visibility_timeout, wait_time_seconds=self.wait_time_seconds)
-
-    def _open_nursery(self) -> LoopNursery:
-        nursery = LoopNursery(self._named, self._run_loop)
-        nursery.open()
-        return nursery
-
-    def _close_nursery(self) -> None:
-        nursery, self._nursery = self._nursery, None
-        if nursery is not None:
-            nursery.close()
-
-    def _kill_stalled(self, report: StallReport) -> None:
-        """Only the loops that stalled: their processes die, and they are started again or end the group, as set."""
-        for stall in report.stalls:
-            _logger.critical("%s; its process is ended with SIGKILL, the others go on", stall)
-            if self._nursery is not None:
-                self._nursery.kill(stall.name, str(stall))
-
-    def _watch(self, name: str, loop: Loop) -> None:
-        loop.heartbeat.beat()  # what was before this start is no silence of this run
-        if self._watchdog is not None:
-            self._watchdog.watch(name, loop.heartbeat)
-
-    def _unwatch(self, name: str) -> None:
-        if self._watchdog is not None:
-            self._watchdog.unwatch(name)
-
-    def _vitals_of(self, name: str, loop: Loop) -> LoopVitals:
-        thread = self._threads.get(name)
-        if thread is None:
-            return LoopVitals.of(loop.heartbeat, LoopState.STARTING)
-        if thread.died is not None:
-            state = LoopState.RESTARTING if thread.will_restart else LoopState.DEAD
-            return LoopVitals.of(loop.heartbeat, state, error=f"{type(thread.died).__name__}: {thread.died}")
-        nursery = self._nursery
-        vitals = loop.vitals() if nursery is None else LoopVitals.of(loop.heartbeat, nursery.state(name))
-        if self._stopping and vitals.state is not LoopState.ENDED:
-            return LoopVitals.of(loop.heartbeat, LoopState.STOPPING, in_hand=vitals.in_hand)
-        return vitals
 
     def _ladder_of(self, loop: Loop) -> Ladder:
         return replace(
@@ -410,25 +332,7 @@ class LoopGroup:
         return Watchdog({}, self.watchdog_threshold, self.watchdog_interval, on_stall=on_stall, clock=self._clock)
 
 
-def _check_isolation(isolation: Isolation | str) -> Isolation:
-    try:
-        return Isolation(isolation)
-    except ValueError:
-        raise ConfigurationError(f"isolation is {isolation!r}", remedy="Choose 'thread' or 'process'") from None
-
-
 def _early_warning(threshold: float, wait: float) -> float:
     """When readiness turns: half-way to the kill, and in any case after the longest poll."""
     half = threshold / 2
     return half if half > wait else (wait + threshold) / 2
-
-
-def _names(loops: tuple[Loop, ...]) -> dict[str, Loop]:
-    """Each loop by its name; of several with one name, the later ones get a number."""
-    named: dict[str, Loop] = {}
-    for loop in loops:
-        name, number = loop.name, 2
-        while name in named:
-            name, number = f"{loop.name}-{number}", number + 1
-        named[name] = loop
-    return named

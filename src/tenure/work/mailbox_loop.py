@@ -17,7 +17,7 @@ from typing import Generic
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig, LeaseHold
-from tenure.beat.metrics import count_message
+from tenure.beat.metrics import count_message, prepare_messages
 from tenure.beat.readiness import LoopState, LoopVitals
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import BodyT, Mailbox, Message, ReplyT
@@ -223,6 +223,9 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             self._state, self._error = LoopState.STARTING, None
         self._visibility_timeout = visibility_timeout
         self._extender = self._make_extender(self._extension.for_lease(visibility_timeout))
+        # Before there is a lease: what is loaded now is not loaded in a beat, nor while a message waits.
+        self._extender.prepare()
+        prepare_messages()
         self.heartbeat.beat()
 
     def _end(self, error: BaseException | None) -> None:

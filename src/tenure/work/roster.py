@@ -1,0 +1,171 @@
+"""The loops of a group: their names, the thread or process that each runs in, and how each of them is.
+
+It starts, stops, watches and kills loops. When that is to be done, and what the death of one means for the others, the group decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.ladder import Ladder
+from tenure.beat.readiness import LoopState, LoopVitals
+from tenure.beat.stacks import thread_stack
+from tenure.beat.watchdog import StallReport, Watchdog
+from tenure.clock import Clock
+from tenure.errors import ConfigurationError
+from tenure.randomness import Random
+from tenure.work.loop_process import LoopNursery
+from tenure.work.loop_thread import LoopCalls, LoopThread
+from tenure.work.retry import Retry
+
+_logger = logging.getLogger(__name__)
+
+OnOver = Callable[[str, BaseException | None], None]
+"""Told once of each loop that ended for good: its name, and the error that ended it, if one did."""
+
+
+class Isolation(StrEnum):
+    """Where the loops of a group run."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Isolation:
+        raise ConfigurationError(f"isolation is {value!r}", remedy="Choose 'thread' or 'process'")
+
+
+class Loop(Protocol):
+    """What a group needs of a loop; every `MailboxLoop` is one."""
+
+    name: str
+    heartbeat: Heartbeat
+
+    def run(self, *, visibility_timeout: float, wait_time_seconds: float) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def rearm(self) -> None: ...
+
+    def vitals(self) -> LoopVitals: ...
+
+    def ladder(self, visibility_timeout: float, wait_time_seconds: float) -> Ladder: ...
+
+
+class Roster:
+    """Loops by name. `muster` makes their threads, `start_all` starts them; `open` and `close` are around that."""
+
+    def __init__(
+        self,
+        loops: Iterable[Loop],
+        run: Callable[[Loop], None],
+        *,
+        isolation: Isolation,
+        restart: Retry | None,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """With `restart`, a loop that dies is started again after a while."""
+        self.loops = _named(loops)
+        self._run = run
+        self._isolation, self._restart = isolation, restart
+        self._clock, self._random = clock, random
+        self._nursery: LoopNursery | None = None
+        self._threads: dict[str, LoopThread] = {}
+
+    def open(self) -> None:
+        """Fork what loops in processes need: before any thread of the group runs."""
+        if self._isolation is Isolation.PROCESS:
+            nursery = LoopNursery(self.loops, self._run)
+            nursery.open()
+            self._nursery = nursery
+
+    def close(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.close()
+
+    def muster(self, watchdog: Watchdog | None, on_over: OnOver) -> None:
+        """Make a thread for each loop; none runs yet."""
+        self._threads = {name: self._thread_of(name, loop, watchdog, on_over) for name, loop in self.loops.items()}
+
+    def start_all(self, on_over: OnOver) -> set[str]:
+        """Start them; their names."""
+        for name, thread in self._threads.items():
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no more threads to give
+                on_over(name, error)
+        return set(self._threads)
+
+    def stops(self) -> list[Callable[[], None]]:
+        """What asks each of them to end, and returns at once."""
+        return [thread.stop for thread in self._threads.values()]
+
+    def runs_here(self) -> bool:
+        """Whether it is one of the loops that asks."""
+        return any(thread.is_current() for thread in self._threads.values())
+
+    def stack_of(self, name: str) -> str:
+        return thread_stack(self._threads[name].ident)
+
+    def kill_stalled(self, report: StallReport) -> None:
+        """Only the loops that stalled: their processes die, and they are started again or end the group, as set."""
+        for stall in report.stalls:
+            _logger.critical("%s; its process is ended with SIGKILL, the others go on", stall)
+            if self._nursery is not None:
+                self._nursery.kill(stall.name, str(stall))
+
+    def vitals(self, *, stopping: bool) -> dict[str, LoopVitals]:
+        """How each of them is."""
+        return {name: self._vitals_of(name, loop, stopping) for name, loop in self.loops.items()}
+
+    def _vitals_of(self, name: str, loop: Loop, stopping: bool) -> LoopVitals:
+        thread = self._threads.get(name)
+        if thread is None:
+            return LoopVitals.of(loop.heartbeat, LoopState.STARTING)
+        if thread.died is not None:
+            state = LoopState.RESTARTING if thread.will_restart else LoopState.DEAD
+            return LoopVitals.of(loop.heartbeat, state, error=f"{type(thread.died).__name__}: {thread.died}")
+        nursery = self._nursery
+        vitals = loop.vitals() if nursery is None else LoopVitals.of(loop.heartbeat, nursery.state(name))
+        if stopping and vitals.state is not LoopState.ENDED:
+            return LoopVitals.of(loop.heartbeat, LoopState.STOPPING, in_hand=vitals.in_hand)
+        return vitals
+
+    def _thread_of(self, name: str, loop: Loop, watchdog: Watchdog | None, on_over: OnOver) -> LoopThread:
+        nursery = self._nursery
+
+        def on_run() -> None:
+            loop.heartbeat.beat()  # what was before this start is no silence of this run
+            if watchdog is not None:
+                watchdog.watch(name, loop.heartbeat)
+
+        def on_end() -> None:
+            if watchdog is not None:
+                watchdog.unwatch(name)
+
+        calls = LoopCalls(
+            run=(lambda: self._run(loop)) if nursery is None else (lambda: nursery.run(name)),
+            stop=loop.stop if nursery is None else (lambda: nursery.stop(name)),
+            rearm=loop.rearm,
+            on_run=on_run,
+            on_end=on_end,
+            on_over=lambda error: on_over(name, error),
+        )
+        return LoopThread(name, calls, restart=self._restart, clock=self._clock, random=self._random)
+
+
+def _named(loops: Iterable[Loop]) -> dict[str, Loop]:
+    """Each loop by its name; of several with one name, the later ones get a number."""
+    named: dict[str, Loop] = {}
+    for loop in loops:
+        name, number = loop.name, 2
+        while name in named:
+            name, number = f"{loop.name}-{number}", number + 1
+        named[name] = loop
+    return named
