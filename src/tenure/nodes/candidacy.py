@@ -1,72 +1,42 @@
-"""Becoming the leader and stopping in time: campaign, lead while the term is safe by our own clock, step down.
-
-A node acts as the leader only until `term.safe_until`, its own boot time counted from before it asked for the renewal; whether the answer
-came late, or never, does not matter then (DESIGN.md, "Election").
-"""
+"""A manager's part in leading its datacenter."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Election, Engine, Term
-from tenure.errors import DeposedError, EngineError, TermLostError
-from tenure.ids import IdSource
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
-from tenure.nodes.engine_time import EngineTime
+from tenure.nodes.candidate import Candidate
 from tenure.nodes.leader import Leader
 from tenure.nodes.ledger import Ledger
-from tenure.randomness import Random
 
 JOURNAL = "jobs"
 ELECTION = "manager"
 
 
-class Candidacy:
-    """One manager's part in leading its datacenter: standby, leader, standby again."""
+class Candidacy(Candidate[Ledger, Leader]):
+    """Stands for election, leads the datacenter, follows."""
 
+    journal_name: ClassVar[str] = JOURNAL
+    election_name: ClassVar[str] = ELECTION
     ledger_class: ClassVar[type[Ledger]] = Ledger
     leader_class: ClassVar[type[Leader]] = Leader
 
     def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        calls: Calls,
-        *,
-        clock: Clock,
-        random: Random,
-        ids: IdSource,
-        ttl_s: float = 10.0,
-        settings: JobSettings | None = None,
-        say: Callable[[str], None] = lambda text: None,
+        self, name: str, engine: Engine, calls: Calls, *, settings: JobSettings | None = None, **given: Any
     ) -> None:
-        self.name, self.ttl_s = name, ttl_s
-        self._engine, self._calls, self._clock, self._random, self._say = engine, calls, clock, random, say
-        self.time = EngineTime(engine, calls, clock)
-        self._election: Election = engine.election(ELECTION)
-        self._ids, self._settings = ids, settings
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when the book holds more that is durable."""
-        self.ledger = self._new_ledger()
-        self.leader: Leader | None = None
-        """Set while this node leads."""
-        self.epoch = 0
-        self._campaign_at = 0.0
+        self._settings = settings
+        super().__init__(name, engine, calls, **given)
 
     def _new_ledger(self) -> Ledger:
-        return self.ledger_class(
-            self._engine.journal(JOURNAL),
-            self._calls,
-            clock=self._clock,
-            ids=self._ids,
-            engine_now=self.time.now,
-            settings=self._settings,
-            on_change=lambda: self.on_change(),
+        return self.ledger_class(settings=self._settings, **self._ledger_parts())
+
+    def _new_leader(self) -> Leader:
+        return self.leader_class(
+            self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self.time.now, say=self._say
         )
 
     async def submit(self, command: Command) -> Decision:
@@ -74,91 +44,3 @@ class Candidacy:
         if self.leader is None:
             raise DeposedError("this node does not lead")
         return await self.leader.submit(command)
-
-    async def run(self) -> None:
-        """Campaign, lead, follow; until cancelled. Cancelling resigns, so that the next one need not wait."""
-        while True:
-            try:
-                term = await self._campaign()
-                if term is None:
-                    await self.ledger.follow(self.ttl_s / 4)
-                else:
-                    await self._lead(term)
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                self._say(f"the engine is out of reach: {error}")
-                await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
-
-    async def _campaign(self) -> Term | None:
-        # A busy leader's standby folds many times a second; it asks for the lead four times a term.
-        if self._clock.boottime() < self._campaign_at:
-            return None
-        self._campaign_at = self._clock.boottime() + self.ttl_s / 4
-        await self.time.refresh()
-        above = (await self._calls.run(self.ledger.journal.head)).epoch
-        return await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
-
-    async def _lead(self, term: Term) -> None:
-        self.epoch = term.epoch
-        try:
-            await self.time.refresh()
-            await self.ledger.lead(term)
-        except DeposedError as error:
-            self._say(f"elected with epoch {term.epoch}, and overtaken: {error}")
-            self.ledger = self._new_ledger()
-            return
-        self._say(f"leads with epoch {term.epoch}")
-        self.leader = self.leader_class(
-            self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self.time.now, say=self._say
-        )
-        leading = asyncio.create_task(self.leader.run())
-        renewing = asyncio.create_task(self._renew(term))
-        try:
-            await asyncio.wait([leading, renewing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self.leader.desk.close()
-            self.leader = None
-            self.ledger.step_down("the term is over")
-            for task in (leading, renewing):
-                task.cancel()
-            ended = await asyncio.gather(leading, renewing, return_exceptions=True)
-            # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
-            self.ledger = self._new_ledger()
-            self._campaign_at = 0.0
-            await self._resign(term)
-        for outcome in ended:
-            if isinstance(outcome, Exception):
-                raise outcome
-        await self.ledger.load()
-
-    async def _renew(self, term: Term) -> None:
-        """Returns when the term is lost, or no longer safe by our own clock."""
-        while True:
-            await self._clock.async_sleep(self.ttl_s / 3)
-            try:
-                # Whatever happens to the answer, we stop when the safe time of the last known term is over.
-                left = term.safe_until - self._clock.boottime()
-                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
-                async with asyncio.timeout(max(0.0, left)):
-                    term = await self._calls.run(self._election.renew, term)
-                await self.time.refresh()
-            except TermLostError as error:
-                self._say(str(error))
-                return
-            except TimeoutError:
-                self._say(f"the renewal of term {term.epoch} was not answered in time")
-                return
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                self._say(f"term {term.epoch} could not be renewed yet: {error}")
-            if self._clock.boottime() >= term.safe_until:
-                self._say(f"term {term.epoch} is no longer safe")
-                return
-
-    async def _resign(self, term: Term) -> None:
-        try:
-            await asyncio.wait_for(self._calls.run(self._election.resign, term), 1.0)
-        except (EngineError, TimeoutError):
-            return  # then it runs out by itself

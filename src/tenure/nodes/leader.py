@@ -96,6 +96,10 @@ class Leader:
         except DeposedError as error:
             self._say(f"stopped leading: {error}")
 
+    def close(self) -> None:
+        """The term is over."""
+        self.desk.close()
+
     def _arm(self, decision: Decision) -> None:
         """Whatever a decision touched may have another deadline now."""
         book = self.ledger.book

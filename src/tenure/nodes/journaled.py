@@ -1,0 +1,326 @@
+"""A journal and the book that is its fold, kept together: one writer decides, appends and folds, in that order.
+
+What the book holds, and what is decided from it, is the subclass's: a datacenter's jobs (`ledger`), or a gate's (`gate.ledger`).
+
+Commands that wait together are decided one after the other on the state that each of them leaves, and written in one append. Nothing is
+answered before that append has returned, so no effect outside can come before the decision that ordered it (DESIGN.md, rule 2).
+
+Whatever makes the outcome of an append unknown is resolved by looking for its id, never by taking a fresh position. A writer that was
+overtaken is deposed: its book holds decisions that nobody has, so it is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import MAX_APPEND_BYTES, Journal, Term
+from tenure.errors import (
+    DeposedError,
+    EngineBusyError,
+    EngineFullError,
+    EngineUnavailableError,
+    EngineWentBackError,
+    SequenceConflictError,
+    StaleEpochError,
+    StaleSnapshotError,
+    TenureError,
+    Truncated,
+)
+from tenure.ids import IdSource
+from tenure.jobs.commands import Command
+from tenure.jobs.events import Event, encode_event
+
+SNAPSHOT_EVERY = 500
+"""Entries between two snapshots: what a new manager folds at most before it can serve."""
+MOST_COMMANDS = 200
+"""In one append; the rest waits for the next."""
+_FULL = MAX_APPEND_BYTES - 65_536  # what an engine adds to the events has room in what is left
+_RETRY_S = 0.05
+_RETRY_MOST_S = 1.0
+
+ViewT = TypeVar("ViewT")
+
+
+class Book(Protocol):
+    """A fold over a journal."""
+
+    def replay(self, encoded_events: Iterable[bytes]) -> None: ...
+
+    def snapshot(self) -> bytes: ...
+
+
+class Decided(Protocol):
+    """What follows from a command: the events to append, and whatever answer goes with them."""
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+
+BookT = TypeVar("BookT", bound=Book)
+DecisionT = TypeVar("DecisionT", bound=Decided)
+
+
+class _Waiting(NamedTuple, Generic[DecisionT]):
+    command: Command
+    answer: asyncio.Future[DecisionT]
+
+
+class Journaled(ABC, Generic[BookT, DecisionT]):
+    """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        calls: Calls,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        engine_now: Callable[[], float],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_change = on_change
+        """Called when the book holds more that is durable."""
+        self.journal, self._calls, self._clock, self._ids = journal, calls, clock, ids
+        self._engine_now = engine_now
+        self.book = self.new_book()
+        self.seq = 0
+        self._epoch: int | None = None
+        self._waiting: list[_Waiting[DecisionT]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._in_flight: asyncio.Future[None] | None = None
+        self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
+        self.deposed: DeposedError | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Under which this ledger leads; 0 while it does not."""
+        return self._epoch or 0
+
+    # What the subclass knows
+
+    @abstractmethod
+    def new_book(self) -> BookT:
+        """A book that has folded nothing."""
+
+    @abstractmethod
+    def restored(self, snapshot: bytes) -> BookT:
+        """The book that `snapshot` was taken of."""
+
+    @abstractmethod
+    def decide(self, command: Command, now: float) -> DecisionT:
+        """What follows from a command. Changes nothing; raises what the caller got wrong."""
+
+    @abstractmethod
+    def take_lead(self, term: Term) -> Command:
+        """The first command of a term."""
+
+    # Reading
+
+    async def read(self, look: Callable[[BookT], ViewT]) -> ViewT:
+        """What the book shows, once all of it is durable: nobody is shown a decision that may yet be refused.
+
+        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing.
+        """
+        view = look(self.book)
+        if self._in_flight is not None:
+            await asyncio.shield(self._in_flight)
+        if self.deposed is not None:
+            raise self.deposed
+        if not self.seq:
+            raise DeposedError("this node has not read the journal yet")
+        return view
+
+    # Following
+
+    async def load(self) -> None:
+        """Start from the newest snapshot and fold everything after it. Until then the old book answers."""
+        book, seq = self.new_book(), 0
+        snapshot = await self._calls.run(self.journal.latest_snapshot)
+        if snapshot is not None:
+            book, seq = self.restored(snapshot.state), snapshot.seq
+            self._snapshot_at, self._snapshot_bytes = snapshot.seq, len(snapshot.state)
+        self._bytes_since = 0
+        while entries := await self._calls.run(self.journal.read, seq):
+            for entry in entries:
+                book.replay(entry.events)
+                self._bytes_since += sum(map(len, entry.events))
+                seq = entry.seq
+        self.book, self.seq = book, seq
+        self._on_change()
+
+    async def follow(self, wait_s: float) -> int:
+        """Fold what others append; how many entries came. Only for one that does not lead."""
+        try:
+            entries = await self._calls.run(self.journal.follow, self.seq, wait_s)
+        except Truncated:
+            await self.load()  # we were away for longer than the journal remembers
+            return 1
+        for entry in entries:
+            self.book.replay(entry.events)
+            self.seq = entry.seq
+        if entries:
+            self._on_change()
+        return len(entries)
+
+    # Leading
+
+    async def lead(self, term: Term) -> None:
+        """Fold up to the end and write that we lead: from here on this ledger may commit (rule 1).
+
+        Raises `DeposedError` when somebody newer wrote first.
+        """
+        known = self.seq
+        head = await self._calls.run(self.journal.head)
+        if head.seq < known:
+            raise EngineWentBackError(
+                f"the journal ends at {head.seq}, and this node has seen {known}",
+                remedy="The engine lost acknowledged writes: find out which copy is the newest before anything goes on",
+            )
+        await self.load()
+        self._epoch = term.epoch
+        try:
+            await self.commit(self.take_lead(term))
+        except StaleEpochError as error:
+            raise DeposedError(f"a newer leader has written: {error}") from error
+
+    async def commit(self, command: Command) -> DecisionT:
+        """Decide, append, fold; the decision once it is durable. Raises `DeposedError`, or what the caller got wrong."""
+        if self.deposed is not None:
+            raise self.deposed
+        if self._epoch is None:
+            raise DeposedError("this node does not lead")
+        answer: asyncio.Future[DecisionT] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(command, answer))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return await answer
+
+    async def _write(self) -> None:
+        while self._waiting and self.deposed is None:
+            batch, self._waiting = self._waiting[:MOST_COMMANDS], self._waiting[MOST_COMMANDS:]
+            await self._write_batch(batch)
+        for waiting in self._waiting:
+            self._refuse(waiting)
+        self._waiting = []
+
+    async def _write_batch(self, batch: list[_Waiting[DecisionT]]) -> None:
+        encoded: list[bytes] = []
+        decided: list[tuple[_Waiting[DecisionT], DecisionT]] = []
+        now, size = self._engine_now(), 0
+        for position, waiting in enumerate(batch):
+            try:
+                decision = self.decide(waiting.command, now)
+            except TenureError as error:
+                _fail(waiting.answer, error)
+                continue
+            # Folded as everybody else will read it, so that no two books can differ.
+            written = [encode_event(event) for event in decision.events]
+            size += sum(map(len, written))
+            if encoded and size > _FULL:
+                self._waiting[:0] = batch[position:]  # the next append takes them
+                break
+            self.book.replay(written)
+            encoded += written
+            decided.append((waiting, decision))
+        if encoded:
+            await self._make_durable(encoded)
+        for waiting, decision in decided:
+            if self.deposed is not None:
+                self._refuse(waiting)
+            elif not waiting.answer.done():
+                waiting.answer.set_result(decision)
+
+    async def _make_durable(self, encoded: list[bytes]) -> None:
+        self._in_flight = asyncio.get_running_loop().create_future()
+        try:
+            self.seq = await self._append(encoded)
+            self._bytes_since += sum(map(len, encoded))
+        except DeposedError as error:
+            self.deposed = error
+        except TenureError as error:
+            # The book holds what the journal refused: it is worth nothing any more.
+            self.deposed = DeposedError(f"the journal cannot be written: {error}")
+        finally:
+            self._in_flight.set_result(None)
+            self._in_flight = None
+        self._on_change()
+
+    async def _append(self, events: list[bytes]) -> int:
+        """The sequence that the events got. While the engine does not answer, nobody knows; so we ask until it does."""
+        assert self._epoch is not None
+        append_id, expect, pause = self._ids(), self.seq, _RETRY_S
+        lost_answer = False
+        while True:
+            try:
+                if lost_answer and (found := await self._find(append_id, expect)) is not None:
+                    return found
+                return await self._calls.run(
+                    self.journal.append, events, epoch=self._epoch, expect=expect, append_id=append_id
+                )
+            except (EngineUnavailableError, EngineBusyError, EngineFullError):
+                lost_answer = True
+                await self._clock.async_sleep(pause)
+                pause = min(_RETRY_MOST_S, pause * 2)
+            except (StaleEpochError, SequenceConflictError) as error:
+                # Our own append may be the one that is in the way: its answer was lost.
+                found = await self._find_for_sure(append_id, expect) if lost_answer else None
+                if found is not None:
+                    return found
+                raise DeposedError(f"an append was refused: {error}") from error
+            except Truncated as error:
+                raise DeposedError(f"another leader has gone on: {error}") from error
+
+    async def _find(self, append_id: str, after: int) -> int | None:
+        """One engine call at a time, so that a simulation may fail any of them."""
+        position = after
+        while entries := await self._calls.run(self.journal.read, position):
+            for entry in entries:
+                if entry.append_id == append_id:
+                    return entry.seq
+            position = entries[-1].seq
+        return None
+
+    async def _find_for_sure(self, append_id: str, after: int) -> int | None:
+        while True:
+            try:
+                return await self._find(append_id, after)
+            except (EngineUnavailableError, EngineBusyError):
+                await self._clock.async_sleep(_RETRY_S)
+            except Truncated:
+                return None
+
+    def _refuse(self, waiting: _Waiting[DecisionT]) -> None:
+        _fail(waiting.answer, self.deposed or DeposedError("this node stopped leading"))
+
+    def step_down(self, reason: str) -> None:
+        """Commit nothing more. What is being appended ends as it ends; nobody is told that it succeeded."""
+        if self.deposed is None:
+            self.deposed = DeposedError(reason)
+
+    async def snapshot_if_due(self) -> bool:
+        """Keep a snapshot when enough was appended since the last, and let go of what it covers."""
+        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < SNAPSHOT_EVERY:
+            return False
+        if self._bytes_since < self._snapshot_bytes:
+            return False  # writing a large book again and again would cost more than folding what came since
+        if self._writing is not None and not self._writing.done():
+            return False  # the book is ahead of the journal while an append is under way
+        state, seq = self.book.snapshot(), self.seq
+        try:
+            await self._calls.run(self.journal.snapshot, state, seq, epoch=self._epoch)
+            await self._calls.run(self.journal.truncate, seq)
+        except (StaleSnapshotError, StaleEpochError) as error:
+            self.step_down(f"a snapshot was refused: {error}")
+            return False
+        self._snapshot_at, self._snapshot_bytes, self._bytes_since = seq, len(state), 0
+        return True
+
+
+def _fail(answer: asyncio.Future[DecisionT], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
