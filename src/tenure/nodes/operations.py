@@ -65,8 +65,14 @@ OPERATIONS: tuple[Operation, ...] = (
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
 """By path."""
 
+_requests = {operation.name: msgspec.json.Decoder(operation.request) for operation in OPERATIONS}
 _replies = tuple(dict.fromkeys([*(operation.reply for operation in OPERATIONS), Redirect, Problem]))
 _reply: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[_replies])  # noqa: UP007 - a union of what a table holds
+
+
+def decode_request(name: str, body: bytes) -> Request:
+    """The request of this name. The tag is in the path; in the body it may be left out. Raises `msgspec.DecodeError`."""
+    return _requests[name].decode(body or b"{}")
 
 
 def decode_reply(body: bytes) -> Reply:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from tenure.errors import ConfigurationError, PortTakenError
 from tenure.nodes.messages import Problem, ProblemKind, Redirect
-from tenure.nodes.operations import BY_NAME
+from tenure.nodes.operations import BY_NAME, decode_request
 from tenure.nodes.wire import Reply, Request
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -86,8 +85,7 @@ class HttpServer:
         if self._token and not _knows(request, self._token):
             return _response(Problem(kind=ProblemKind.FORBIDDEN, fact="wrong or no token", remedy="Set TENURE_TOKEN"))
         name = request.match_info["name"]
-        operation = BY_NAME.get(name)
-        if operation is None:
+        if name not in BY_NAME:
             known = f"There are: {', '.join(BY_NAME)}"
             return _response(Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no request {name!r}", remedy=known))
         if request.content_type != "application/json":
@@ -95,9 +93,7 @@ class HttpServer:
             fact = f"the body's type is {request.content_type!r}"
             return _response(Problem(kind=ProblemKind.INVALID, fact=fact, remedy="Send application/json"))
         try:
-            # The tag is in the path; in the body it may be left out.
-            fields = msgspec.json.decode(await request.read() or b"{}", type=dict[str, Any])
-            message = msgspec.convert({**fields, "type": name}, operation.request)
+            message = decode_request(name, await request.read())
         except msgspec.DecodeError as error:
             return _response(Problem(kind=ProblemKind.INVALID, fact=f"the body of {name!r} cannot be read: {error}"))
         reply = await self._handler(request.remote or "", message)
