@@ -19,7 +19,8 @@ from tenure.nodes.messages import (
     Redirect,
     Submit,
 )
-from tenure.nodes.reporting import Obedience, attempt_report
+from tenure.nodes.obedience import Obedience
+from tenure.nodes.reporting import attempt_report
 from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 
 

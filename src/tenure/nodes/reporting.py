@@ -18,6 +18,7 @@ from tenure.errors import NodeUnavailableError, TenureError
 from tenure.nodes.calling import Caller
 from tenure.nodes.candidacy import ELECTION
 from tenure.nodes.messages import Redirect, address_of
+from tenure.nodes.obedience import Obedience
 from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 from tenure.work.slots.supervisor import Supervisor
 
@@ -27,24 +28,6 @@ LISTEN_S = 20.0
 ANSWER_S = 3.0
 REST_S = 1.0
 """After nobody answered."""
-
-
-class Obedience:
-    """Which directives count: those of the newest epoch that was ever heard."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.refused = 0
-        self._lock = threading.Lock()
-
-    def heard(self, directive: WorkerDirective) -> bool:
-        """False for the word of a leader that was deposed."""
-        with self._lock:
-            if directive.epoch < self.epoch:
-                self.refused += 1
-                return False
-            self.epoch = directive.epoch
-            return True
 
 
 class Reporter:

@@ -6,6 +6,7 @@ The node decides nothing about attempts, and the runner knows nothing of leaders
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tenure.nodes.worker_messages import AttemptReport
@@ -29,15 +30,21 @@ class SlotRunner(Protocol):
 
     @property
     def incarnation(self) -> str:
-        """Each start has its own."""
+        """Each start has its own. After `evict` it is the old one until everything of it is gone."""
 
     def view(self) -> SlotsView: ...
 
-    def allow(self, most: int | None) -> None:
-        """How many slots may take new work from now on: None for all, 1 while under investigation, 0 for none."""
+    def listen(self, bell: Callable[[], None]) -> None:
+        """Call this, from any thread, when an attempt began or ended, and when the incarnation changed. The last one given counts."""
+
+    def allow(self, most: int | None, *, peers: int = 0) -> None:
+        """How many slots may take new work from now on: None for all, 1 while under investigation, 0 for none.
+
+        `peers`: how many other workers are able; without any, work that excludes this worker is taken all the same.
+        """
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         """Ask attempts to end; True when one runs here."""
 
     def evict(self, reason: str) -> None:
-        """Stop every attempt, clean up, and go on as a new incarnation, which takes work when it is allowed to."""
+        """Stop every attempt, clean up, and go on as a new incarnation, which takes nothing until it is allowed to."""

@@ -63,6 +63,12 @@ class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
     version: str = ""
     wall: float = 0.0
     """Its wall clock, so that the skew can be shown; nothing is decided by it."""
+    number: int = 0
+    """Grows with each report of an incarnation: one that was overtaken on its way says nothing new."""
+    verdict: RoutingDecision | None = None
+    """What it acts under; None before it heard anything. A held answer is given at once where this is not what is wanted."""
+    leaving: bool = False
+    """Its last word: it was told to stop, and runs nothing any more."""
     wait_s: float = 0.0
 
     @property
@@ -106,3 +112,5 @@ class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
     """Seconds until its healthcheck deadline, unless it shows progress or earns more; 0 where none runs."""
     incarnation: str = ""
     """Whom it is for: one that is not for the present incarnation is only about attempts."""
+    peers: int = 0
+    """Other workers that are able to do what this one does: while there are none, it declines nothing."""
