@@ -22,8 +22,23 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 @click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
 @click.option("--token", default="", envvar="TENURE_TOKEN", help="What clients and workers must know; or TENURE_TOKEN.")
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
+@click.option("--datacenter", default="local", show_default=True, help="What gates call this datacenter.")
+@click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
+@click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
 @click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
-def command(url: str, name: str, host: str, port: int, advertise: str, token: str, term: float, stuck: float) -> None:
+def command(
+    url: str,
+    name: str,
+    host: str,
+    port: int,
+    advertise: str,
+    token: str,
+    term: float,
+    datacenter: str,
+    report: float,
+    fallback: float,
+    stuck: float,
+) -> None:
     """Take part in leading a datacenter: start two or three of these on one engine.
 
     \b
@@ -45,6 +60,9 @@ def command(url: str, name: str, host: str, port: int, advertise: str, token: st
             token=token,
             term_s=term,
             stuck_s=stuck,
+            datacenter=datacenter,
+            report_s=report,
+            fallback_s=fallback,
         )
         asyncio.run(_run(settings))
     except TenureError as error:

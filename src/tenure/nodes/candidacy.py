@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tenure.engines.aio import Calls
@@ -10,7 +11,7 @@ from tenure.errors import DeposedError
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
 from tenure.nodes.candidate import Candidate
-from tenure.nodes.leader import Leader
+from tenure.nodes.leader import Leader, LeaderPart
 from tenure.nodes.ledger import Ledger
 
 JOURNAL = "jobs"
@@ -29,15 +30,19 @@ class Candidacy(Candidate[Ledger, Leader]):
         self, name: str, engine: Engine, calls: Calls, *, settings: JobSettings | None = None, **given: Any
     ) -> None:
         self._settings = settings
+        self.parts: list[Callable[[Leader], LeaderPart]] = []
+        """What else this node does whenever it leads."""
         super().__init__(name, engine, calls, **given)
 
     def _new_ledger(self) -> Ledger:
         return self.ledger_class(settings=self._settings, **self._ledger_parts())
 
     def _new_leader(self) -> Leader:
-        return self.leader_class(
+        leader = self.leader_class(
             self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self.time.now, say=self._say
         )
+        leader.parts += [make(leader) for make in self.parts]
+        return leader
 
     async def submit(self, command: Command) -> Decision:
         """Have a command decided. Raises `DeposedError` where this node does not lead."""

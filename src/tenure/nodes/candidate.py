@@ -68,6 +68,10 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self.epoch = 0
         self.above = 0
         """Epochs up to this one are known to be taken, whatever the journal says."""
+        self.engine_answers = False
+        """By the last call of this loop."""
+        self.term_is_current = False
+        """Somebody leads: this node, or whoever kept it from being elected."""
         self._campaign_at = 0.0
 
     @abstractmethod
@@ -105,6 +109,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             except EngineError as error:
                 if not error.retryable:
                     raise
+                self.engine_answers = self.term_is_current = False
                 self._say(f"the engine is out of reach: {error}")
                 await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
 
@@ -117,7 +122,9 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         if not self.may_campaign():
             return None
         above = max(self.above, (await self._calls.run(self.ledger.journal.head)).epoch)
-        return await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
+        term = await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
+        self.engine_answers = self.term_is_current = True
+        return term
 
     async def _lead(self, term: Term) -> None:
         self.epoch = term.epoch
@@ -161,6 +168,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                 async with asyncio.timeout(max(0.0, left)):
                     term = await self._calls.run(self._election.renew, term)
                 await self.time.refresh()
+                self.engine_answers = True
             except TermLostError as error:
                 self._say(str(error))
                 return
@@ -170,6 +178,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             except EngineError as error:
                 if not error.retryable:
                     raise
+                self.engine_answers = False
                 self._say(f"term {term.epoch} could not be renewed yet: {error}")
             if self._clock.boottime() >= term.safe_until:
                 self._say(f"term {term.epoch} is no longer safe")

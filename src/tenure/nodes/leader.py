@@ -8,7 +8,8 @@ after the results that waited were drained, so that work that ended in time is c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -47,6 +48,19 @@ LARGE_RESULTS = "results"
 LARGE_RESULTS_TTL_S = 7 * 86_400
 
 
+class LeaderPart(Protocol):
+    """Something more that a leader does during its term."""
+
+    async def run(self) -> None:
+        """Until cancelled. Raises `DeposedError` like everything that leads."""
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        """This was decided, and is durable; it is about these jobs."""
+
+    def close(self) -> None:
+        """The term is over."""
+
+
 class Leader:
     """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
 
@@ -62,11 +76,14 @@ class Leader:
     ) -> None:
         self.ledger, self._engine, self._calls = ledger, engine, calls
         self._clock, self._now, self._say = clock, engine_now, say
+        self.now = engine_now
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._timers: Timers[str] = Timers()
         self.desk = WorkerDesk(ledger, self.submit, epoch=ledger.epoch, clock=clock, engine_now=engine_now)
+        self.parts: list[LeaderPart] = []
+        """Set before `run`."""
         self._changed = asyncio.Event()
         self._forget_at = 0.0
         self.drained_until = 0.0
@@ -83,7 +100,8 @@ class Leader:
             await self._drain()
             for info in self.ledger.book.live_jobs():
                 self._timers.set(info.id, self._next_due(info))
-            tasks = [asyncio.create_task(self._take_results()), asyncio.create_task(self._tend())]
+            loops = [self._take_results(), self._tend(), *(part.run() for part in self.parts)]
+            tasks = [asyncio.create_task(loop) for loop in loops]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             finally:
@@ -99,6 +117,8 @@ class Leader:
     def close(self) -> None:
         """The term is over."""
         self.desk.close()
+        for part in self.parts:
+            part.close()
 
     def _arm(self, decision: Decision) -> None:
         """Whatever a decision touched may have another deadline now."""
@@ -115,6 +135,8 @@ class Leader:
         if decision.events:
             self._changed.set()
             self.desk.touched(names)
+            for part in self.parts:
+                part.note(decision, names)
 
     def _next_due(self, info: JobInfo) -> float:
         return next_due(info, self.ledger.book.settings, self.desk.watch.last(info.id))

@@ -28,6 +28,7 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
 from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.census import Census
 from tenure.nodes.leader import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.messages import (
     MAX_LISTED,
@@ -80,6 +81,7 @@ class Manager:
             say,
         )
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self.census = Census()
         self._waiting = Waiting(self._has_ended, clock)
         candidacy.on_change = self._waiting.look
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -143,6 +145,7 @@ class Manager:
         leader = self._candidacy.leader
         if leader is None:
             return self._elsewhere()
+        self.census.heard(report, self._clock.monotonic())
         return await leader.desk.report(report)
 
     def _elsewhere(self) -> Reply:

@@ -10,6 +10,17 @@ from typing import Any, NamedTuple, Union, cast
 
 import msgspec
 
+from tenure.nodes.gate_messages import (
+    AskDatacenter,
+    AskGate,
+    DatacenterSaid,
+    DatacenterView,
+    Forward,
+    GateHeard,
+    GateView,
+    TellDatacenter,
+    TellGate,
+)
 from tenure.nodes.messages import (
     AskLeader,
     AskWhy,
@@ -30,10 +41,12 @@ from tenure.nodes.worker_messages import ExtendDeadline, ExtensionReply, WorkerD
 
 
 class Role(StrEnum):
-    """Who may ask. An operator may do whatever a client may; a worker's token is good for workers' words only."""
+    """Who may ask. An operator may do whatever a client may; a worker's token is good for workers' words only, a node's for
+    what managers and gates say to each other."""
 
     CLIENT = "client"
     WORKER = "worker"
+    NODE = "node"
     OPERATOR = "operator"
 
 
@@ -60,6 +73,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
     Operation(WorkerReport, WorkerDirective, Role.WORKER, False, "What a worker runs, answered with what is wanted"),
     Operation(ExtendDeadline, ExtensionReply, Role.WORKER, False, "A worker asks for time that its work has earned"),
+    Operation(TellDatacenter, DatacenterSaid, Role.NODE, False, "A gate's submissions, decisions and questions"),
+    Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
+    Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager"),
+    Operation(AskGate, GateView, Role.NODE, True, "How a gate is, and what it sees of the datacenters"),
+    Operation(Forward, GateView, Role.NODE, False, "A request that a gate passes on to the one that leads"),
 )
 
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}

@@ -13,8 +13,11 @@ from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.errors import LimitError
 from tenure.ids import new_id
+from tenure.jobs.commands import Identity
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.gate_desk import GateDesk
+from tenure.nodes.http_peers import HttpPeers
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
 from tenure.nodes.transport import HttpServer, check_bind
@@ -40,12 +43,21 @@ class ManagerSettings:
     """How long a leader that fell silent is waited for."""
     stuck_s: float = STUCK_THRESHOLD_S
     """No progress for this long, in a job that does not say otherwise, and it is stuck."""
+    datacenter: str = "local"
+    """What gates call the datacenter of this manager."""
+    report_s: float = 10.0
+    """How often a gate hears where each of its jobs stands."""
+    fallback_s: float = 300.0
+    """A local timeout that no gate has answered for this long is executed here."""
 
     def __post_init__(self) -> None:
         check_bind(self.host, self.token)
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
-        check_positive("stuck_s", self.stuck_s)
+        for field in ("stuck_s", "report_s", "fallback_s"):
+            check_positive(field, getattr(self, field))
+        if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
+            raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
         if not self.name or "@" in self.name or not self.name.isprintable():
             raise LimitError("name", repr(self.name), "printable, and without @")
 
@@ -76,12 +88,21 @@ async def serve(
                 random=fresh_random(),
                 ids=new_id,
                 ttl_s=settings.term_s,
-                settings=JobSettings(stuck_threshold=settings.stuck_s),
+                settings=JobSettings(
+                    stuck_threshold=settings.stuck_s,
+                    report_interval=settings.report_s,
+                    fallback_after=settings.fallback_s,
+                ),
                 say=say,
             )
-            door.manager = Manager(candidacy, engine, calls, clock=clock, say=say)
-            on_ready(address)
-            await _until(stop, door.manager.run())
+            manager = Manager(candidacy, engine, calls, clock=clock, say=say)
+            host, _, known_port = address.rpartition(":")
+            identity = Identity(settings.datacenter, settings.name, host, int(known_port))
+            async with HttpPeers(token=settings.token) as peers:
+                GateDesk(manager, candidacy, peers, identity, clock=clock)
+                door.manager = manager
+                on_ready(address)
+                await _until(stop, manager.run())
         finally:
             await server.stop()
     finally:
