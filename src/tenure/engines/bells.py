@@ -5,7 +5,8 @@ A *bell* is one topic (a mailbox, a journal) in one engine. One thread per engin
 listened to any more. What an ear is, each engine says; this file knows no server.
 
 When the ear is lost, every bell rings: waiters look for themselves, and a server that is down tells them so. The thread
-connects again with backoff; meanwhile waiters look once a second.
+connects again with backoff; meanwhile waiters look once a second. An engine that cannot listen (behind a transaction pooler) has no
+ear at all, and its waiters look every `poll_s`.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Polls:
                     continue
                 if self._ended(ticket):
                     return []
-                pause = min(left, TRUST_S if self.bell.listening else LOOK_S)
+                pause = min(left, self._bells.look_every(self.bell))
                 if due_in is not None:
                     pause = min(pause, max(SHORTEST_WAIT_S, due_in))
                 self._wait(ticket, seen, pause)
@@ -180,8 +181,11 @@ def _looked_twice(look: Callable[[], Look[T]]) -> Look[T]:
 class Bells:
     """All bells of one engine, and the thread that rings them."""
 
-    def __init__(self, name: str, connect: Callable[[], Ear], clock: Clock, backoff: Backoff) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], Ear], clock: Clock, backoff: Backoff, *, poll_s: float | None = None
+    ) -> None:
         self.clock = clock
+        self._poll_s = poll_s
         self._name, self._connect, self._backoff = name, connect, backoff
         self._bells: dict[str, Bell] = {}
         self._reset()
@@ -205,8 +209,16 @@ class Bells:
         with self._lock:
             self._lock.notify_all()
 
+    def look_every(self, bell: Bell) -> float:
+        """How long a waiter may wait before it looks by itself."""
+        if self._poll_s is not None:
+            return self._poll_s
+        return TRUST_S if bell.listening else LOOK_S
+
     def subscribe(self, bell: Bell, seconds: float, ended: Callable[[], bool]) -> bool:
         """Listen to this topic. True when that is new: what was sent before is not announced, so look once more."""
+        if self._poll_s is not None:
+            return False
         if self._pid != os.getpid():
             self._after_fork()
         if bell.listening:

@@ -11,9 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tenure.engines import Outgoing
+from tenure.engines import Outgoing, bells
 from tenure.engines.postgres import PostgresEngine
-from tenure.engines.postgres import bells as bells_module
 from tenure.engines.postgres.schema import channel_prefix
 from tools.servers import Postgres
 
@@ -73,7 +72,7 @@ def test_a_send_notifies_only_while_somebody_waits(opened: Opened, eavesdropper:
 def test_a_topic_that_nobody_waits_on_any_more_is_not_listened_to(
     opened: Opened, eavesdropper: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells_module, "_IDLE_S", 0.1)
+    monkeypatch.setattr(bells, "IDLE_S", 0.1)
     engine = opened()
     mailbox = engine.mailbox("work")
     assert mailbox.receive(1, 60, 0.05) == []

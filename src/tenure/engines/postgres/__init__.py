@@ -2,7 +2,7 @@
 
 Files: `url` reads the address, `schema` makes and migrates the tables (`sql/tables.sql`) and the functions that do the work
 (`sql/`: one function, one round trip, one transaction), `statements` names the calls, `connections` owns the
-sessions, `faults` translates the server's errors, `bells` wakes waiting consumers through LISTEN/NOTIFY, `pace` keeps
+sessions, `faults` translates the server's errors, `ear` hears NOTIFY for waiting consumers, `pace` keeps
 claims fast while dead rows wait for vacuum, `examination` is what `tenure doctor` asks, and `mailbox`, `message`,
 `dead_letters`, `journal`, `election` and `store` keep the contracts.
 """

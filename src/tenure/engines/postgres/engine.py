@@ -10,11 +10,13 @@ from weakref import WeakSet
 import psycopg
 
 from tenure.clock import Clock
+from tenure.engines.backoff import Backoff
+from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.postgres import examination, faults, schema
-from tenure.engines.postgres.bells import Bells, Polls
 from tenure.engines.postgres.connections import Connections, open_session
+from tenure.engines.postgres.ear import PostgresEar
 from tenure.engines.postgres.election import PostgresElection
 from tenure.engines.postgres.journal import PostgresJournal
 from tenure.engines.postgres.mailbox import PostgresMailbox
@@ -58,7 +60,13 @@ class PostgresEngine(Engine):
         self.metrics = OperationMetrics("postgres")
         self._prepare_server()
         self.connections = Connections(settings, clock, self._random, self.metrics)
-        self.bells = Bells(settings, self.statements, clock, self._random)
+        self.bells = Bells(
+            "postgres",
+            lambda: PostgresEar(settings, self.statements, clock),
+            clock,
+            Backoff(self._random, first_s=0.05, most_s=5.0),
+            poll_s=None if settings.notify else settings.poll_s,
+        )
         self._paces: dict[str, Pace] = {}
         self._polls: WeakSet[Polls] = WeakSet()
         self._lock = threading.Lock()

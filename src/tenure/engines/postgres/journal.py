@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenure.engines.bells import Look, Polls
 from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
 from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
-from tenure.engines.postgres.bells import Polls
 from tenure.engines.postgres.connections import Rows
 from tenure.errors import (
-    EngineClosedError,
     LimitError,
     SequenceConflictError,
     StaleEpochError,
@@ -26,7 +25,7 @@ class PostgresJournal(Journal):
     def __init__(self, engine: PostgresEngine, name: str) -> None:
         self.name = check_name(name, "journal name")
         self._engine = engine
-        self.polls = Polls(engine.bells.bell(f"j/{name}"), engine.clock)
+        self.polls = Polls(engine.bells, f"j/{name}")
 
     def _query(self, operation: str, *values: Any) -> Rows:
         statement = getattr(self._engine.statements, operation)
@@ -55,32 +54,9 @@ class PostgresJournal(Journal):
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        clock, polls, bells = self._engine.clock, self.polls, self._engine.bells
-        end = clock.monotonic() + wait_time_seconds
-        ticket: int | None = None
-        try:
-            while True:
-                seen = polls.bell.rings
-                found = self.read(after)
-                if found or not wait_time_seconds:
-                    return found
-                if ticket is None and (ticket := polls.begin()) is None:
-                    return []
-                left = end - clock.monotonic()
-                if left <= 0 or polls.ended(ticket):
-                    return []
-                if bells.subscribe(polls.bell, left):
-                    continue
-                polls.wait(ticket, seen, min(left, bells.look_every(polls.bell)))
-                if polls.closed:
-                    return []
-        except EngineClosedError:
-            if ticket is None:
-                raise
-            return []  # closed while we waited: the wait ends, as with any close
-        finally:
-            if ticket is not None:
-                polls.end()
+        if not wait_time_seconds:
+            return self.read(after)
+        return self.polls.poll(wait_time_seconds, lambda: Look(self.read(after)))
 
     def wake(self) -> None:
         self._engine.connections.check_open()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import msgspec
 
+from tenure.engines.bells import Look, Polls
 from tenure.engines.checks import (
     check_batch,
     check_delivery_limit,
@@ -32,12 +34,10 @@ from tenure.engines.contracts import (
     Sent,
     Ticket,
 )
-from tenure.engines.postgres.bells import Polls
 from tenure.engines.postgres.connections import Rows
 from tenure.engines.postgres.dead_letters import PostgresDeadLetters
 from tenure.engines.postgres.message import PostgresMessage
 from tenure.errors import (
-    EngineClosedError,
     EngineUnavailableError,
     KeyRefusedError,
     MailboxClosedError,
@@ -49,15 +49,6 @@ if TYPE_CHECKING:
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 _PROVISIONAL, _HELD = 0, 1
-_SHORTEST_WAIT_S = 0.001
-
-
-class Claimed(NamedTuple):
-    """What one claim brought: messages, whether to claim again at once, and in how many seconds something is due."""
-
-    messages: list[Message[Any, Any]]
-    again: bool
-    due_in: float | None
 
 
 class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -71,7 +62,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.max_delivery_count = check_delivery_limit(max_delivery_count)
         self.pace = engine.pace(name)
         self.body_codec, self.reply_codec = Codec(body), Codec(reply)
-        self.polls = Polls(engine.bells.bell(f"m/{name}"), engine.clock)
+        self.polls = Polls(engine.bells, f"m/{name}")
 
     def query(self, operation: str, values: Sequence[Any]) -> Rows:
         """One round trip. For messages too: they stay valid when the handle is closed, not when the engine is."""
@@ -148,44 +139,14 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.engine.tidy_if_due()
         stage = _PROVISIONAL if provisional else _HELD
         if wait_time_seconds:
-            return self._poll(max_messages, float(visibility_timeout), stage, wait_time_seconds)
+            look = partial(self._claim, max_messages, float(visibility_timeout), stage, look=True)
+            return self.polls.poll(wait_time_seconds, look)
         while True:
             claimed = self._claim(max_messages, float(visibility_timeout), stage, look=False)
             if not claimed.again:
-                return claimed.messages
+                return claimed.found
 
-    def _poll(self, most: int, lease: float, stage: int, wait: float) -> list[Message[BodyT, ReplyT]]:
-        clock, polls, bells = self.engine.clock, self.polls, self.engine.bells
-        end = clock.monotonic() + wait
-        ticket: int | None = None
-        try:
-            while True:
-                seen = polls.bell.rings
-                claimed = self._claim(most, lease, stage, look=True)
-                if claimed.messages:
-                    return claimed.messages
-                if ticket is None and (ticket := polls.begin()) is None:
-                    return []
-                left = end - clock.monotonic()
-                if left <= 0 or polls.ended(ticket):
-                    return []
-                if claimed.again or bells.subscribe(polls.bell, left):
-                    continue
-                pause = min(left, bells.look_every(polls.bell))
-                if claimed.due_in is not None:
-                    pause = min(pause, max(_SHORTEST_WAIT_S, claimed.due_in))
-                polls.wait(ticket, seen, pause)
-                if polls.closed:
-                    return []
-        except EngineClosedError:
-            if ticket is None:
-                raise
-            return []  # closed while we waited: the wait ends, as with any close
-        finally:
-            if ticket is not None:
-                polls.end()
-
-    def _claim(self, most: int, lease: float, stage: int, *, look: bool) -> Claimed:
+    def _claim(self, most: int, lease: float, stage: int, *, look: bool) -> Look[Message[BodyT, ReplyT]]:
         """One claim. Poison and exhausted messages among it become dead letters; then there may be more to claim."""
         engine, pace = self.engine, self.pace
         if lost := pace.take_lost():
@@ -203,12 +164,12 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if rows[0][0] is None:
             pace.claimed(now, took, floor, None, filled=False)
             pace.found_nothing(now, rows[0][3])
-            return Claimed([], False, look_in or rows[0][1])
+            return Look([], False, look_in or rows[0][1])
         if len(rows) > 1:
             rows.sort(key=lambda row: (row[1], row[0]))
         pace.claimed(now, took, floor, rows[0][1], filled=len(rows) == most)
         messages = [made for row in rows if (made := self._message(row, token, asked + lease)) is not None]
-        return Claimed(messages, not messages, None)
+        return Look(messages, not messages)
 
     def _give_back(self, tokens: list[int]) -> None:
         try:
