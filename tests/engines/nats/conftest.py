@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.engines.nats.removing import remove_streams
+from tests.engines.opening import opener
 from tools.servers.nats import Nats
 
-from tenure.engines import Engine
 from tenure.engines.nats import NatsEngine
 from tools.servers import FaultProxy
 
@@ -23,17 +23,7 @@ def namespace(nats_url: str) -> Iterator[str]:
 @pytest.fixture
 def opened(namespace: str, nats_url: str) -> Iterator[Callable[..., NatsEngine]]:
     """Open an engine on the test's namespace, with options for its URL; closed after the test."""
-    engines: list[Engine] = []
-
-    def open_engine(options: str = "", *, url: str = nats_url) -> NatsEngine:
-        engine = Engine.open(f"{url}{'&' if '?' in url else '?'}namespace={namespace}{options}")
-        assert isinstance(engine, NatsEngine)
-        engines.append(engine)
-        return engine
-
-    yield open_engine
-    for engine in engines:
-        engine.close()
+    yield from opener(NatsEngine, nats_url, f"namespace={namespace}")
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from psycopg import sql
+from tests.engines.opening import opener
 
-from tenure.engines import Engine
 from tenure.engines.postgres import PostgresEngine
 from tools.servers import FaultProxy, Postgres
 
@@ -24,17 +24,7 @@ def schema(postgres_url: str) -> Iterator[str]:
 @pytest.fixture
 def opened(schema: str, postgres_url: str) -> Iterator[Callable[..., PostgresEngine]]:
     """Open an engine on the test's schema, with options for its URL; closed after the test."""
-    engines: list[Engine] = []
-
-    def open_engine(options: str = "", *, url: str = postgres_url) -> PostgresEngine:
-        engine = Engine.open(f"{url}{'&' if '?' in url else '?'}schema={schema}{options}")
-        assert isinstance(engine, PostgresEngine)
-        engines.append(engine)
-        return engine
-
-    yield open_engine
-    for engine in engines:
-        engine.close()
+    yield from opener(PostgresEngine, postgres_url, f"schema={schema}")
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_a_schema_that_was_dropped_under_us_is_told_as_such(opened: Opened, post
 
 
 def test_senders_who_replace_each_others_keys_in_opposite_order_all_get_through(opened: Opened) -> None:
-    """Two batches that lock the same keys in opposite order are a deadlock: one is rolled back, and tried again."""
+    """Without an order between batches this is a deadlock, also while the keys are new and have no row to lock."""
     mailbox = opened().mailbox("work")
     failed: list[BaseException] = []
 

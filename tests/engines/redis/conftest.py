@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.engines.opening import opener
 
-from tenure.engines import Engine
 from tenure.engines.redis import RedisEngine
 from tools.servers import FaultProxy, Valkey
 
@@ -19,17 +19,7 @@ def namespace() -> str:
 @pytest.fixture
 def opened(namespace: str, valkey_url: str) -> Iterator[Callable[..., RedisEngine]]:
     """Open an engine on the test's namespace, with options for its URL; closed after the test."""
-    engines: list[Engine] = []
-
-    def open_engine(options: str = "", *, url: str = valkey_url) -> RedisEngine:
-        engine = Engine.open(f"{url}{'&' if '?' in url else '?'}namespace={namespace}{options}")
-        assert isinstance(engine, RedisEngine)
-        engines.append(engine)
-        return engine
-
-    yield open_engine
-    for engine in engines:
-        engine.close()
+    yield from opener(RedisEngine, valkey_url, f"namespace={namespace}")
 
 
 @pytest.fixture

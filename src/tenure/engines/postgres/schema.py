@@ -13,8 +13,8 @@ from psycopg import sql
 from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.errors import EngineReadOnlyError, EngineVersionError
 
-VERSION = 1
-# version: what brings the schema from the version before to it; the functions are always made anew.
+VERSION = 2
+# version: what brings the tables from the version before to it, if they change; the functions are always made anew.
 MIGRATIONS = {1: "tables.sql"}
 FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")
 
@@ -43,6 +43,7 @@ def render(name: str, schema: str) -> str:
         "channel": f"'{channel_prefix(schema)}'",
         "senders": str(lock_number(schema, "senders")),
         "waiters": str(lock_number(schema, "waiters")),
+        "batches": str(lock_number(schema, "batches")),
         "janitor": str(lock_number(schema, "janitor")),
         "memory": f"interval '{KEY_MEMORY_S} s'",
     }
@@ -77,7 +78,8 @@ def ensure(session: psycopg.Connection[Any], schema: str) -> None:
 def _migrate(session: psycopg.Connection[Any], schema: str, found: int) -> None:
     _drop_functions(session, schema)
     for version in range(found + 1, VERSION + 1):
-        session.execute(render(MIGRATIONS[version], schema))
+        if version in MIGRATIONS:
+            session.execute(render(MIGRATIONS[version], schema))
     for name in FUNCTIONS:
         session.execute(render(name, schema))
     keep = "INSERT INTO {}.meta (name, value) VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"

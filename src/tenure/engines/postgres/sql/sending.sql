@@ -70,8 +70,9 @@ END $$;
 CREATE FUNCTION {schema}.send_mixed(p_mailbox text, p_bodies bytea[], p_delays float8[], p_reply_to text[], p_generations bigint[], p_keys text[])
 RETURNS TABLE (o_id bigint, o_current bigint, o_revoked boolean) LANGUAGE plpgsql {planner} AS $$
 BEGIN
-    -- In one order for all batches, so that two of them do not wait for each other.
-    PERFORM 1 FROM {schema}.key k WHERE k.mailbox = p_mailbox AND k.key = ANY (p_keys) ORDER BY k.key FOR UPDATE;
+    -- One batch with keys after the other: two that bring the same keys in another order would wait for each other for ever.
+    -- Locking the rows in one order is not enough, since a key that is new has no row yet.
+    PERFORM pg_advisory_xact_lock({batches}, hashtext(p_mailbox));
     FOR n IN 1 .. cardinality(p_bodies) LOOP
         IF p_keys[n] IS NULL THEN
             o_id := {schema}.send(p_mailbox, p_bodies[n], p_delays[n], p_reply_to[n], p_generations[n]);

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.engines.servers.conftest import Kind
 
-from tenure.engines import Fence, Outgoing
-from tenure.engines.redis import RedisEngine
+from tenure.engines import Engine, Fence, Outgoing
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
@@ -18,21 +18,13 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     SequenceConflictError,
 )
-from tools.servers import FaultProxy, Valkey
+from tools.servers import FaultProxy
 
 pytestmark = pytest.mark.slow
-Opened = Callable[..., RedisEngine]
+Opened = Callable[..., Engine]
 
 
-def token(message: Any) -> bytes:
-    """A receipt's token: only calls with that receipt have it."""
-    name: str = message.receipt[1]
-    return name.encode()
-
-
-def test_a_send_whose_answer_was_lost_has_happened_once(
-    through: RedisEngine, proxy: FaultProxy, opened: Opened
-) -> None:
+def test_a_send_whose_answer_was_lost_has_happened_once(through: Engine, proxy: FaultProxy, opened: Opened) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("first")
     proxy.cut_answer(b"marker")
@@ -42,9 +34,7 @@ def test_a_send_whose_answer_was_lost_has_happened_once(
     assert [message.body for message in opened().mailbox("work").receive(10)] == ["first", "marker"]
 
 
-def test_a_keyed_send_whose_answer_was_lost_is_refused_when_it_is_repeated(
-    through: RedisEngine, proxy: FaultProxy
-) -> None:
+def test_a_keyed_send_whose_answer_was_lost_is_refused_when_it_is_repeated(through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     proxy.cut_answer(b"marker")
     with pytest.raises(MailboxConnectionError):
@@ -55,7 +45,7 @@ def test_a_keyed_send_whose_answer_was_lost_is_refused_when_it_is_repeated(
 
 
 @pytest.mark.parametrize("cut", ["cut_request", "cut_mid_request"])
-def test_a_send_that_never_arrived_whole_has_not_happened(through: RedisEngine, proxy: FaultProxy, cut: str) -> None:
+def test_a_send_that_never_arrived_whole_has_not_happened(through: Engine, proxy: FaultProxy, cut: str) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("first")
     getattr(proxy, cut)(b"marker")
@@ -65,7 +55,7 @@ def test_a_send_that_never_arrived_whole_has_not_happened(through: RedisEngine, 
     assert mailbox.depth() == (1, 0, 0)
 
 
-def test_a_batch_is_queued_whole_or_not_at_all(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_a_batch_is_queued_whole_or_not_at_all(through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     proxy.cut_mid_request(b"marker")
     with pytest.raises(MailboxConnectionError):
@@ -74,11 +64,11 @@ def test_a_batch_is_queued_whole_or_not_at_all(through: RedisEngine, proxy: Faul
 
 
 def test_a_claim_whose_answer_was_lost_is_an_error_and_its_messages_come_with_the_next(
-    through: RedisEngine, proxy: FaultProxy
+    kind: Kind, through: Engine, proxy: FaultProxy
 ) -> None:
     mailbox = through.mailbox("work")
     mailbox.send_many([Outgoing(n) for n in range(3)])
-    proxy.cut_answer(b"300000000")
+    proxy.cut_answer(kind.in_claims)
     with pytest.raises(MailboxConnectionError):
         mailbox.receive(3, 300)
     assert proxy.fired == 1
@@ -86,11 +76,11 @@ def test_a_claim_whose_answer_was_lost_is_an_error_and_its_messages_come_with_th
     assert [(message.body, message.delivery_count) for message in again] == [(0, 1), (1, 1), (2, 1)]
 
 
-def test_an_acknowledgement_whose_answer_was_lost_holds(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_an_acknowledgement_whose_answer_was_lost_holds(kind: Kind, through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x")
     (message,) = mailbox.receive(1, 60)
-    proxy.cut_answer(token(message))
+    proxy.cut_answer(kind.token(message))
     with pytest.raises(MailboxConnectionError):
         message.acknowledge()
     with pytest.raises(ReceiptHandleExpiredError, match="settled"):
@@ -98,11 +88,11 @@ def test_an_acknowledgement_whose_answer_was_lost_holds(through: RedisEngine, pr
     assert mailbox.depth() == (0, 0, 0)
 
 
-def test_an_acknowledgement_that_was_lost_can_be_repeated(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_an_acknowledgement_that_was_lost_can_be_repeated(kind: Kind, through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x")
     (message,) = mailbox.receive(1, 60)
-    proxy.cut_request(token(message))
+    proxy.cut_request(kind.token(message))
     with pytest.raises(MailboxConnectionError):
         message.acknowledge()
     message.acknowledge()
@@ -111,23 +101,25 @@ def test_an_acknowledgement_that_was_lost_can_be_repeated(through: RedisEngine, 
 
 @pytest.mark.parametrize(("cut", "replies"), [("cut_answer", 1), ("cut_request", 0)])
 def test_reply_and_acknowledgement_happen_both_or_neither(
-    through: RedisEngine, proxy: FaultProxy, cut: str, replies: int
+    kind: Kind, through: Engine, proxy: FaultProxy, cut: str, replies: int
 ) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x", reply_to="replies")
     (message,) = mailbox.receive(1, 60)
-    getattr(proxy, cut)(token(message))
+    getattr(proxy, cut)(kind.token(message))
     with pytest.raises(MailboxConnectionError):
         message.settle("done")
     assert through.mailbox("replies").approximate_count() == replies
     assert mailbox.approximate_count() == 1 - replies
 
 
-def test_a_dead_letter_and_its_failure_reply_happen_both_or_neither(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_a_dead_letter_and_its_failure_reply_happen_both_or_neither(
+    kind: Kind, through: Engine, proxy: FaultProxy
+) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x", reply_to="replies")
     (message,) = mailbox.receive(1, 60)
-    proxy.cut_answer(token(message))
+    proxy.cut_answer(kind.token(message))
     with pytest.raises(MailboxConnectionError):
         message.dead_letter("no use")
     assert mailbox.dead_letters.count() == 1
@@ -137,13 +129,13 @@ def test_a_dead_letter_and_its_failure_reply_happen_both_or_neither(through: Red
 
 
 def test_an_extension_whose_answer_was_lost_holds_and_may_be_repeated(
-    through: RedisEngine, proxy: FaultProxy, opened: Opened
+    kind: Kind, through: Engine, proxy: FaultProxy, opened: Opened
 ) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x")
     (message,) = mailbox.receive(1, 1.0)
     before = message.lease_until
-    proxy.cut_answer(token(message))
+    proxy.cut_answer(kind.token(message))
     with pytest.raises(MailboxConnectionError):
         message.extend_visibility(60, checkpoint=b"half")
     assert message.lease_until == before  # what we may rely on did not grow by an answer that never came
@@ -153,7 +145,7 @@ def test_an_extension_whose_answer_was_lost_holds_and_may_be_repeated(
 
 
 def test_an_append_whose_answer_was_lost_is_found_by_its_id_and_not_repeated(
-    through: RedisEngine, proxy: FaultProxy
+    through: Engine, proxy: FaultProxy
 ) -> None:
     journal = through.journal("log")
     journal.append([b"a"], epoch=1, expect=0, append_id="1")
@@ -166,7 +158,7 @@ def test_an_append_whose_answer_was_lost_is_found_by_its_id_and_not_repeated(
     assert [entry.append_id for entry in journal.read()] == ["1", "2"]
 
 
-def test_an_append_that_never_arrived_is_not_found(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_an_append_that_never_arrived_is_not_found(through: Engine, proxy: FaultProxy) -> None:
     journal = through.journal("log")
     journal.append([b"a"], epoch=1, expect=0, append_id="1")
     proxy.cut_mid_request(b"marker")
@@ -177,7 +169,7 @@ def test_an_append_that_never_arrived_is_not_found(through: RedisEngine, proxy: 
 
 
 def test_a_campaign_whose_answer_was_lost_is_won_again_in_a_higher_epoch(
-    through: RedisEngine, proxy: FaultProxy, opened: Opened
+    through: Engine, proxy: FaultProxy, opened: Opened
 ) -> None:
     election = through.election("chief")
     proxy.cut_answer(b"candidate-a")
@@ -189,7 +181,7 @@ def test_a_campaign_whose_answer_was_lost_is_won_again_in_a_higher_epoch(
     assert term.epoch == 2
 
 
-def test_a_put_whose_answer_was_lost_is_there_and_may_be_repeated(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_a_put_whose_answer_was_lost_is_there_and_may_be_repeated(through: Engine, proxy: FaultProxy) -> None:
     store = through.store("results")
     proxy.cut_answer(b"marker")
     with pytest.raises(EngineUnavailableError):
@@ -198,7 +190,7 @@ def test_a_put_whose_answer_was_lost_is_there_and_may_be_repeated(through: Redis
     store.put("k", b"marker", fence=Fence(1, 1))
 
 
-def test_a_lost_connection_is_never_an_empty_queue(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_a_lost_connection_is_never_an_empty_queue(through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x")
     proxy.refuse()
@@ -211,9 +203,7 @@ def test_a_lost_connection_is_never_an_empty_queue(through: RedisEngine, proxy: 
     assert [message.body for message in mailbox.receive()] == ["x"]
 
 
-def test_a_silent_network_ends_in_an_error_within_the_patience_of_the_url(
-    through: RedisEngine, proxy: FaultProxy
-) -> None:
+def test_a_silent_network_ends_in_an_error_within_the_patience_of_the_url(through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     mailbox.send("x")
     proxy.partition()
@@ -225,7 +215,7 @@ def test_a_silent_network_ends_in_an_error_within_the_patience_of_the_url(
     assert [message.body for message in mailbox.receive()] == ["x"]
 
 
-def test_a_slow_network_is_only_slow(through: RedisEngine, proxy: FaultProxy) -> None:
+def test_a_slow_network_is_only_slow(through: Engine, proxy: FaultProxy) -> None:
     mailbox = through.mailbox("work")
     proxy.delay(0.05)
     mailbox.send("x")
@@ -234,9 +224,9 @@ def test_a_slow_network_is_only_slow(through: RedisEngine, proxy: FaultProxy) ->
 
 
 def test_sessions_that_the_server_closed_while_idle_are_replaced_unnoticed(
-    opened: Opened, proxy: FaultProxy, valkey_server: Valkey
+    kind: Kind, opened: Opened, proxy: FaultProxy, server: Any
 ) -> None:
-    engine = opened("&pool=4", url=valkey_server.url_of(0, port=proxy.port))
+    engine = opened("&pool=4", url=kind.url(server, proxy.port))
     mailbox = engine.mailbox("work")
     threads = [threading.Thread(target=mailbox.send, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -248,9 +238,7 @@ def test_sessions_that_the_server_closed_while_idle_are_replaced_unnoticed(
     assert sorted(message.body for message in mailbox.receive(10)) == list(range(8))
 
 
-def test_a_long_poll_outlives_a_reset_of_all_connections(
-    through: RedisEngine, proxy: FaultProxy, opened: Opened
-) -> None:
+def test_a_long_poll_outlives_a_reset_of_all_connections(through: Engine, proxy: FaultProxy, opened: Opened) -> None:
     mailbox = through.mailbox("work")
     got: list[object] = []
     consumer = threading.Thread(target=lambda: got.extend(mailbox.receive(1, 60, 20.0)))
@@ -265,16 +253,16 @@ def test_a_long_poll_outlives_a_reset_of_all_connections(
     assert time.monotonic() - begun < 3
 
 
-def test_a_paused_server_is_an_error_and_afterwards_all_goes_on(opened: Opened, valkey_server: Valkey) -> None:
+def test_a_paused_server_is_an_error_and_afterwards_all_goes_on(opened: Opened, server: Any) -> None:
     engine = opened("&timeout=0.5")
     mailbox = engine.mailbox("work")
     mailbox.send("x")
-    valkey_server.pause()
+    server.pause()
     try:
         with pytest.raises(MailboxConnectionError):
             mailbox.depth()
     finally:
-        valkey_server.resume()
+        server.resume()
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -285,9 +273,9 @@ def test_a_paused_server_is_an_error_and_afterwards_all_goes_on(opened: Opened, 
 
 
 def test_threads_that_find_the_server_gone_share_its_attempts_to_connect(
-    opened: Opened, proxy: FaultProxy, valkey_server: Valkey
+    kind: Kind, opened: Opened, proxy: FaultProxy, server: Any
 ) -> None:
-    engine = opened("&pool=20&timeout=5", url=valkey_server.url_of(0, port=proxy.port))
+    engine = opened("&pool=20&timeout=5", url=kind.url(server, proxy.port))
     mailbox = engine.mailbox("work")
     proxy.refuse()
     before, end = proxy.connections, time.monotonic() + 1.5
