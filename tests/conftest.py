@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from tools.servers import CannotStart, Nats, NatsCluster, Postgres, Redis, Server, Valkey, chosen
+
+# A busy machine is no counterexample: how long an example takes says nothing about whether it holds.
+settings.register_profile("tenure", deadline=None)
+settings.load_profile("tenure")
 
 ServerT = TypeVar("ServerT", bound=Server | NatsCluster)
 

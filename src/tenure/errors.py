@@ -61,6 +61,7 @@
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
     │   ├── UnknownJobError           no job of that id
+    │   ├── UnknownScheduleError      no schedule of that name
     │   └── JobNotEndedError          it still runs after the time that somebody waited     (retry)
     ├── NodeError                     something about the nodes of a datacenter
     │   ├── NodeUnavailableError      no node answered in time; the outcome may be unknown  (retry)
@@ -325,6 +326,16 @@ class UnknownJobError(JobError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id!r}")
+
+
+class UnknownScheduleError(JobError):
+    """There is no schedule of that name: it was removed, or never put."""
+
+    remedy = "`tenure schedule list` shows those that there are"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no schedule {name!r}")
 
 
 class JobNotEndedError(JobError, TimeoutError):

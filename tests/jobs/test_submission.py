@@ -6,7 +6,7 @@ import pytest
 from tests.jobs.desk import Desk, spec, submission
 
 from tenure.errors import ConfigurationError, LimitError, SubmissionConflictError
-from tenure.jobs import ArchiveJob, CancelJob, FireCron, ForgetOld, Outcome, RetryPolicy, SubmitJob, cron_job_id
+from tenure.jobs import ArchiveJob, CancelJob, ForgetOld, Outcome, RetryPolicy, SubmitJob
 from tenure.jobs.settings import JobSettings
 
 
@@ -194,26 +194,3 @@ def test_memory_of_ids_is_bounded_and_says_when_it_forgot_early() -> None:
     assert list(desk.book.state.archive) == ["j2", "j3", "j4"]
     assert desk.book.state.forgotten_early == 2
     assert set(desk.book.keys) == {"key of j2", "key of j3", "key of j4"}
-
-
-def test_cron_fires_an_instant_once_whoever_leads() -> None:
-    desk = Desk(at=1_000.0)
-    fire = FireCron(schedule="nightly", instant=990.0, submission=submission(cron_job_id("nightly", 990.0)))
-    first = desk.do(fire)
-    assert [type(event).__name__ for event in first.events] == ["JobSubmitted", "CronFired"]
-    desk.elect("m2")
-    assert desk.do(fire).outcome is Outcome.ALREADY
-    assert list(desk.book.jobs) == ["nightly/990"]
-    assert first.events[1].evidence == {"late_by": 10.0}
-
-
-def test_a_cron_job_must_be_called_by_its_instant() -> None:
-    with pytest.raises(ConfigurationError, match="must be called 'nightly/990'"):
-        Desk().do(FireCron(schedule="nightly", instant=990.0, submission=submission("anything")))
-
-
-def test_an_instant_before_the_last_one_does_not_fire() -> None:
-    desk = Desk()
-    for instant, outcome in ((100.0, Outcome.ACCEPTED), (50.0, Outcome.ALREADY), (150.0, Outcome.ACCEPTED)):
-        fire = FireCron(schedule="s", instant=instant, submission=submission(cron_job_id("s", instant)))
-        assert desk.do(fire).outcome is outcome

@@ -7,6 +7,7 @@ one of them was restored on the way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -22,6 +23,7 @@ from tenure.jobs.model import (
     WorkerRecord,
     Workflow,
 )
+from tenure.jobs.schedule import ScheduleRecord
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
@@ -44,8 +46,7 @@ class BookState(msgspec.Struct, kw_only=True):
     jobs: dict[str, JobInfo] = {}
     archive: dict[str, ArchivedJob] = {}
     tombstones: dict[str, Tombstone] = {}
-    cron: dict[str, float] = {}
-    """The last instant of each schedule that fired."""
+    schedules: dict[str, ScheduleRecord] = {}
     workers: dict[str, WorkerRecord] = {}
     queues: dict[str, QueueRecord] = {}
     forgotten_early: int = 0
@@ -74,6 +75,8 @@ class JobBook:
         """Ended jobs whose messages are not known to be revoked."""
         self.ended: dict[str, None] = {}
         """Ended jobs that are not archived, in the order of their end."""
+        self.expiring: Timers[str] = Timers()
+        """Ended jobs whose results are kept for a while only."""
         self.keys: dict[str, str] = {}
         """Idempotency keys of live and archived jobs."""
         self._index()
@@ -172,6 +175,7 @@ class JobBook:
                 self.keys[key] = job_id
             if info.state.terminal:
                 self.ended[job_id] = None
+                self.expiring.set(job_id, results_expire_at(info))
                 if not info.cleaned:
                     self.uncleaned[job_id] = None
             for name, workflow in info.workflows.items():
@@ -213,6 +217,12 @@ class JobBook:
         if len(history) > limit:
             del history[limit // 10]  # the beginning explains the end: keep some of it
             info.elided += 1
+
+
+def results_expire_at(info: JobInfo) -> float:
+    """Infinity for results that are kept as long as the job's record, or are gone."""
+    ttl = info.job.submission.result_ttl
+    return math.inf if ttl is None or info.results_expired else info.ended_at + ttl
 
 
 def lane_of(info: JobInfo) -> Lane:

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 from tenure.jobs.events import Event, Rule
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobReportAck, JobStatusCorrection, JobStatusQuery
 from tenure.jobs.model import JobSubmission
+from tenure.jobs.schedule import Schedule
 from tenure.jobs.states import AttemptCause
 
 
@@ -55,11 +56,38 @@ class SubmitJob(Command, frozen=True, kw_only=True):
 
 
 class FireCron(Command, frozen=True, kw_only=True):
-    """An instant of a schedule has come. The job's id must be `cron_job_id(schedule, instant)`."""
+    """An instant of a schedule has come."""
 
     schedule: str
     instant: float
-    submission: JobSubmission
+
+
+class RunSchedule(Command, frozen=True, kw_only=True):
+    """Somebody wants a run now, beside those of its instants. The same `job_id` again is the same run."""
+
+    schedule: str
+    job_id: str
+
+
+class SkipInstants(Command, frozen=True, kw_only=True):
+    """These instants have come, and by the schedule's rule for missed ones they do not run."""
+
+    schedule: str
+    until: float
+    count: int
+    reason: str
+
+
+class PutSchedule(Command, frozen=True, kw_only=True):
+    """A new schedule, or another one under a name that there is."""
+
+    schedule: Schedule
+
+
+class RemoveSchedule(Command, frozen=True, kw_only=True):
+    """Nothing more fires; what runs goes on."""
+
+    schedule: str
 
 
 class CancelJob(Command, frozen=True, kw_only=True):
@@ -221,6 +249,12 @@ class SetQueue(Command, frozen=True, kw_only=True):
     max_running: int | UnsetType | None = UNSET
     rate: float | UnsetType | None = UNSET
     burst: int | UnsetType = UNSET
+
+
+class ExpireResults(Command, frozen=True, kw_only=True):
+    """What the job's results were kept for is over; whatever of them is in the store is deleted."""
+
+    job_id: str
 
 
 class ArchiveJob(Command, frozen=True, kw_only=True):

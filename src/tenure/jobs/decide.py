@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenure.jobs import commands as c
-from tenure.jobs import decide_attempts, decide_jobs, decide_timeouts, decide_workers, queues
+from tenure.jobs import decide_attempts, decide_jobs, decide_schedules, decide_timeouts, decide_workers, queues
 from tenure.jobs.book import JobBook
 from tenure.jobs.rules import RULES, Rules
 
@@ -20,10 +20,15 @@ Decider = Callable[[JobBook, Any, float, Rules], c.Decision]
 DECIDE: Mapping[type[c.Command], Decider] = {
     c.TakeLead: decide_jobs.take_lead,
     c.SubmitJob: decide_jobs.submit,
-    c.FireCron: decide_jobs.fire_cron,
+    c.PutSchedule: decide_schedules.put,
+    c.RemoveSchedule: decide_schedules.remove,
+    c.FireCron: decide_schedules.fire,
+    c.RunSchedule: decide_schedules.run_now,
+    c.SkipInstants: decide_schedules.skip,
     c.CancelJob: decide_jobs.cancel,
     c.ConfirmCleaned: decide_jobs.confirm_cleaned,
     c.SetQueue: queues.set_queue,
+    c.ExpireResults: decide_jobs.expire_results,
     c.ArchiveJob: decide_jobs.archive,
     c.ForgetOld: decide_jobs.forget_old,
     c.RecordDispatched: decide_attempts.dispatched,

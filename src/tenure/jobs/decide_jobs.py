@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tenure.errors import ConfigurationError, StaleEpochError, SubmissionConflictError
+from tenure.errors import StaleEpochError, SubmissionConflictError
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
-from tenure.jobs.book import JobBook
+from tenure.jobs.book import JobBook, results_expire_at
 from tenure.jobs.commands import Decision, Outcome
 from tenure.jobs.events import Rule
 from tenure.jobs.model import JobInfo
@@ -76,30 +76,6 @@ def known_digest(book: JobBook, job_id: str) -> str | None:
     return archived.digest if archived else None
 
 
-def fire_cron(book: JobBook, command: c.FireCron, now: float, rules: Rules) -> Decision:
-    job_id = c.cron_job_id(command.schedule, command.instant)
-    if command.submission.job_id != job_id:
-        raise ConfigurationError(
-            f"the job of schedule {command.schedule!r} at {command.instant:g} is called "
-            f"{command.submission.job_id!r}, and must be called {job_id!r}",
-            remedy="Use cron_job_id(schedule, instant)",
-        )
-    if command.instant <= book.state.cron.get(command.schedule, float("-inf")):
-        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "this instant has fired", job_id)
-    decision = submit(book, c.SubmitJob(by=f"schedule {command.schedule}", submission=command.submission), now, rules)
-    fired = e.CronFired(
-        at=now,
-        by=command.by,
-        rule=Rule.ASKED,
-        schedule=command.schedule,
-        instant=command.instant,
-        job_id=job_id,
-        evidence={"late_by": now - command.instant},
-    )
-    # The job first: the fold notes an event with the job that it is about.
-    return decision._replace(events=[*decision.events, fired])
-
-
 def cancel(book: JobBook, command: c.CancelJob, now: float, rules: Rules) -> Decision:
     job_id, reason = command.job_id, command.reason or "cancelled"
     if archived := book.state.archive.get(job_id):
@@ -153,6 +129,16 @@ def confirm_cleaned(book: JobBook, command: c.ConfirmCleaned, now: float, rules:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "nothing was left to revoke", command.job_id)
     cleaned = e.JobCleaned(at=now, by=command.by, job_id=command.job_id)
     return Decision([cleaned], Outcome.ACCEPTED, Rule.FOLLOWED, "", command.job_id)
+
+
+def expire_results(book: JobBook, command: c.ExpireResults, now: float, rules: Rules) -> Decision:
+    info = book.jobs.get(command.job_id)
+    if info is None or info.results_expired:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it has none", command.job_id)
+    if now < results_expire_at(info):
+        return Decision([], Outcome.NOTHING, Rule.RETENTION, "its time has not come", command.job_id)
+    expired = e.ResultsExpired(at=now, by=command.by, rule=Rule.RETENTION, job_id=info.id)
+    return Decision([expired], Outcome.ACCEPTED, Rule.RETENTION, "", info.id)
 
 
 def archive(book: JobBook, command: c.ArchiveJob, now: float, rules: Rules) -> Decision:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tenure.jobs.model import JobSubmission
+from tenure.jobs.schedule import Schedule
 from tenure.jobs.states import AttemptCause, JobState, TimeoutReason
 
 Evidence = dict[str, Any]
@@ -84,6 +85,26 @@ class CronFired(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     schedule: str
     instant: float
     job_id: str
+
+
+class ScheduleSet(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A schedule is new, or was changed: only instants after this count."""
+
+    schedule: Schedule
+
+
+class ScheduleRemoved(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    schedule: str
+
+
+class InstantsSkipped(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Instants that came and will not run."""
+
+    schedule: str
+    until: float
+    """The newest of them."""
+    count: int
+    reason: str
 
 
 class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -245,6 +266,10 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     burst: int = 1
 
 
+class ResultsExpired(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Its results were kept for as long as its submission asked."""
+
+
 class JobArchived(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The whole record is in the store; its id and key stay known."""
 
@@ -262,6 +287,9 @@ ManagerEvent = (
     LeaderElected
     | JobSubmitted
     | CronFired
+    | ScheduleSet
+    | ScheduleRemoved
+    | InstantsSkipped
     | Dispatched
     | WorkflowStarted
     | ProgressRecorded
@@ -281,6 +309,7 @@ ManagerEvent = (
     | WorkerJudged
     | WorkerEvicted
     | QueueChanged
+    | ResultsExpired
     | JobArchived
     | Forgotten
 )

@@ -21,6 +21,7 @@ from tenure.jobs.model import (
     WorkerRecord,
     Workflow,
 )
+from tenure.jobs.schedule import ScheduleRecord
 from tenure.jobs.settings import STUCK_THRESHOLD_S
 from tenure.jobs.states import (
     JobState,
@@ -105,7 +106,27 @@ def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingS
 
 
 def cron_fired(book: JobBook, event: e.CronFired) -> None:
-    book.state.cron[event.schedule] = max(event.instant, book.state.cron.get(event.schedule, 0.0))
+    if record := book.state.schedules.get(event.schedule):
+        record.last_instant = max(event.instant, record.last_instant)
+        record.last_job, record.fired = event.job_id, record.fired + 1
+
+
+def schedule_set(book: JobBook, event: e.ScheduleSet) -> None:
+    known = book.state.schedules.get(event.schedule.name)
+    if known is None:
+        book.state.schedules[event.schedule.name] = ScheduleRecord(schedule=event.schedule, since=event.at)
+    else:
+        known.schedule, known.since = event.schedule, event.at
+
+
+def schedule_removed(book: JobBook, event: e.ScheduleRemoved) -> None:
+    del book.state.schedules[event.schedule]
+
+
+def instants_skipped(book: JobBook, event: e.InstantsSkipped) -> None:
+    record = book.state.schedules[event.schedule]
+    record.last_instant = max(event.until, record.last_instant)
+    record.skipped, record.last_skipped = record.skipped + event.count, event.reason
 
 
 def dispatched(book: JobBook, event: e.Dispatched) -> None:
@@ -215,6 +236,8 @@ def job_ended(book: JobBook, event: e.JobEnded) -> None:
             move(book, info, workflow, WorkflowState.CANCELLED)
             workflow.ended_at = event.at
     book.ended[event.job_id] = None
+    if submission_ttl := info.job.submission.result_ttl:
+        book.expiring.set(event.job_id, event.at + submission_ttl)
     if not info.cleaned:
         book.uncleaned[event.job_id] = None
 
@@ -310,10 +333,19 @@ def queue_changed(book: JobBook, event: e.QueueChanged) -> None:
     book.state.queues[event.queue] = queues.changed(book.state.queues.get(event.queue), event)
 
 
+def results_expired(book: JobBook, event: e.ResultsExpired) -> None:
+    info = book.job(event.job_id)
+    info.results_expired = True
+    book.expiring.cancel(event.job_id)
+    for workflow in info.workflows.values():
+        workflow.result, workflow.result_key = None, ""
+
+
 def job_archived(book: JobBook, event: e.JobArchived) -> None:
     info = book.state.jobs.pop(event.job_id)
     book.ended.pop(event.job_id, None)
     book.uncleaned.pop(event.job_id, None)
+    book.expiring.cancel(event.job_id)
     tracking = info.timeout_tracking
     book.state.archive[event.job_id] = ArchivedJob(
         state=info.state,
@@ -349,6 +381,9 @@ FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
     e.LeaderElected: leader_elected,
     e.JobSubmitted: job_submitted,
     e.CronFired: cron_fired,
+    e.ScheduleSet: schedule_set,
+    e.ScheduleRemoved: schedule_removed,
+    e.InstantsSkipped: instants_skipped,
     e.Dispatched: dispatched,
     e.WorkflowStarted: workflow_started,
     e.ProgressRecorded: progress_recorded,
@@ -368,6 +403,7 @@ FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
     e.WorkerJudged: worker_judged,
     e.WorkerEvicted: worker_evicted,
     e.QueueChanged: queue_changed,
+    e.ResultsExpired: results_expired,
     e.JobArchived: job_archived,
     e.Forgotten: forgotten,
 }

@@ -77,6 +77,8 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """Higher goes first: one mailbox for each priority of a queue."""
     delay: float = 0.0
     """Seconds to wait before the first dispatch; they do not count against the timeout."""
+    result_ttl: float | None = None
+    """Seconds after its end for which results are kept; None: for as long as the record of the job."""
     submitted_by: str = ""
     labels: dict[str, str] = {}
 
@@ -180,6 +182,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """A gate's decision ended it: one that lost its journal learns its own decision back from this."""
     gate_acked: bool = False
     """The gate knows how it ended here."""
+    results_expired: bool = False
     history: list[bytes] = []
     elided: int = 0
 

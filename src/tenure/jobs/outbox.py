@@ -117,6 +117,14 @@ def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         yield job_id, keys
 
 
+def to_expire(book: JobBook, now: float) -> list[str]:
+    """Ended jobs whose results are past their time; `ExpireResults` takes them off this list."""
+    due = book.expiring.pop_due(now, limit=100)
+    for job_id in due:
+        book.expiring.set(job_id, now)
+    return due
+
+
 def to_archive(book: JobBook, now: float, *, limit: int = 100) -> list[str]:
     """Ended jobs old enough to leave memory; `ArchiveJob` says whether anything else holds them."""
     due: list[str] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
 MOST_PER_SECOND = 1e6
-_EVEN = 1e-9  # so that 3 x 0.1 s is not short of 0.3 s
+_EVEN_S = 1e-6  # Unix time as a float is that coarse: what is due now must not be held until the next look
 
 
 def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
@@ -93,8 +93,8 @@ def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
     most = sys.maxsize if record.max_running is None else max(0, record.max_running - in_flight)
     if record.rate is None:
         return most
-    ahead = max(0.0, record.even_at - now) * record.rate
-    return min(most, max(0, math.floor(record.burst - ahead + _EVEN)))
+    ahead = max(0.0, record.even_at - now - _EVEN_S) * record.rate
+    return min(most, max(0, math.floor(record.burst - ahead)))
 
 
 def opens_at(record: QueueRecord | None, now: float) -> float:

@@ -28,6 +28,8 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
         raise LimitError("timeout_seconds", submission.timeout_seconds, f"at most {limits.max_timeout:g} s")
     if not 0 <= submission.delay <= limits.max_timeout:
         raise LimitError("delay", submission.delay, f"between 0 and {limits.max_timeout:g} s")
+    if submission.result_ttl is not None:
+        check_positive("result_ttl", submission.result_ttl)
     if len(submission.idempotency_key) > limits.max_id_chars:
         raise LimitError(
             "idempotency_key", f"{len(submission.idempotency_key)} characters", f"at most {limits.max_id_chars}"

@@ -170,6 +170,7 @@ TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
     e.ResultRefused: refused_result,
     e.JobEnded: ended,
     e.JobCleaned: lambda _: "its messages were withdrawn: nothing of it can be claimed any more",
+    e.ResultsExpired: lambda _: "its results were let go: they were kept for as long as it asked",
     e.LocalTimeoutReported: local_timeout,
     e.GlobalDecisionRefused: refused_decision,
     e.GateEpochSeen: lambda x: f"a newer gate is in charge (epoch {x.gate_epoch})",

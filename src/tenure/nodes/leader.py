@@ -18,11 +18,9 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import DeposedError, EngineError, KeyRefusedError, ReceiptHandleExpiredError
 from tenure.jobs import (
-    ArchiveJob,
     CheckJob,
     ConfirmCleaned,
     Decision,
-    ForgetOld,
     RecordDispatched,
     RecordFailure,
     RecordResult,
@@ -31,21 +29,18 @@ from tenure.jobs import (
 from tenure.jobs.commands import Command
 from tenure.jobs.decide_jobs import LIMITS
 from tenure.jobs.model import JobInfo
-from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_archive, to_dispatch, to_revoke
+from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_dispatch, to_revoke
 from tenure.jobs.timers import Timers
 from tenure.nodes.desk import WorkerDesk
+from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS, LARGE_RESULTS_TTL_S, Housekeeping
 from tenure.nodes.ledger import Ledger
 from tenure.nodes.results import RESULTS, command_for
+from tenure.nodes.schedules import Clockwork
 from tenure.work.envelope import WorkItem, WorkResult
 
 RESULTS_LEASE_S = 60.0
 RESULTS_WAIT_S = 10.0
 TEND_AT_LEAST_S = 5.0
-FORGET_EVERY_S = 600.0
-ARCHIVE = "jobs"
-"""The store with the records of jobs that left the book."""
-LARGE_RESULTS = "results"
-LARGE_RESULTS_TTL_S = 7 * 86_400
 
 
 class LeaderPart(Protocol):
@@ -79,13 +74,14 @@ class Leader:
         self.now = engine_now
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self._large = engine.store(LARGE_RESULTS)
+        self._housekeeping = Housekeeping(ledger, calls, engine.store(ARCHIVE), self._large, self.submit)
         self._timers: Timers[str] = Timers()
         self.desk = WorkerDesk(ledger, self.submit, epoch=ledger.epoch, clock=clock, engine_now=engine_now)
         self.parts: list[LeaderPart] = []
         """Set before `run`."""
+        self.clockwork = Clockwork(ledger, say)
         self._changed = asyncio.Event()
-        self._forget_at = 0.0
         self.drained_until = 0.0
 
     async def submit(self, command: Command) -> Decision:
@@ -134,6 +130,7 @@ class Leader:
                 self._timers.set(job_id, self._next_due(info))
         if decision.events:
             self._changed.set()
+            self.clockwork.heard(decision)
             self.desk.touched(names)
             for part in self.parts:
                 part.note(decision, names)
@@ -192,10 +189,11 @@ class Leader:
         while True:
             self._changed.clear()
             try:
+                await self.clockwork.tend(self._now(), self.submit)
                 await self._dispatch()
                 await self._revoke()
                 await self._check_deadlines()
-                await self._keep_house()
+                await self._housekeeping.tend(self._now())
             except EngineError as error:
                 if not error.retryable:
                     raise
@@ -206,7 +204,7 @@ class Leader:
 
     async def _rest(self) -> None:
         """Until something changed, or something is due."""
-        due = min(self._timers.next_due(), next_dispatch_at(self.ledger.book, self._now()))
+        due = min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self._now()))
         left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
         waiting = asyncio.create_task(self._changed.wait())
         napping = asyncio.create_task(self._clock.async_sleep(left))
@@ -263,17 +261,6 @@ class Leader:
                 seen = self.desk.watch.last(job_id)
                 check = CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until, progress_at=seen)
                 await self.submit(check)
-
-    async def _keep_house(self) -> None:
-        now = self._now()
-        for job_id in to_archive(self.ledger.book, now):
-            info = self.ledger.book.jobs[job_id]
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
-            await self.submit(ArchiveJob(by="leader", job_id=job_id))
-        if now >= self._forget_at:
-            self._forget_at = now + FORGET_EVERY_S
-            await self.submit(ForgetOld(by="leader"))
-        await self.ledger.snapshot_if_due()
 
     def _mailbox(self, name: str) -> Mailbox[WorkItem, WorkResult]:
         mailbox = self._mailboxes.get(name)

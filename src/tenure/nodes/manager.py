@@ -22,6 +22,7 @@ from tenure.errors import (
     SubmissionConflictError,
     TenureError,
     UnknownJobError,
+    UnknownScheduleError,
 )
 from tenure.jobs import CancelJob, JobBook, SubmitJob
 from tenure.jobs.commands import Command
@@ -29,7 +30,7 @@ from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.census import Census
-from tenure.nodes.leader import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.messages import (
     MAX_LISTED,
     MAX_WAIT_S,
@@ -48,6 +49,7 @@ from tenure.nodes.messages import (
     WhyReply,
     address_of,
 )
+from tenure.nodes.schedules import ScheduleDesk
 from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
 from tenure.nodes.wire import Reply, Request
@@ -56,6 +58,7 @@ from tenure.nodes.worker_messages import WorkerReport
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
     UnknownJobError: ProblemKind.UNKNOWN,
+    UnknownScheduleError: ProblemKind.UNKNOWN,
     ConfigurationError: ProblemKind.INVALID,
     EngineError: ProblemKind.UNAVAILABLE,
 }
@@ -92,6 +95,7 @@ class Manager:
             AskWhy: self._why,
             AskLeader: self._leader_view,
             WorkerReport: self._report,
+            **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
         }
         """What this node answers. Other parts of the node add theirs before it is served."""
 

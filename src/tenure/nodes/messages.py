@@ -100,6 +100,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     deadline: float
     now: float
     workflows: tuple[WorkflowView, ...]
+    results_expired: bool = False
+    """They were kept for as long as the submission asked, and are gone."""
 
     @property
     def ended(self) -> bool:

@@ -36,6 +36,13 @@ from tenure.nodes.messages import (
     Submit,
     WhyReply,
 )
+from tenure.nodes.schedule_messages import (
+    DropSchedule,
+    ListSchedules,
+    ScheduleList,
+    SetSchedule,
+    TriggerSchedule,
+)
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker_messages import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
 
@@ -70,6 +77,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
     Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
     Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
+    Operation(SetSchedule, Done, Role.CLIENT, False, "Have a job run again and again: by cron, or every so often"),
+    Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on"),
+    Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now"),
+    Operation(ListSchedules, ScheduleList, Role.CLIENT, True, "Every schedule, and what became of its instants"),
     Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
     Operation(WorkerReport, WorkerDirective, Role.WORKER, False, "What a worker runs, answered with what is wanted"),
     Operation(ExtendDeadline, ExtensionReply, Role.WORKER, False, "A worker asks for time that its work has earned"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs.book import JobBook
+from tenure.jobs.book import JobBook, results_expire_at
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.states import JobState, WorkflowState
@@ -30,6 +30,7 @@ def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
         deadline=deadline(info.timeout_tracking),
         now=now,
         workflows=tuple(workflow_view(info.id, name, one, live) for name, one in info.workflows.items()),
+        results_expired=info.results_expired or results_expire_at(info) <= now,
     )
 
 

@@ -1,0 +1,197 @@
+"""Jobs that come again: what is to run, when, and what happens to instants that nobody saw.
+
+Pure. `due` says which instants have come since the last one; the leader fires or skips them, each with one append. A zone is given as a function,
+because what clocks show in Berlin is knowledge that a pure folder does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import count, dropwhile, takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from tenure.errors import ConfigurationError, LimitError
+from tenure.jobs.cron import Cron
+from tenure.jobs.model import JobSubmission
+
+LEAST_EVERY_S = 1.0
+MOST_MISSED = 100
+"""How many instants that passed unseen may run after all."""
+_DAY_S = 86_400.0
+_WINDOW_S = 3_600.0
+
+
+class Missed(StrEnum):
+    """What becomes of instants that passed while nobody led."""
+
+    LATEST = "latest"  # only the newest of them runs
+    ALL = "all"  # each runs, the newest hundred
+    SKIP = "skip"  # none runs that is more than `grace_s` late
+
+
+class Overlap(StrEnum):
+    """What becomes of an instant while the run before it goes on."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+Zone = Callable[[float], int]
+"""Given Unix time, how many seconds local clocks are ahead of UTC."""
+
+
+def utc(instant: float) -> int:
+    return 0
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """`cron` or `every_s`, and the job to submit. Its runs are called `name/instant`."""
+
+    name: str
+    job: JobSubmission
+    """The template; its `job_id` is not used."""
+    cron: str = ""
+    every_s: float = 0.0
+    """Multiples of this since 1970, so that every leader means the same instants."""
+    zone: str = "UTC"
+    missed: Missed = Missed.LATEST
+    grace_s: float = 60.0
+    overlap: Overlap = Overlap.SKIP
+    paused: bool = False
+    until: float | None = None
+    """Unix time after which nothing fires."""
+
+
+class ScheduleRecord(msgspec.Struct, kw_only=True):
+    """A schedule, and what became of its instants."""
+
+    schedule: Schedule
+    since: float
+    """Only instants after this count: a new schedule owes nothing of the past."""
+    last_instant: float = 0.0
+    last_job: str = ""
+    fired: int = 0
+    skipped: int = 0
+    last_skipped: str = ""
+
+    @property
+    def done_until(self) -> float:
+        return max(self.since, self.last_instant)
+
+
+class Due(NamedTuple):
+    """Instants that have come, oldest first: all that are skipped come before all that fire."""
+
+    skip: tuple[float, ...]
+    fire: tuple[float, ...]
+
+
+def validate(schedule: Schedule) -> None:
+    """Raise what is wrong with it, before it is written. The job itself is checked as a submission is."""
+    if not schedule.name or len(schedule.name) > 100 or not schedule.name.isprintable() or "/" in schedule.name:
+        raise LimitError("name", repr(schedule.name), "1 to 100 printable characters without a slash")
+    if bool(schedule.cron) == bool(schedule.every_s):
+        raise ConfigurationError(
+            f"schedule {schedule.name!r} has {'both' if schedule.cron else 'neither'} of cron and every_s",
+            remedy="Give one of them: cron='0 6 * * *', or every_s=3600",
+        )
+    if schedule.cron:
+        cron = Cron.parse(schedule.cron)
+        if cron.next_after(0) is None:
+            raise ConfigurationError(f"the cron expression {schedule.cron!r} is never due", remedy="Mind its day")
+    elif not LEAST_EVERY_S <= schedule.every_s < math.inf:
+        raise LimitError("every_s", schedule.every_s, f"at least {LEAST_EVERY_S:g} s")
+    if not 0 <= schedule.grace_s < math.inf:
+        raise LimitError("grace_s", schedule.grace_s, "0 or more seconds")
+    if schedule.missed is Missed.ALL and schedule.overlap is Overlap.SKIP:
+        raise ConfigurationError(
+            f"schedule {schedule.name!r} makes up for all missed runs, and skips a run while another goes on",
+            remedy="Say overlap='allow' with missed='all': what is made up for starts at once",
+        )
+
+
+def instants(schedule: Schedule, after: float, zone: Zone) -> Iterator[float]:
+    """The instants of a schedule after a time, in order; it may go on for ever."""
+    end = math.inf if schedule.until is None else schedule.until
+    found = (
+        _multiples(schedule.every_s, after) if schedule.every_s else _by_cron(Cron.parse(schedule.cron), after, zone)
+    )
+    return takewhile(lambda instant: instant <= end, found)
+
+
+def _multiples(every_s: float, after: float) -> Iterator[float]:
+    first = math.floor(after / every_s)
+    return dropwhile(lambda instant: instant <= after, (number * every_s for number in count(first)))
+
+
+def _by_cron(cron: Cron, after: float, zone: Zone) -> Iterator[float]:
+    """Walks from one change of the clocks to the next.
+
+    Set forward: what is due in the time that is left out comes once, at the change. Set back: what runs every hour goes on every hour, and
+    what has a fixed hour is not repeated.
+    """
+    instant, offset = after, zone(after)
+    minute = math.floor((after + offset) / 60)
+    while (found := cron.next_after(minute)) is not None:
+        wanted = found * 60.0 - offset
+        change = _change(instant, wanted, offset, zone)
+        if change is None:
+            yield wanted
+            instant, minute = wanted, found
+            continue
+        before, offset = offset, zone(change)
+        instant = change
+        if offset > before:
+            minute = math.ceil((change + offset) / 60) - 1
+            if found <= minute:
+                yield change
+                minute += 1  # whatever is due at the change itself has just come
+        else:
+            repeated = change + (offset if cron.every_hour else before)
+            minute = math.ceil(repeated / 60) - 1
+
+
+def _change(start: float, end: float, offset: int, zone: Zone) -> float | None:
+    """The first whole second after `start` and up to `end` at which the clocks are set."""
+    low = start
+    while zone(high := min(low + _DAY_S, end)) == offset:
+        if high >= end:
+            return None
+        low = high
+    first, last = math.floor(low), math.ceil(high)
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if zone(middle) == offset else (first, middle)
+    return float(last)
+
+
+def next_instant(record: ScheduleRecord, zone: Zone) -> float:
+    """When the schedule has to be looked at next; infinity when it never fires again, or is paused."""
+    return math.inf if record.schedule.paused else next(instants(record.schedule, record.done_until, zone), math.inf)
+
+
+def due(record: ScheduleRecord, now: float, zone: Zone) -> Due:
+    """What has come since the last instant that fired or was skipped, by the schedule's rule for missed ones."""
+    come = _come(record.schedule, record.done_until, now, zone)
+    fire = len(come)
+    if record.schedule.missed is Missed.ALL:
+        fire = min(fire, MOST_MISSED)
+    elif come:
+        in_time = record.schedule.missed is Missed.LATEST or now - come[-1] <= record.schedule.grace_s
+        fire = 1 if in_time else 0
+    return Due(tuple(come[: len(come) - fire]), tuple(come[len(come) - fire :]))
+
+
+def _come(schedule: Schedule, after: float, now: float, zone: Zone) -> list[float]:
+    """The newest instants after one time and up to another, one more than may fire. Years of minutes are not walked through."""
+    span = _WINDOW_S
+    while True:
+        start = max(after, now - span)
+        found = list(takewhile(lambda instant: instant <= now, instants(schedule, start, zone)))
+        if start == after or len(found) > MOST_MISSED:
+            return found[-MOST_MISSED - 1 :]
+        span *= 4

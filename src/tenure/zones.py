@@ -1,0 +1,30 @@
+"""What clocks show in a place: the only file that knows time zones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from tenure.errors import ConfigurationError
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> Callable[[float], int]:
+    """How many seconds local clocks are ahead of UTC at a Unix time. Raises `ConfigurationError` for a place that is not known."""
+    if name == "UTC":
+        return lambda instant: 0
+    try:
+        place = ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"zone {name!r} is not known on this machine",
+            remedy="Write a name as Europe/Berlin or UTC; where the system has no zones, install the tzdata package",
+        ) from error
+
+    def ahead(instant: float) -> int:
+        offset = datetime.fromtimestamp(instant, UTC).astimezone(place).utcoffset()
+        return int(offset.total_seconds()) if offset else 0
+
+    return ahead
