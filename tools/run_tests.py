@@ -1,4 +1,4 @@
-"""Run the checks and the test suites; print time and count of each, and, last of all, what was skipped and why.
+"""Run the checks and the test suites; print time and count of each, what was skipped and why, and, last of all, what failed.
 
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
@@ -29,6 +29,8 @@ CHECKS = {
     "imports": [str(BIN / "lint-imports"), "--no-logo"],
     "ownership": [sys.executable, "tools/ownership.py"],
 }
+TAIL = 8_000
+"""Characters for all failures together, at the very end: CI keeps only the last 10,000 or so of a log."""
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Result:
     passed: int = 0
     failed: int = 0
     skipped: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+    """What failed, why, and all that it printed and logged."""
 
 
 def check(name: str, command: list[str]) -> Result:
@@ -46,7 +50,10 @@ def check(name: str, command: list[str]) -> Result:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(f"--- {name} failed: {' '.join(command)}\n{done.stdout}{done.stderr}", flush=True)
-    return Result(name, time.monotonic() - begun, done.returncode == 0)
+    result = Result(name, time.monotonic() - begun, done.returncode == 0)
+    if not result.ok:
+        result.failures.append((" ".join(command), done.stdout + done.stderr, ""))
+    return result
 
 
 def suites() -> dict[str, list[str]]:
@@ -69,6 +76,10 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             f"--junitxml={report.name}",
             "-o",
             "junit_family=xunit2",
+            "-o",
+            "junit_logging=all",
+            "-o",
+            "junit_log_passing_tests=false",
         ]
         # Processes, signals and browsers are timed: they get the machine to themselves.
         command += ["-n", "0" if name in ("process", "browser") else "2", "--dist", "worksteal"]
@@ -82,15 +93,42 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             tree = ET.parse(report.name)
         except ET.ParseError:
             result.ok = False
+            result.failures.append((name, f"pytest ended with code {code} and wrote no report", ""))
             return result
     for case in tree.iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             result.failed += 1
+            result.failures.append((f"{case.get('classname')}::{case.get('name')}", *said(case)))
         elif (skip := case.find("skipped")) is not None:
             result.skipped.append(skip.get("message") or "no reason given")
         else:
             result.passed += 1
     return result
+
+
+def said(case: ET.Element) -> tuple[str, str]:
+    """The traceback of a failed test, and everything that it printed and logged."""
+    texts = [(child.tag, (child.text or "").strip()) for child in case]
+    trace = "\n".join(text for tag, text in texts if tag in ("failure", "error"))
+    return trace, "\n".join(f"[{tag}]\n{text}" for tag, text in texts if tag not in ("failure", "error") and text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Its end, where the error and the last output are, and a little of its beginning."""
+    if len(text) <= most:
+        return text
+    head = most // 5
+    return f"{text[:head]}\n[... {len(text) - most:,} characters ...]\n{text[head - most :]}"
+
+
+def show_failures(results: list[Result]) -> None:
+    failures = [failure for result in results for failure in result.failures]
+    room = TAIL // max(1, min(len(failures), 20))
+    for name, why, printed in failures[:20]:
+        why = shortened(why, room if not printed else room * 2 // 3)
+        print(f"\n=== FAILED {name}\n{why}\n{shortened(printed, room - len(why))}".rstrip())
+    if len(failures) > 20:
+        print(f"\n... and {len(failures) - 20} more failures, above")
 
 
 def show(results: list[Result]) -> None:
@@ -131,6 +169,7 @@ def main() -> int:
                 continue
             results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
     show(results)
+    show_failures(results)
     failed = [result.name for result in results if not result.ok]
     if failed:
         print(f"FAILED: {', '.join(failed)}")

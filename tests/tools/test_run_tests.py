@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from tools.run_tests import TAIL, Result, run_suite, show_failures
+
+from tools import run_tests
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A suite with a failure in a test, one in a fixture, a skip and a success."""
+    path = tmp_path_factory.mktemp("suite") / "test_some.py"
+    path.write_text(
+        "import pytest\n"
+        "def test_fine(): print('nobody wants to read this')\n"
+        "def test_wrong():\n    print('what the worker said')\n    assert 1 == 2\n"
+        "@pytest.fixture\ndef broken(): raise OSError('no such server')\n"
+        "def test_broken(broken): pass\n"
+        "def test_skipped(): pytest.skip('not today')\n"
+    )
+    return run_suite("process", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
+
+
+def test_a_suite_counts_its_tests_and_keeps_what_the_failed_ones_said(ended: Result) -> None:
+    assert (ended.ok, ended.passed, ended.failed, ended.skipped) == (False, 1, 2, ["not today"])
+    (_, why, printed), (_, broken, _) = ended.failures
+    assert "assert 1 == 2" in why
+    assert "what the worker said" in printed
+    assert "no such server" in broken
+
+
+def test_failures_are_shown_with_what_was_printed(ended: Result, capsys: pytest.CaptureFixture[str]) -> None:
+    show_failures([ended])
+    shown = capsys.readouterr().out
+    for words in ("FAILED", "test_wrong", "assert 1 == 2", "what the worker said", "no such server"):
+        assert words in shown
+    assert "nobody wants to read this" not in shown
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_failures_fit_into_the_tail_of_a_log_that_ci_keeps(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [(f"test_{n}", "x" * 50_000 + "the error", "y" * 50_000 + "the last words") for n in range(count)]
+    show_failures([Result("process", 1.0, False, failures=failures)])
+    shown = capsys.readouterr().out
+    assert len(shown) < TAIL * 1.25
+    assert shown.count("the error") == shown.count("the last words") == min(count, 20)
+
+
+def test_a_check_that_fails_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_tests.check("lint", ["sh", "-c", "echo line 3 is wrong; exit 1"])
+    assert not result.ok
+    show_failures([result])
+    assert "line 3 is wrong" in capsys.readouterr().out.split("=== FAILED")[1]
