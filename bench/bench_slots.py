@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ def run(report: Report) -> None:
     beats(report)
     with tempfile.TemporaryDirectory() as folder:
         throughput(report, Path(folder))
+        hang(report, Path(folder))
 
 
 def beats(report: Report) -> None:
@@ -117,13 +119,34 @@ def idle(report: Report, folder: Path) -> None:
     report.value("idle CPU of a worker with 4 slots and a spare", 10 * used, "% of a core")
 
 
-def worker(url: str, folder: Path, slots: int = 1) -> subprocess.Popen[bytes]:
+def hang(report: Report, folder: Path) -> None:
+    """A hang inside C: stall 0.6 s and grace 0.3 s, half a second to kill it, half a second until it is claimed again."""
+    url = f"sqlite:///{folder}/hang.db"
+    times = []
+    with Engine.open(url) as engine, worker(url, folder, "--grace", "0.3", slots=2) as process:
+        queue, answers = engine.mailbox("work", WorkItem, WorkResult), engine.mailbox("answers", WorkResult)
+
+        def done(name: str) -> float:
+            begun = time.perf_counter()
+            queue.send(WorkItem(workflow=name), reply_to="answers")
+            [message] = answers.receive(1, 60, 60)
+            message.acknowledge()
+            return time.perf_counter() - begun
+
+        done("noop")  # the slots are warm
+        for _ in range(5):
+            times.append(done("hang_once"))
+        process.terminate()
+        process.wait(30)
+    report.value(
+        "work that hung, killed and done again (stall 0.6, grace 0.3)", statistics.median(times), "s", most=2.0
+    )
+
+
+def worker(url: str, folder: Path, *options: str, slots: int = 1) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tenure", "worker", str(APP), "--engine", url, "--slots", str(slots), *options]
     with (folder / "worker.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tenure", "worker", str(APP), "--engine", url, "--slots", str(slots)],
-            stdout=log,
-            stderr=log,
-        )
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def children(pid: int) -> list[int]:

