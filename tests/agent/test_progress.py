@@ -84,3 +84,15 @@ def test_a_judge_that_learnt_an_earlier_delivery_knows_its_repetitions() -> None
 
 def _answers() -> list[ToolAnswered]:
     return [ToolAnswered(CALL, "pending")]
+
+
+def test_the_same_thoughts_again_are_as_old_as_the_same_words_and_new_ones_are_no_step() -> None:
+    judge = ProgressJudge()
+    thought = {"type": "thinking", "thinking": "Let me see."}
+    judge.model_said(ModelSaid("four", thoughts=(thought,)))
+    steps = judge.steps
+    same, other = judge.listen(), judge.listen()
+    assert not any(same.hears(chunk) for chunk in ("Let me", " see.", "four"))
+    assert [other.hears(chunk) for chunk in ("Let me", " think.")] == [False, True]
+    assert not judge.model_said(ModelSaid("four", thoughts=({**thought, "thinking": "Let me think."},)))
+    assert judge.steps == steps

@@ -73,6 +73,8 @@ class ModelSaid(msgspec.Struct, frozen=True, tag_field="event", tag="model_said"
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     finish: Finish = Finish.STOP
+    thoughts: tuple[dict[str, str], ...] = ()
+    """Blocks of reasoning that the provider wants back as they came, signed; nobody else reads them."""
 
 
 class ToolAnswered(msgspec.Struct, frozen=True, tag_field="event", tag="tool_answered"):

@@ -105,6 +105,8 @@ class _Loop(Generic[OutputT]):
         heartbeat, clock, countdown = self._config.heartbeat, self._config.clock, self._countdown
         listener = self._progress.listen()
         due = -float("inf")
+        if heartbeat is not None:
+            heartbeat.raise_if_interrupted()  # also where no beat would find it out
 
         def on_chunk(chunk: str) -> None:
             nonlocal due

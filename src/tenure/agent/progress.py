@@ -30,7 +30,8 @@ class ProgressJudge:
         self._steps_at_turn = 0
         self._answers: dict[tuple[str, str], str] = {}
         self._results: set[tuple[str, str, str]] = set()
-        self._said: list[str] = []
+        self._said: set[str] = set()
+        self._streams: list[str] = []  # what was said, as it streamed: with the thoughts before it
         self._repeats: Counter[str] = Counter()
 
     def expects_news(self, call: ToolCall) -> bool:
@@ -52,9 +53,10 @@ class ProgressJudge:
     def model_said(self, said: ModelSaid) -> bool:
         """Whether this answer has anything new. Call it once per turn, after the tools of the turn before."""
         words = spoken(said)
+        self._streams.append("".join(block.get("thinking", "") for block in said.thoughts) + words)
         new = bool(words) and words not in self._said
         if new:
-            self._said.append(words)
+            self._said.add(words)
             # New words alone are a step only where no tool call stands behind them: an agent that says something new before
             # each repetition of the same call is spinning all the same.
             if not said.tool_calls:
@@ -84,7 +86,7 @@ class ProgressJudge:
 
     def listen(self) -> Listener:
         """For one answer that is about to be streamed."""
-        return Listener(self._said)
+        return Listener(self._streams)
 
     def replay(self, events: list[Event]) -> None:
         """Learn what an earlier delivery did, so that repeating it is known as that."""

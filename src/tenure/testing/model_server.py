@@ -3,14 +3,15 @@
     with ModelServer(["hello", calls(("read", {"path": "a"})), Status(429, {"retry-after": "1"})]) as server:
         adapter = OpenAIAdapter("any", base_url=server.openai_url, api_key="none")
 
-`/v1/chat/completions` streams as OpenAI's chat completions do, `/v1/messages` as Anthropic's messages do: in the form that the official SDKs read. Lines are taken in turn; a function of the request's JSON makes a line each time.
+`/v1/chat/completions` streams as OpenAI's chat completions do, `/v1/messages` as Anthropic's messages do (`stream_formats` has the form, and its sources). Lines are
+taken in turn; a function of the request's JSON makes a line each time.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -18,8 +19,9 @@ from typing import Any, Self
 
 import msgspec
 
-from tenure.agent.events import Finish, ModelSaid
+from tenure.agent.events import ModelSaid
 from tenure.testing.model import says
+from tenure.testing.stream_formats import anthropic_events, error_body, error_event, openai_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Status:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
     message: str = "no"
+    code: str = ""
+    """What kind of error it is, in the provider's words, where the status alone does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,14 @@ class ErrorEvent:
     after_events: int = 2
 
 
-Fault = Status | Stall | Cut | BrokenJson | Slow | ErrorEvent
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Streams exactly this, event by event."""
+
+    events: tuple[str, ...]
+
+
+Fault = Status | Stall | Cut | BrokenJson | Slow | ErrorEvent | Raw
 Line = ModelSaid | str | Fault | Callable[[dict[str, Any]], "ModelSaid | str | Fault"]
 
 
@@ -148,9 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(answer, Status):
             self._refuse(answer, anthropic)
             return
-        said = answer if isinstance(answer, ModelSaid) else answer.said
-        encode = anthropic_events if anthropic else openai_events
-        events = [event.encode() for event in encode(said, str(body.get("model")), self.server.owner.piece_chars)]
+        events = [event.encode() for event in self._events(answer, str(body.get("model")), anthropic)]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -161,8 +170,16 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.server.owner.broken_pipes += 1
 
+    def _events(self, answer: ModelSaid | Fault, model: str, anthropic: bool) -> Iterable[str]:
+        if isinstance(answer, Raw):
+            return answer.events
+        assert not isinstance(answer, Status)
+        said = answer if isinstance(answer, ModelSaid) else answer.said
+        encode = anthropic_events if anthropic else openai_events
+        return encode(said, model, self.server.owner.piece_chars)
+
     def _stream(self, answer: ModelSaid | Fault, events: list[bytes], anthropic: bool) -> None:
-        if isinstance(answer, ModelSaid):
+        if isinstance(answer, ModelSaid | Raw):
             for event in events:
                 self.wfile.write(event)
             return
@@ -182,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif isinstance(answer, BrokenJson):
             self.wfile.write(following.rstrip()[:-8] + b"\n\n")
         else:
-            self.wfile.write(_error_event(anthropic).encode())
+            self.wfile.write(error_event(anthropic).encode())
 
     def _until_they_hang_up(self) -> None:
         self.connection.settimeout(0.05)
@@ -195,8 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
                 continue
 
     def _refuse(self, answer: Status, anthropic: bool) -> None:
-        error = {"type": "error", "message": answer.message}
-        data = msgspec.json.encode({"type": "error", "error": error} if anthropic else {"error": error})
+        data = msgspec.json.encode(error_body(answer.status, answer.message, answer.code, anthropic))
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -207,78 +223,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: `requests` has it all."""
-
-
-def _pieces(text: str, chars: int) -> Iterator[str]:
-    for start in range(0, len(text), chars):
-        yield text[start : start + chars]
-
-
-def openai_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
-    """An answer as chunks of `chat.completion.chunk`, then the usage, then [DONE]."""
-    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
-
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
-        return _data({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-    yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(said.text, chars):
-        yield chunk({"content": piece})
-    for index, call in enumerate(said.tool_calls):
-        function = {"name": call.name, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]})
-        for piece in _pieces(call.arguments, chars):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    finishes = {Finish.TOOLS: "tool_calls", Finish.LENGTH: "length", Finish.REFUSED: "content_filter"}
-    yield chunk({}, finishes.get(said.finish, "stop"))
-    usage = {
-        "prompt_tokens": said.usage.input_tokens,
-        "completion_tokens": said.usage.output_tokens,
-        "total_tokens": said.usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": said.usage.cached_tokens},
-    }
-    yield _data({**base, "choices": [], "usage": usage})
-    yield "data: [DONE]\n\n"
-
-
-def anthropic_events(said: ModelSaid, model: str, chars: int) -> Iterator[str]:
-    """An answer as message_start, content blocks, message_delta and message_stop, with a ping in between."""
-    usage = {
-        "input_tokens": said.usage.input_tokens - said.usage.cached_tokens,
-        "cache_read_input_tokens": said.usage.cached_tokens,
-        "output_tokens": 1,
-    }
-    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "usage": usage,
-               "stop_reason": None, "stop_sequence": None}  # fmt: skip
-    yield _event("message_start", {"message": message})
-    blocks: list[tuple[dict[str, Any], str, str]] = []
-    if said.text:
-        blocks.append(({"type": "text", "text": ""}, "text", said.text))
-    for call in said.tool_calls:
-        block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-        blocks.append((block, "partial_json", call.arguments))
-    for index, (block, part, content) in enumerate(blocks):
-        yield _event("content_block_start", {"index": index, "content_block": block})
-        if index == 0:
-            yield _event("ping", {})
-        kind = "text_delta" if part == "text" else "input_json_delta"
-        for piece in _pieces(content, chars):
-            yield _event("content_block_delta", {"index": index, "delta": {"type": kind, part: piece}})
-        yield _event("content_block_stop", {"index": index})
-    finishes = {Finish.TOOLS: "tool_use", Finish.LENGTH: "max_tokens", Finish.REFUSED: "refusal"}
-    delta = {"stop_reason": finishes.get(said.finish, "end_turn"), "stop_sequence": None}
-    yield _event("message_delta", {"delta": delta, "usage": {"output_tokens": said.usage.output_tokens}})
-    yield _event("message_stop", {})
-
-
-def _error_event(anthropic: bool) -> str:
-    error = {"type": "overloaded_error", "message": "Overloaded"}
-    return _event("error", {"error": error}) if anthropic else _data({"error": error})
-
-
-def _event(kind: str, body: dict[str, Any]) -> str:
-    return f"event: {kind}\n{_data({'type': kind, **body})}"
-
-
-def _data(body: dict[str, Any]) -> str:
-    return f"data: {msgspec.json.encode(body).decode()}\n\n"

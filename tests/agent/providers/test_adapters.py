@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,13 @@ def double(params: Number, *, context: ToolContext) -> ToolResult[int]:
 PROMPT = Prompt[str]("sum", "Double 4.", sections=(Section("r", "Rules", "Be brief."),), tools=(double,))
 
 
+def until(true: Callable[[], object]) -> None:
+    clock = SystemClock()
+    end = clock.monotonic() + 30
+    while not true() and clock.monotonic() < end:
+        clock.sleep(0.01)
+
+
 class Bench:
     """One adapter against one server."""
 
@@ -92,8 +100,7 @@ class Bench:
         given.setdefault("session", Session())
         loop = InnerLoopConfig(model_retry=retry, model_silence_s=silence_s)
         with ModelServer(lines) as self.server:
-            url = self.server.url if self.anthropic else self.server.openai_url
-            adapter: Any = ADAPTERS[self.kind]("model-1", base_url=url, api_key="none", loop=loop)
+            adapter = self.adapter(loop)
             wait = self.until_hung_up if hangs_up else lambda: None
             if not self.kind.endswith("async"):
                 try:
@@ -111,11 +118,15 @@ class Bench:
 
             return asyncio.run(run())
 
+    def adapter(self, loop: InnerLoopConfig) -> Any:
+        url = self.server.url if self.anthropic else self.server.openai_url
+        return ADAPTERS[self.kind]("model-1", base_url=url, api_key="none", loop=loop)
+
     def until_hung_up(self) -> None:
-        clock = SystemClock()
-        until = clock.monotonic() + 10
-        while not self.server.broken_pipes and clock.monotonic() < until:
-            clock.sleep(0.01)
+        until(lambda: self.server.broken_pipes)
+
+    def until_asked(self) -> None:
+        until(lambda: hasattr(self, "server") and self.server.requests)
 
 
 @pytest.fixture(params=list(ADAPTERS))
@@ -261,6 +272,39 @@ def test_a_lost_lease_hangs_up_in_the_middle_of_the_stream(bench: Bench) -> None
     heartbeat.on_beat = count
     with pytest.raises(LeaseLostError):
         bench.evaluate([Stall(LONG, 4)], heartbeat=heartbeat, hangs_up=True)
+    assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
+
+
+def test_a_sync_call_that_is_cancelled_while_nothing_comes_ends_with_the_declared_silence_and_is_not_made_again() -> (
+    None
+):
+    heartbeat = Heartbeat()
+    bench = Bench("openai")
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(bench.evaluate, [Stall(LONG, 4)] * 3, heartbeat=heartbeat, silence_s=1.0, hangs_up=True)
+        bench.until_asked()
+        heartbeat.interrupt(LeaseLostError("m", "gone"))  # from outside: nobody beats in there
+        with pytest.raises(LeaseLostError):
+            call.result(60)
+    assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["openai-async", "anthropic-async"])
+def test_cancelling_the_task_hangs_up_at_once_also_while_nothing_comes(kind: str) -> None:
+    bench = Bench(kind)
+
+    async def cancelled() -> None:
+        with ModelServer([Stall(LONG, 4)]) as bench.server:
+            adapter = bench.adapter(InnerLoopConfig(model_silence_s=3_600))
+            task = asyncio.ensure_future(adapter.evaluate(PROMPT, session=Session()))
+            await asyncio.to_thread(bench.until_asked)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.to_thread(bench.until_hung_up)  # before the client is closed
+            await adapter.close()
+
+    asyncio.run(asyncio.wait_for(cancelled(), 60))
     assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
 
 

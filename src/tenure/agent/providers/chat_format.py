@@ -58,7 +58,8 @@ class ChatFold:
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._calls: dict[int, list[str]] = {}  # by index: id, name, arguments
+        self._calls: list[list[str]] = []  # id, name, arguments
+        self._at: dict[int, list[str]] = {}  # the call that a delta of this index adds to
         self._finish: Finish | None = None
         self._refused = False
         self._usage = Usage()
@@ -81,12 +82,17 @@ class ChatFold:
             self._refused = True
             said += delta.refusal
         self._text.append(said)
-        return said + "".join(self._call(part) for part in delta.tool_calls or ())
+        calls = "".join(self._call(part) for part in delta.tool_calls or ())
+        return _reasoning(delta) + said + calls
 
     def _call(self, part: Any) -> str:
-        call = self._calls.setdefault(part.index or 0, ["", "", ""])
-        function = part.function
-        call[0] = part.id or call[0]
+        index, function = part.index or 0, part.function
+        call = self._at.get(index)
+        # Ollama gives parallel calls one index and tells them apart by their ids; a name comes only with a call's first piece.
+        if call is None or (part.id and part.id != call[0] and function is not None and function.name):
+            call = self._at[index] = ["", "", ""]
+            self._calls.append(call)
+        call[0] = call[0] or part.id or ""
         if function is None:
             return ""
         name, arguments = function.name or "", function.arguments or ""
@@ -101,7 +107,12 @@ class ChatFold:
         calls = tuple(
             # Local servers may leave the id out; it only has to be the same in our answer.
             ToolCall(id or f"call_{index}", name, arguments or "{}")
-            for index, (id, name, arguments) in sorted(self._calls.items())
+            for index, (id, name, arguments) in enumerate(self._calls)
         )
         finish = Finish.REFUSED if self._refused else self._finish
         return ModelSaid("".join(self._text), calls, self._usage, finish)
+
+
+def _reasoning(delta: Any) -> str:
+    """What servers of reasoning models (vLLM, DeepSeek) stream before the answer. It is no part of it, and it is progress."""
+    return getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or ""

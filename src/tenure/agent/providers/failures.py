@@ -24,6 +24,14 @@ from tenure.errors import (
 )
 
 _TRY_AGAIN = {408, 409, 425}
+# 429 means "slow down", and also "no more money": that one does not go away by waiting.
+_NO_MORE_MONEY = {
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "enforced_spend_limit_reached",
+}
 _HTTP_LIBRARIES = ("httpx", "httpcore", "httpx2", "httpcore2")
 _SDKS = ("openai", "anthropic")
 
@@ -56,6 +64,8 @@ def translate(error: Exception) -> ProviderError | None:
     name = type(error).__name__
     status = getattr(error, "status_code", None)
     if home in _SDKS and isinstance(status, int):
+        if status == 429 and _codes(getattr(error, "body", None)) & _NO_MORE_MONEY:
+            return ProviderRefusedError(status, str(error))
         return _of_status(status, str(error), getattr(getattr(error, "response", None), "headers", {}))
     if "Timeout" in name and home in (*_SDKS, *_HTTP_LIBRARIES):
         return ProviderStalledError(f"the provider sent nothing for too long ({name})")
@@ -77,6 +87,14 @@ def _of_status(status: int, text: str, headers: Mapping[str, Any]) -> ProviderEr
     if status < 400 or status >= 500 or status in _TRY_AGAIN:  # below 400: an error event after a good start
         return ProviderUnavailableError(f"the provider answered with status {status}: {text}", after)
     return ProviderRefusedError(status, text)
+
+
+def _codes(body: object) -> set[str]:
+    """Every word in an error's body that says what kind it is, wherever the provider puts it."""
+    if not isinstance(body, Mapping):
+        return set()
+    own = {value for name, value in body.items() if name in ("code", "type", "error_code") and isinstance(value, str)}
+    return own.union(*(_codes(body.get(name)) for name in ("error", "details")))
 
 
 def retry_after_s(headers: Mapping[str, Any]) -> float | None:
