@@ -206,7 +206,7 @@ def test_when_the_engine_is_out_of_reach_our_own_clock_says_when_the_lease_is_lo
     assert (told, message.extend_visibility_calls) == ([60], 3)
 
 
-def test_successes_and_failures_are_counted_per_kind_of_work(
+def test_successes_and_failures_are_counted_per_kind_of_work_and_per_tool(
     clock: ManualClock, mailbox: FakeMailbox[Any, Any], heartbeat: Heartbeat
 ) -> None:
     registry = CollectorRegistry()
@@ -214,6 +214,7 @@ def test_successes_and_failures_are_counted_per_kind_of_work(
     message = take(mailbox, 60)
     with extender.attach(message, heartbeat):
         heartbeat.beat()
+        heartbeat.activity = "tool fetch"
         mailbox.lose_connection()
         heartbeat.beat()
         mailbox.restore_connection()
@@ -221,8 +222,8 @@ def test_successes_and_failures_are_counted_per_kind_of_work(
         heartbeat.beat()
     counts = extender.counts
     assert (counts.attempts, counts.granted, counts.expired, counts.failed, counts.failures) == (3, 1, 1, 1, 2)
-    for outcome in ("granted", "expired", "failed"):
-        labels = {"kind": "reviews", "outcome": outcome}
+    for outcome, during in (("granted", ""), ("expired", "tool fetch"), ("failed", "tool fetch")):
+        labels = {"kind": "reviews", "during": during, "outcome": outcome}
         assert registry.get_sample_value("tenure_lease_extensions_total", labels) == 1
 
 
@@ -322,7 +323,7 @@ def test_a_failing_metric_does_not_hide_a_lost_lease(
     clock: ManualClock, mailbox: FakeMailbox[Any, Any], heartbeat: Heartbeat
 ) -> None:
     class Broken(LeaseMetrics):
-        def count(self, outcome: str) -> None:
+        def count(self, outcome: str, during: str = "") -> None:
             raise ValueError("duplicated timeseries")
 
     told: list[str] = []

@@ -173,8 +173,8 @@ def test_metrics_show_lease_extensions_and_the_age_of_each_loops_proof() -> None
         status, text, headers = ask_more(server, "/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain")
-    assert 'tenure_lease_extensions_total{kind="reviews",outcome="granted"} 2.0' in text
-    assert 'tenure_lease_extensions_total{kind="reviews",outcome="expired"} 1.0' in text
+    assert 'tenure_lease_extensions_total{during="",kind="reviews",outcome="granted"} 2.0' in text
+    assert 'tenure_lease_extensions_total{during="",kind="reviews",outcome="expired"} 1.0' in text
     assert 'tenure_loop_beat_age_seconds{loop="reviews"} 12.5' in text
     assert 'tenure_loop_ready{loop="reviews",state="working"} 1.0' in text
 

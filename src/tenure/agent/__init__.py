@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from tenure.agent.tool_executor import AsyncToolExecutor as AsyncToolExecutor
     from tenure.agent.tool_executor import ToolExecutionContext as ToolExecutionContext
     from tenure.agent.tool_executor import ToolExecutor as ToolExecutor
+    from tenure.agent.tool_use import ToolUse as ToolUse
+    from tenure.agent.tool_use import tools_used as tools_used
     from tenure.agent.tools import Resources as Resources
     from tenure.agent.tools import Tool as Tool
     from tenure.agent.tools import ToolContext as ToolContext
@@ -106,11 +108,13 @@ __all__ = [
     "ToolExecutionContext",
     "ToolExecutor",
     "ToolResult",
+    "ToolUse",
     "Usage",
     "Visibility",
     "VisibilityExpansionRequired",
     "open_session",
     "tool",
+    "tools_used",
 ]
 
 _find = lazy_names(
@@ -133,6 +137,7 @@ _find = lazy_names(
         "session": "Session Snapshot",
         "session_log": "SessionLog open_session",
         "tool_executor": "AsyncToolExecutor ToolExecutionContext ToolExecutor",
+        "tool_use": "ToolUse tools_used",
         "tools": "Resources Tool ToolContext ToolResult tool",
     },
 )

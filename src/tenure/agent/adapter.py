@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic
 
@@ -17,6 +17,7 @@ from tenure.agent.deadline import Deadline
 from tenure.agent.events import NO_USAGE, Corrected, ModelSaid, ToolAnswered, Usage, UserSaid
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session
+from tenure.agent.tool_use import ToolUse
 from tenure.agent.tools import Resources, Tool
 from tenure.beat.heartbeat import Heartbeat
 
@@ -49,6 +50,8 @@ class PromptResponse(Generic[OutputT]):
     detail: str = ""
     usage: Usage = NO_USAGE
     tool_calls: int = 0
+    tools: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
+    """What each tool was used for on this request, earlier deliveries included."""
 
     @property
     def done(self) -> bool:

@@ -86,7 +86,7 @@ class BudgetTracker:
         for event in events:
             if isinstance(event, ModelSaid):
                 self.charge(event.usage)
-            elif isinstance(event, ToolAnswered):
+            elif isinstance(event, ToolAnswered) and event.made:
                 self.count_tool_call()
 
     def exhausted(self) -> str | None:

@@ -27,6 +27,7 @@ from tenure.agent.events import (
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session
+from tenure.agent.tool_use import tools_used
 from tenure.agent.tools import ToolResult
 from tenure.errors import VisibilityExpansionRequired
 
@@ -152,17 +153,18 @@ class Conversation(Generic[OutputT]):
 
     def tool_answered(self, call: ToolCall, result: ToolResult[Any]) -> None:
         """The tool call that was asked for was made; the executor has told the judge of it."""
-        self._answer(call, result.text(), success=result.success)
+        self._answer(call, result)
 
     def sections_opened(self, call: ToolCall, asked: VisibilityExpansionRequired) -> None:
         """The model wants to see more: the next evaluation shows it."""
         self.session.append(SectionsExpanded(asked.keys, asked.why))
         self.progress.tool_answered(call, ",".join(asked.keys))
-        self._answer(call, f"The instructions now show these sections in full: {', '.join(asked.keys)}", success=True)
+        self._answer(call, ToolResult.ok(f"The instructions now show these sections in full: {', '.join(asked.keys)}"))
 
-    def _answer(self, call: ToolCall, text: str, *, success: bool) -> None:
+    def _answer(self, call: ToolCall, result: ToolResult[Any]) -> None:
         self._budget.count_tool_call()
-        self.session.append(ToolAnswered(call, text, success))
+        effort = result.effort
+        self.session.append(ToolAnswered(call, result.text(), result.success, effort.seconds, effort.beats))
         self._open.remove(call)
         if not self._open:
             self.progress.turn_over()
@@ -201,7 +203,7 @@ class Conversation(Generic[OutputT]):
     def _stop(self, reason: StopReason, detail: str) -> None:
         for call in self._open:
             # A transcript with open calls is refused by providers, and somebody may go on with this session.
-            self.session.append(ToolAnswered(call, f"Not run: {detail}", success=False))
+            self.session.append(ToolAnswered(call, f"Not run: {detail}", success=False, made=False))
         self._open = []
         self._end(reason, detail, "")
 
@@ -214,7 +216,8 @@ class Conversation(Generic[OutputT]):
         self, text: str, output: OutputT | None, stop: StopReason = StopReason.DONE, detail: str = ""
     ) -> PromptResponse[OutputT]:
         spent = self._budget.spent
-        return PromptResponse(self.prompt.name, text, output, stop, detail, spent.usage, spent.tool_calls)
+        tools = tools_used(self.session.events[self._at :])
+        return PromptResponse(self.prompt.name, text, output, stop, detail, spent.usage, spent.tool_calls, tools)
 
 
 def _open_calls(events: list[Event]) -> list[ToolCall]:

@@ -83,6 +83,10 @@ class ToolAnswered(msgspec.Struct, frozen=True, tag_field="event", tag="tool_ans
     call: ToolCall
     text: str
     success: bool = True
+    seconds: float = 0.0
+    beats: int = 0
+    made: bool = True
+    """False for a call that was never made, because the evaluation was ended before it."""
 
 
 class SectionsExpanded(msgspec.Struct, frozen=True, tag_field="event", tag="sections_expanded"):

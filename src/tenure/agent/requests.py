@@ -14,6 +14,7 @@ from tenure.agent.deadline import Deadline
 from tenure.agent.events import NO_USAGE, Usage
 from tenure.agent.prompt import OutputT
 from tenure.agent.session import Session
+from tenure.agent.tool_use import ToolUse
 from tenure.beat.lease import LeaseExtenderConfig
 from tenure.errors import LimitError
 from tenure.ids import new_id
@@ -44,6 +45,7 @@ class MainLoopResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True
     stop: StopReason | None = None
     usage: Usage = NO_USAGE
     tool_calls: int = 0
+    tools: dict[str, ToolUse] = {}
     lease_lost: str | None = None
 
     @property
@@ -61,6 +63,7 @@ def result_of(request_id: str, response: PromptResponse[OutputT], session: Sessi
         stop=response.stop,
         usage=response.usage,
         tool_calls=response.tool_calls,
+        tools=dict(response.tools),
     )
 
 

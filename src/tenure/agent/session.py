@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tenure.agent.events import Event, SectionsExpanded, StateSet
+from tenure.agent.tool_use import ToolUse, tools_used
 from tenure.errors import SerializationError, SessionError
 from tenure.ids import IdSource, new_id
 
@@ -82,6 +83,11 @@ class Session:
     def expanded(self) -> frozenset[str]:
         """The keys of the sections that the model asked to see in full."""
         return frozenset(key for event in self._events if isinstance(event, SectionsExpanded) for key in event.keys)
+
+    @property
+    def tools_used(self) -> dict[str, ToolUse]:
+        """What each tool was used for: calls, failures, seconds and beats."""
+        return tools_used(self._events)
 
     def append(self, event: Event) -> None:
         self._events.append(event)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -21,7 +21,8 @@ from tenure.agent.leash import Leash, in_thread, run_leashed
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import Prompt
 from tenure.agent.session import Session
-from tenure.agent.tools import Resources, Tool, ToolContext, ToolResult
+from tenure.agent.tool_use import UNKNOWN, ToolOutcome, count_tool_call
+from tenure.agent.tools import Effort, Resources, Tool, ToolContext, ToolResult
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import Clock, SystemClock
 from tenure.errors import Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
@@ -55,15 +56,37 @@ class ToolExecutionContext:
 
 
 @contextmanager
-def tool_execution(context: ToolExecutionContext, tool_call: ToolCall) -> Iterator[None]:
-    """Says in the log, and in the heartbeat's note, which tool runs."""
-    begun = context.clock.monotonic()
-    if context.heartbeat is not None:
-        context.heartbeat.note = f"tool {tool_call.name}"
+def tool_execution(
+    context: ToolExecutionContext, tool_call: ToolCall, *, label: str | None = None
+) -> Iterator[Callable[[ToolResult[Any]], ToolResult[Any]]]:
+    """Around one call: says in the log and on the heartbeat which tool runs, and counts. Gives what writes the effort into a result.
+
+    `label` is what it is counted under, where the name comes from a model.
+    """
+    heartbeat, clock = context.heartbeat, context.clock
+    label = tool_call.name if label is None else label
+    begun, beats = clock.monotonic(), heartbeat.count if heartbeat is not None else 0
+    before = "" if heartbeat is None else heartbeat.activity
+    outcome = ToolOutcome.INTERRUPTED
+
+    def effort() -> Effort:
+        return Effort(clock.monotonic() - begun, heartbeat.count - beats if heartbeat is not None else 0)
+
+    def measured(result: ToolResult[Any]) -> ToolResult[Any]:
+        nonlocal outcome
+        outcome = ToolOutcome.OK if result.success else ToolOutcome.FAILED
+        return replace(result, effort=effort())
+
+    if heartbeat is not None:
+        heartbeat.note, heartbeat.activity = f"tool {tool_call.name}", f"tool {label}"
     try:
-        yield
+        yield measured
     finally:
-        _logger.debug("Tool %s ran for %.3f s", tool_call.name, context.clock.monotonic() - begun)
+        spent = effort()
+        if heartbeat is not None:
+            heartbeat.activity = before
+        count_tool_call(label, outcome, spent.seconds, spent.beats)
+        _logger.debug("Tool %s ran for %.3f s", tool_call.name, spent.seconds)
 
 
 class _Executor:
@@ -71,6 +94,9 @@ class _Executor:
 
     def __init__(self, tools: Iterable[Tool[Any, Any]] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
+
+    def _label(self, call: ToolCall) -> str:
+        return call.name if call.name in self._tools else UNKNOWN
 
     def _prepare(self, call: ToolCall) -> tuple[Tool[Any, Any], Any] | ToolResult[Any]:
         tool = self._tools.get(call.name)
@@ -112,8 +138,8 @@ class ToolExecutor(_Executor):
 
     def execute(self, tool_call: ToolCall, *, context: ToolExecutionContext) -> ToolResult[Any]:
         self._beat_before(tool_call, context)
-        with tool_execution(context, tool_call):
-            result = self._execute_tool_with_snapshot(tool_call, context)
+        with tool_execution(context, tool_call, label=self._label(tool_call)) as measured:
+            result = measured(self._execute_tool_with_snapshot(tool_call, context))
         self._beat_after(tool_call, result, context)
         return result
 
@@ -166,8 +192,8 @@ class AsyncToolExecutor(_Executor):
 
     async def execute(self, tool_call: ToolCall, *, context: ToolExecutionContext) -> ToolResult[Any]:
         self._beat_before(tool_call, context)
-        with tool_execution(context, tool_call):
-            result = await self._execute_tool_with_fork(tool_call, context)
+        with tool_execution(context, tool_call, label=self._label(tool_call)) as measured:
+            result = measured(await self._execute_tool_with_fork(tool_call, context))
         self._beat_after(tool_call, result, context)
         return result
 

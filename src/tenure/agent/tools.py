@@ -47,6 +47,14 @@ class Resources:
         return kind in self._provided
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a call took."""
+
+    seconds: float = 0.0
+    beats: int = 0
+
+
 @dataclass(frozen=True)
 class ToolResult(Generic[ValueT]):
     """What a tool call came to. A failure is told to the model, which may do better; the session is as before the call."""
@@ -54,6 +62,8 @@ class ToolResult(Generic[ValueT]):
     success: bool
     value: ValueT | None = None
     message: str = ""
+    effort: Effort = field(default=Effort(), repr=False, compare=False)
+    """Measured by the executor."""
 
     @classmethod
     def ok(cls, value: ValueT, message: str = "") -> ToolResult[ValueT]:

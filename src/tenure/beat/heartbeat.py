@@ -71,6 +71,7 @@ class Heartbeat:
         "_on_beat",
         "_silences",
         "_watches",
+        "activity",
         "clock",
         "name",
         "note",
@@ -86,6 +87,8 @@ class Heartbeat:
         """The last progress that a beat brought, between 0 and 1."""
         self.note: str | None = None
         """What the work last said it was doing."""
+        self.activity = ""
+        """What kind of thing the work is at, from a bounded set of names: counters take it for a label."""
         self._now = self.clock.monotonic
         self._last = self._now()
         self._count = 0

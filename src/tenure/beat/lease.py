@@ -178,10 +178,10 @@ class LeaseExtender:
             with self._lock:
                 self._attached = None
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: Outcome, during: str) -> None:
         self.counts.attempts += 1
         setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
-        self._metrics.count(outcome)
+        self._metrics.count(outcome, during)
 
 
 class _Attachment:
@@ -245,14 +245,14 @@ class _Attachment:
         except ReceiptHandleExpiredError as error:
             _logger.warning("Lease extension failed for message %s: receipt handle expired", self._msg.id)
             self._lose(watch, error.reason)
-            self._extender._count(Outcome.EXPIRED)
+            self._extender._count(Outcome.EXPIRED, self._heartbeat.activity)
         except Exception:
             _logger.exception("Lease extension failed for message %s", self._msg.id)
             self._after_failure(watch, now)
-            self._extender._count(Outcome.FAILED)
+            self._extender._count(Outcome.FAILED, self._heartbeat.activity)
         else:
             _logger.debug("Extended visibility for message %s by %g seconds", self._msg.id, seconds)
-            self._extender._count(Outcome.GRANTED)
+            self._extender._count(Outcome.GRANTED, self._heartbeat.activity)
 
     def _seconds(self, now: float) -> float:
         """What to ask for: the extension, or as much as covers a declared silence and the work's first beat after it."""

@@ -21,7 +21,7 @@ _lock = threading.Lock()
 _counters: WeakKeyDictionary[CollectorRegistry, dict[str, Counter]] = WeakKeyDictionary()
 
 
-def _counter(name: str, text: str, labels: list[str], registry: CollectorRegistry | None) -> Counter:
+def counter(name: str, text: str, labels: list[str], registry: CollectorRegistry | None) -> Counter:
     """The counter of this name in this registry (the process's own, when None)."""
     import prometheus_client
 
@@ -45,7 +45,10 @@ def count_message(loop: str, ending: str, registry: CollectorRegistry | None = N
 
 def _messages(registry: CollectorRegistry | None) -> Counter:
     text = "Deliveries that a loop took, by what became of them."
-    return _counter("tenure_messages", text, ["loop", "ending"], registry)
+    return counter("tenure_messages", text, ["loop", "ending"], registry)
+
+
+_EXTENSION = ["kind", "during", "outcome"]
 
 
 class LeaseMetrics:
@@ -59,13 +62,16 @@ class LeaseMetrics:
     def prepare(self) -> Counter:
         """Load and make what `count` needs, so that no beat has to."""
         if self._extensions is None:
-            text = "Attempts to renew a message's lease on a beat, by kind of work and outcome."
-            self._extensions = _counter("tenure_lease_extensions", text, ["kind", "outcome"], self._registry)
+            text = "Attempts to renew a message's lease on a beat, by kind of work, by what it was at, and by outcome."
+            self._extensions = counter("tenure_lease_extensions", text, _EXTENSION, self._registry)
         return self._extensions
 
-    def count(self, outcome: str) -> None:
-        """`tenure_lease_extensions_total{kind, outcome}`; the sum over outcomes is the number of attempts."""
-        self.prepare().labels(self._kind, outcome).inc()
+    def count(self, outcome: str, during: str = "") -> None:
+        """`tenure_lease_extensions_total{kind, during, outcome}`; the sum over outcomes is the number of attempts.
+
+        `during` is the heartbeat's activity, such as the tool that an agent used.
+        """
+        self.prepare().labels(self._kind, during, outcome).inc()
 
 
 def render_metrics(registry: CollectorRegistry | None, readiness: Readiness | None) -> tuple[bytes, str]:

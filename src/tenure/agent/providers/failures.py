@@ -28,8 +28,9 @@ _TRY_AGAIN = {408, 409, 425}
 _NO_MORE_MONEY = {
     "insufficient_quota",
     "credit_balance_exhausted",
-    "billing_hard_limit_reached",
-    "billing_not_active",
+    "organization_spend_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
     "enforced_spend_limit_reached",
 }
 _HTTP_LIBRARIES = ("httpx", "httpcore", "httpx2", "httpcore2")
