@@ -39,7 +39,13 @@ class Candidacy(Candidate[Ledger, Leader]):
 
     def _new_leader(self) -> Leader:
         leader = self.leader_class(
-            self.ledger, self._engine, self._calls, clock=self._clock, engine_now=self.time.now, say=self._say
+            self.ledger,
+            self._engine,
+            self._calls,
+            clock=self._clock,
+            engine_now=self.time.now,
+            say=self._say,
+            results_lease_s=self.ttl_s,
         )
         leader.parts += [make(leader) for make in self.parts]
         return leader

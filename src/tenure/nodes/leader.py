@@ -38,8 +38,10 @@ from tenure.nodes.results import RESULTS, command_for
 from tenure.nodes.schedules import Clockwork
 from tenure.work.envelope import WorkItem, WorkResult
 
-RESULTS_LEASE_S = 60.0
+RESULTS_LEASE_S = 10.0
+"""What a leader took and died with comes back after this: a term, by default. Until then no deadline counts, see `_take`."""
 RESULTS_WAIT_S = 10.0
+HANDED_BACK_S = 0.2
 TEND_AT_LEAST_S = 5.0
 
 
@@ -68,8 +70,10 @@ class Leader:
         clock: Clock,
         engine_now: Callable[[], float],
         say: Callable[[str], None],
+        results_lease_s: float = RESULTS_LEASE_S,
     ) -> None:
         self.ledger, self._engine, self._calls = ledger, engine, calls
+        self._results_lease_s = results_lease_s
         self._clock, self._now, self._say = clock, engine_now, say
         self.now = engine_now
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
@@ -157,8 +161,9 @@ class Leader:
 
     async def _take(self, wait_s: float) -> int:
         asked_at = self._now()
-        messages = await self._calls.run(self._results.receive, 100, RESULTS_LEASE_S, wait_s)
-        if not messages:
+        messages = await self._calls.run(self._results.receive, 100, self._results_lease_s, wait_s)
+        # One that somebody holds is not recorded yet: our own other loop, or the last leader, which may be dead.
+        if not messages and not (await self._calls.run(self._results.depth)).leased:
             self.drained_until = asked_at
         commands = [await self._command_for(message) for message in messages]
         decisions = [self.submit(command) for command in commands if command is not None]
@@ -216,7 +221,8 @@ class Leader:
 
     async def _dispatch(self) -> None:
         """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
-        while orders := to_dispatch(self.ledger.book, self._now(), limit=200):
+        # Read, not looked up: the book is ahead of the journal while an append is under way, and nothing is sent before its decision is durable.
+        while orders := await self.ledger.read(lambda book: to_dispatch(book, self._now(), limit=200)):
             for order in orders:
                 await self._send(order)
             answers = [
@@ -245,7 +251,7 @@ class Leader:
 
     async def _revoke(self) -> None:
         """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""
-        for job_id, keys in list(to_revoke(self.ledger.book)):
+        for job_id, keys in await self.ledger.read(lambda book: list(to_revoke(book))):
             for name, key in keys:
                 await self._calls.run(self._mailbox(name).revoke, key)
             await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
@@ -256,6 +262,9 @@ class Leader:
             return
         # A result that was enqueued before the deadline wins over it. Taken first: what a failure interrupts stays due.
         await self._drain()
+        if self.drained_until < now:
+            await self._clock.async_sleep(HANDED_BACK_S)
+            return
         for job_id in self._timers.pop_due(now):
             if job_id in self.ledger.book.jobs:
                 seen = self.desk.watch.last(job_id)
