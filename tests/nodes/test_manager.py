@@ -52,9 +52,12 @@ class Office(Cell):
             settings=JobSettings(**settings) if settings else None,
             say=self.said.append,
         )
-        manager = Manager(candidacy, self.engine, calls, clock=self.clock)
-        self.tasks[name] = asyncio.create_task(manager.run())
+        manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self.said.append)
+        self.start(name, manager)
         return manager, candidacy
+
+    def start(self, name: str, manager: Manager) -> None:
+        self.tasks[name] = asyncio.create_task(manager.run())
 
 
 def run(story: Callable[[Office], Any]) -> None:

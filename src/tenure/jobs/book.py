@@ -67,6 +67,8 @@ class JobBook:
         """Workflows whose attempt is decided and not recorded as sent, until its time comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
         """And those whose time has come, oldest first in each lane; `wake` moves them here."""
+        self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
+        """Attempts in the engine that nobody has started, oldest first in each lane."""
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}
         """Attempts that a worker has started and not ended."""
         self.in_queue: dict[str, int] = {}
@@ -149,6 +151,10 @@ class JobBook:
             self.resting.cancel(key)
             if lane := self.ready.get(lane_of(info)):
                 lane.pop(key, None)
+        if old is WorkflowState.QUEUED:
+            self.queued[lane_of(info)].pop(key, None)
+        elif new is WorkflowState.QUEUED:
+            self.queued.setdefault(lane_of(info), {})[key] = None
         if new is WorkflowState.PENDING:
             self.resting.set(key, workflow.not_before)
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING

@@ -6,8 +6,9 @@ simulator runs it as it is. Reads are answered by whoever is asked, from a book 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -49,11 +50,15 @@ from tenure.nodes.messages import (
     WhyReply,
     address_of,
 )
+from tenure.nodes.observing import Observer
 from tenure.nodes.schedules import ScheduleDesk
 from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker_messages import WorkerReport
+
+if TYPE_CHECKING:
+    from tenure.nodes.metrics import ManagerMetrics
 
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
@@ -75,6 +80,7 @@ class Manager:
         *,
         clock: Clock,
         say: Callable[[str], None] = lambda text: None,
+        metrics: ManagerMetrics | None = None,
     ) -> None:
         self._candidacy, self._calls, self._clock, self._now, self._say = (
             candidacy,
@@ -85,6 +91,13 @@ class Manager:
         )
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self.census = Census()
+        self.observer = Observer(
+            candidacy,
+            clock=clock,
+            say=say,
+            crew=lambda mailbox: self.census.crew(mailbox, clock.monotonic()),
+            metrics=metrics,
+        )
         self._waiting = Waiting(self._has_ended, clock)
         candidacy.on_change = self._waiting.look
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -101,9 +114,11 @@ class Manager:
 
     async def run(self) -> None:
         """Stand for election, lead, follow. Cancelling resigns."""
+        watching = asyncio.create_task(self.observer.run())
         try:
             await self._candidacy.run()
         finally:
+            watching.cancel()
             self._waiting.close()
 
     @property

@@ -1,0 +1,82 @@
+"""What somebody on call should know before a user tells them. Pure: from the book and what workers said to alarms with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from tenure.jobs.book import JobBook, Lane
+from tenure.jobs.outbox import mailbox_name
+
+STRANDED_AFTER_S = 60.0
+
+
+class AlarmKind(StrEnum):
+    """Each is also a metric: `tenure_alarm{kind,subject}`."""
+
+    NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
+    NO_LEADER = "no_leader"
+    ENGINE_SILENT = "engine_does_not_answer"
+
+
+class Alarm(NamedTuple):
+    """Something is wrong now, since when, and what to do. It ends by itself when it is no longer so."""
+
+    kind: AlarmKind
+    subject: str
+    reason: str
+    remedy: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind.value, self.subject
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.remedy}"
+
+
+class Crew(NamedTuple):
+    """Those who serve one lane, by their last word."""
+
+    workers: int = 0
+    accepting: int = 0
+    """Of these, how many the leader lets take work, and that want to."""
+    free: int = 0
+    """Slots without work, of those."""
+
+
+def stranded(
+    book: JobBook,
+    now: float,
+    started: Mapping[Lane, float],
+    crew: Callable[[str], Crew],
+    after_s: float = STRANDED_AFTER_S,
+) -> list[Alarm]:
+    """Lanes with work in the engine that nobody takes. `started`: when work of a lane was last begun.
+
+    Work that waits because every slot is busy is no alarm: that is what a queue is for.
+    """
+    alarms = []
+    for lane, waiting in book.queued.items():
+        if not waiting:
+            continue
+        job_id, name = next(iter(waiting))
+        oldest = book.jobs[job_id].workflows[name].dispatched_at
+        quiet = now - max(oldest, started.get(lane, 0.0), book.state.elected_at)
+        mailbox = mailbox_name(*lane)
+        found = crew(mailbox)
+        if quiet <= after_s or (found.accepting and not found.free):
+            continue
+        facts = f"{len(waiting):,} waiting in {mailbox}, the oldest for {now - oldest:.0f} s, and nothing was claimed for {quiet:.0f} s"
+        alarms.append(Alarm(AlarmKind.NOTHING_CLAIMED, mailbox, facts, _remedy(mailbox, found)))
+    return alarms
+
+
+def _remedy(mailbox: str, crew: Crew) -> str:
+    queue, _, priority = mailbox.rpartition(".p")
+    if not crew.workers:
+        return f"No worker serves it: tenure worker MODULE --managed --queue {queue} (priority {priority})"
+    if not crew.accepting:
+        return f"Its {crew.workers} workers take no work: `tenure nodes` says why"
+    return f"{crew.free} slots are free: see the workers' logs, they may not reach the engine"
