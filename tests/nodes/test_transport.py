@@ -76,15 +76,15 @@ def test_a_write_that_comes_to_a_standby_is_sent_to_the_leader() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "headers", "method", "status", "words"),
     [
-        ("/v1/nonsense", b"{}", JSON, "POST", 404, "there is no request 'nonsense'"),
-        ("/elsewhere", b"{}", JSON, "POST", 404, "Not Found"),
-        ("/v1/leader", b"{}", JSON, "DELETE", 405, "Method Not Allowed"),
+        ("/v1/nonsense", b"{}", JSON, "POST", 404, "there is no '/v1/nonsense'"),
+        ("/elsewhere", b"{}", JSON, "POST", 404, "there is no '/elsewhere'"),
+        ("/v1/leader", b"{}", JSON, "DELETE", 405, "DELETE is not for 'leader'"),
         ("/v1/job", b"{", JSON, "POST", 400, "cannot be read"),
         ("/v1/job", b"[]", JSON, "POST", 400, "cannot be read"),
         ("/v1/job", b'{"job_id": 7}', JSON, "POST", 400, "$.job_id"),
         ("/v1/job", b"{}", JSON, "POST", 400, "job_id"),
-        ("/v1/leader", b"{}", {"Content-Type": "text/plain"}, "POST", 400, "text/plain"),
-        ("/v1/job", b" " * (MAX_REQUEST_BYTES + 1), JSON, "POST", 413, "Too Large"),
+        ("/v1/leader", b"{}", {"Content-Type": "text/plain"}, "POST", 415, "text/plain"),
+        ("/v1/job", b" " * (MAX_REQUEST_BYTES + 1), JSON, "POST", 413, "too large"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_with_its_reason(

@@ -29,8 +29,10 @@ from tenure.jobs import CancelJob, JobBook, SubmitJob
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
-from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.candidacy import JOURNAL, Candidacy
 from tenure.nodes.census import Census
+from tenure.nodes.event_feed import EventFeed
+from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.messages import (
     MAX_LISTED,
@@ -99,6 +101,9 @@ class Manager:
             metrics=metrics,
         )
         self._waiting = Waiting(self._has_ended, clock)
+        self.events = EventFeed(
+            engine.journal(JOURNAL), calls, clock=clock, state=self._state_for, queue_of=self._queue_of
+        )
         candidacy.on_change = self._waiting.look
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,
@@ -108,6 +113,7 @@ class Manager:
             AskWhy: self._why,
             AskLeader: self._leader_view,
             WorkerReport: self._report,
+            GetEvents: self.events.page,
             **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
         }
         """What this node answers. Other parts of the node add theirs before it is served."""
@@ -120,6 +126,7 @@ class Manager:
         finally:
             watching.cancel()
             self._waiting.close()
+            self.events.close()
 
     @property
     def leads(self) -> bool:
@@ -208,6 +215,18 @@ class Manager:
                 return self._unknown(request.job_id)
             found = job_view(info, now), large_results(info)
         return await self._with_results(*found)
+
+    async def _state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
+        """What somebody who missed events begins from. It holds at least what the sequence says, read before."""
+        seq = self._candidacy.ledger.seq
+        if request.job_id:
+            found = await self._job(GetJob(job_id=request.job_id))
+            return seq, found if isinstance(found, JobView) else None
+        return seq, await self._list(ListJobs(limit=MAX_LISTED))
+
+    def _queue_of(self, job_id: str) -> str:
+        info = self._candidacy.ledger.book.jobs.get(job_id)
+        return info.job.submission.queue if info is not None else ""
 
     def _live(self) -> Live | None:
         return self._candidacy.leader.desk.live if self._candidacy.leader is not None else None

@@ -165,6 +165,10 @@ class ProblemKind(StrEnum):
     CONFLICT = "conflict"
     TOO_LARGE = "too_large"
     FORBIDDEN = "forbidden"
+    """Nobody knows who asks."""
+    DENIED = "denied"
+    """It is known who asks, and that one may not."""
+    TOO_MANY = "too_many"
     UNAVAILABLE = "unavailable"
     FAILED = "failed"
 
@@ -176,6 +180,10 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
     fact: str
     remedy: str = ""
     retryable: bool = False
+    retry_after_s: float = 0.0
+    """How long to wait before it is asked again, where that is known."""
+    request_id: str = ""
+    """Under which the node's log tells more."""
 
 
 def candidate_at(name: str, address: str) -> str:

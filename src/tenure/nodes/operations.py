@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Union, cast
 
 import msgspec
 
+from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.gate_messages import (
     AskDatacenter,
     AskGate,
@@ -46,6 +47,8 @@ from tenure.nodes.schedule_messages import (
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker_messages import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
 
+MAX_REQUEST_BYTES = 1 << 20
+
 
 class Role(StrEnum):
     """Who may ask. An operator may do whatever a client may; a worker's token is good for workers' words only, a node's for
@@ -65,6 +68,9 @@ class Operation(NamedTuple):
     role: Role
     reads: bool
     summary: str
+    streams: bool = False
+    """Whether a GET may also be answered with a stream."""
+    body_bytes: int = MAX_REQUEST_BYTES
 
     @property
     def name(self) -> str:
@@ -81,6 +87,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on"),
     Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now"),
     Operation(ListSchedules, ScheduleList, Role.CLIENT, True, "Every schedule, and what became of its instants"),
+    Operation(GetEvents, EventPage, Role.CLIENT, True, "What is decided, in order and without a gap", streams=True),
     Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
     Operation(WorkerReport, WorkerDirective, Role.WORKER, False, "What a worker runs, answered with what is wanted"),
     Operation(ExtendDeadline, ExtensionReply, Role.WORKER, False, "A worker asks for time that its work has earned"),

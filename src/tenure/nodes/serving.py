@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
-from tenure.errors import LimitError
+from tenure.errors import LimitError, NodeUnavailableError
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.event_feed import Told
+from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.http_peers import HttpPeers
 from tenure.nodes.manager import Manager
@@ -76,7 +78,9 @@ async def serve(
     calls = calls_for(engine)
     try:
         door = Door()
-        server = HttpServer(door.answer, host=settings.host, port=settings.port, token=settings.token)
+        server = HttpServer(
+            door.answer, host=settings.host, port=settings.port, token=settings.token, streams=door.streams, clock=clock
+        )
         port = await server.start()
         try:
             address = settings.advertise or f"{settings.host}:{port}"
@@ -121,6 +125,13 @@ class Door:
         if self.manager is None:
             return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
         return await self.manager.answer(sender, request)
+
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        if self.manager is None:
+            raise NodeUnavailableError("this node is starting")
+        async with contextlib.aclosing(self.manager.events.stream(request)) as stream:
+            async for batch in stream:
+                yield batch
 
 
 async def _until(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,98 @@
+"""How much one caller, and all together, may ask of a node at once. Pure: told the time, it says yes, or how long to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tenure.errors import LimitError
+
+_MOST_BUCKETS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Of one node's port. A caller is a token's name at an address."""
+
+    requests_per_s: float = 1_000.0
+    """Of one caller, on average."""
+    burst: float = 2_000.0
+    """And at once after a rest."""
+    wrong_tokens_per_s: float = 5.0
+    """Of one address: more are not even told that they are wrong."""
+    wrong_tokens_burst: float = 20.0
+    in_flight: int = 1_000
+    """Being answered at once, for all callers."""
+    waiting: int = 4_000
+    """Held back because they asked for it, and streams; for all callers."""
+    waiting_each: int = 500
+    connections: int = 4_096
+    """Fewer where the process may open fewer files; then the one that has been idle for longest is closed."""
+    idle_s: float = 75.0
+    """For a connection without a request, and for the head of a request, however slowly it drips."""
+    body_s: float = 20.0
+    """For the body of a request, however slowly it drips."""
+    send_s: float = 60.0
+    """For an answer that nobody reads."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise LimitError(field.name, getattr(self, field.name), "above 0")
+
+
+class Buckets:
+    """One token bucket for each caller: `rate` a second on average, `burst` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._filled: dict[object, tuple[float, float]] = {}
+
+    def take(self, caller: object, now: float) -> float:
+        """0 when it may go on, else the seconds until it may."""
+        left, at = self._filled.get(caller, (self._burst, now))
+        left = min(self._burst, left + max(0.0, now - at) * self._rate)
+        if left < 1.0:
+            self._filled[caller] = (left, now)
+            return (1.0 - left) / self._rate
+        if caller not in self._filled and len(self._filled) >= _MOST_BUCKETS:
+            self._make_room(now)
+        self._filled[caller] = (left - 1.0, now)
+        return 0.0
+
+    def _make_room(self, now: float) -> None:
+        """A full bucket is as good as none; if none is full, everybody starts anew: memory is bounded first."""
+        kept = {
+            caller: (left, at)
+            for caller, (left, at) in self._filled.items()
+            if left + (now - at) * self._rate < self._burst
+        }
+        self._filled = kept if len(kept) < _MOST_BUCKETS else {}
+
+
+class Turnstile:
+    """Counts who is inside: `enter` says whether there is room, `leave` makes some."""
+
+    def __init__(self, most: int, most_each: int | None = None) -> None:
+        self._most, self._most_each = most, most_each
+        self._each: dict[object, int] = {}
+        self.inside = 0
+
+    def enter(self, caller: object) -> bool:
+        if self.inside >= self._most:
+            return False
+        if self._most_each is not None:
+            mine = self._each.get(caller, 0)
+            if mine >= self._most_each:
+                return False
+            self._each[caller] = mine + 1
+        self.inside += 1
+        return True
+
+    def leave(self, caller: object) -> None:
+        self.inside -= 1
+        if self._most_each is not None:
+            mine = self._each.get(caller, 0) - 1
+            if mine > 0:
+                self._each[caller] = mine
+            else:
+                self._each.pop(caller, None)

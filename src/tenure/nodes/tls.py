@@ -1,0 +1,77 @@
+"""TLS and mutual TLS of the control plane: which files, and the contexts made of them."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+from tenure.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What a node shows, and with `client_ca` what it wants to be shown."""
+
+    cert: str
+    key: str
+    client_ca: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load("the certificate", f"{self.cert} and {self.key}", lambda: context.load_cert_chain(self.cert, self.key))
+        if self.client_ca:
+            _load("the clients' CA", self.client_ca, lambda: context.load_verify_locations(self.client_ca))
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """Whom to trust, and what to show. Empty: the machine's own authorities, and nothing."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """`TENURE_CA`, `TENURE_CERT` and `TENURE_KEY`."""
+        return cls(*(os.environ.get(name, "") for name in ("TENURE_CA", "TENURE_CERT", "TENURE_KEY")))
+
+    def context(self) -> ssl.SSLContext:
+        return _client_context(self)
+
+
+@lru_cache(maxsize=16)
+def _client_context(tls: ClientTls) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if tls.ca:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load("the CA", tls.ca, lambda: context.load_verify_locations(tls.ca))
+    if tls.cert:
+        files = f"{tls.cert} and {tls.key or tls.cert}"
+        _load("the certificate", files, lambda: context.load_cert_chain(tls.cert, tls.key or None))
+    return context
+
+
+def peer_name(certificate: object) -> str:
+    """The common name of a verified certificate, as `getpeercert` gives it; empty where it has none."""
+    subject = certificate.get("subject", ()) if isinstance(certificate, dict) else ()
+    return next((value for part in subject for field, value in part if field == "commonName"), "")
+
+
+def _load(what: str, files: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"{what} in {files} cannot be used: {error.strerror or error}",
+            remedy="Give PEM files that this user may read; the key belongs to the certificate and has no passphrase",
+        ) from error
