@@ -1,0 +1,97 @@
+"""Write the reference half of docs/api.md from the table of operations and their types.
+
+python tools/api_reference.py            write it
+python tools/api_reference.py --check    say whether it is fresh
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "api.md"
+MARK = "<!-- From here on written by tools/api_reference.py: do not edit. -->\n"
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    fresh = with_reference(page)
+    if "--check" in sys.argv:
+        if page != fresh:
+            print("docs/api.md is not fresh: run python tools/api_reference.py", file=sys.stderr)
+        return int(page != fresh)
+    PAGE.write_text(fresh)
+    return 0
+
+
+def with_reference(page: str) -> str:
+    return page.partition(MARK)[0] + MARK + reference()
+
+
+def reference() -> str:
+    from tenure.nodes.openapi import build
+    from tenure.nodes.operations import OPERATIONS
+
+    document = build()
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    requests = {one.request.__name__ for one in OPERATIONS}
+    lines = ["\n## Operations\n", "| request | answers | role | GET | what |", "|---|---|---|---|---|"]
+    for one in OPERATIONS:
+        name, reply = one.name, one.reply.__name__
+        get = "stream" if one.streams else "yes" if one.reads else ""
+        lines.append(f"| [`{name}`](#{name}) | [`{reply}`](#{reply.lower()}) | {one.role} | {get} | {one.summary} |")
+    for one in OPERATIONS:
+        lines += [f"\n### {one.name}\n", *section(schemas[one.request.__name__])]
+    lines.append("\n## Types\n")
+    for name in sorted(schemas):
+        if name not in requests:
+            lines += [f"\n### {name}\n", *section(schemas[name])]
+    return "\n".join(lines) + "\n"
+
+
+def section(schema: dict[str, Any]) -> list[str]:
+    lines = [" ".join(schema["description"].split()) + "\n"] if schema.get("description") else []
+    if "enum" in schema:
+        return [*lines, "One of: " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."]
+    fields = {
+        name: field for name, field in schema.get("properties", {}).items() if name != "type" or "enum" not in field
+    }
+    if not fields:
+        return [*lines, "No fields."]
+    lines += ["| field | type | default |", "|---|---|---|"]
+    required = schema.get("required", ())
+    for name, field in fields.items():
+        default = "required" if name in required else f"`{shown(field['default'])}`" if "default" in field else ""
+        lines.append(f"| `{name}` | {kind(field)} | {default} |")
+    return lines
+
+
+def kind(field: dict[str, Any]) -> str:
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in field:
+        return " or ".join(kind(one) for one in field["anyOf"])
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "array":
+        items = field.get("items") or {}
+        if "prefixItems" in field:
+            return "(" + ", ".join(kind(one) for one in field["prefixItems"]) + ")"
+        return f"list of {kind(items)}" if items else "list"
+    if field.get("type") == "object":
+        values = field.get("additionalProperties")
+        return f"object of {kind(values)}" if isinstance(values, dict) and values else "object"
+    return str(field.get("type", "any"))
+
+
+def shown(value: Any) -> str:
+    import json
+
+    return json.dumps(value).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
