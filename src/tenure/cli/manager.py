@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import socket
-import sys
+from collections.abc import Callable
 
 import click
 
 from tenure.errors import TenureError
+from tenure.logs import LogForm, node_log
 from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 
 
@@ -26,6 +27,14 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 @click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
 @click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
+@click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in LogForm]),
+    default=LogForm.TEXT.value,
+    show_default=True,
+    envvar="TENURE_LOG_FORMAT",
+    help="Lines for people, or JSON for machines; or TENURE_LOG_FORMAT.",
+)
 def command(
     url: str,
     name: str,
@@ -38,6 +47,7 @@ def command(
     report: float,
     fallback: float,
     stuck: float,
+    log_format: str,
 ) -> None:
     """Take part in leading a datacenter: start two or three of these on one engine.
 
@@ -64,18 +74,15 @@ def command(
             report_s=report,
             fallback_s=fallback,
         )
-        asyncio.run(_run(settings))
+        asyncio.run(_run(settings, node_log("manager", settings.name, log_format)))
     except TenureError as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _run(settings: ManagerSettings) -> None:
+async def _run(settings: ManagerSettings, say: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    def say(text: str) -> None:
-        print(f"manager {settings.name}: {text}", file=sys.stderr, flush=True)
 
     await serve(settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}"))
     say("stopped")

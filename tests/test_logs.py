@@ -1,0 +1,63 @@
+"""Lines for people and lines for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tenure.logs import JsonLines, LogForm, TextLines, facts, node_log
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    yield
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one.formatter, (JsonLines, TextLines))]:
+        root.removeHandler(handler)
+
+
+def test_a_person_reads_who_says_what() -> None:
+    stream = io.StringIO()
+    say = node_log("manager", "m1", LogForm.TEXT, stream)
+    say("leads with epoch 3")
+    logging.getLogger("tenure.engines").warning("the engine is slow: %s ms", 12)
+    with facts(request="r-1"):
+        say("took a job, 100% sure")
+    assert stream.getvalue().splitlines() == [
+        "manager m1: leads with epoch 3",
+        "manager m1: warning: the engine is slow: 12 ms (tenure.engines)",
+        "manager m1: took a job, 100% sure [request=r-1]",
+    ]
+
+
+def test_a_machine_reads_fields_and_nothing_hides_them() -> None:
+    stream = io.StringIO()
+    say = node_log("worker", "w1", "json", stream)
+    with facts(job_id="j", at="a lie", odd={1, 2}.__class__):
+        say("ALARM no_leader: nobody leads")
+    try:
+        raise ValueError("no\nnewlines")
+    except ValueError:
+        logging.getLogger("users.code").exception("it broke")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert {"level": "error", "kind": "worker", "node": "w1", "job_id": "j"}.items() <= first.items()
+    assert isinstance(first["at"], float)
+    assert second["logger"] == "users.code"
+    assert "ValueError: no" in second["error"]
+
+
+def test_a_second_node_in_the_process_takes_over_and_does_not_say_everything_twice() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    node_log("manager", "a", stream=first)
+    say = node_log("manager", "b", stream=second)
+    say("hello")
+    assert (first.getvalue(), second.getvalue()) == ("", "manager b: hello\n")
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="yaml"):
+        node_log("manager", "a", "yaml")
