@@ -9,6 +9,7 @@ from tenure.jobs import (
     CancelJob,
     ConfirmCleaned,
     EvictWorker,
+    ForgetWorker,
     JudgeWorker,
     OnFailure,
     Outcome,
@@ -254,7 +255,24 @@ def test_an_evicted_workers_attempts_are_issued_anew_elsewhere_in_one_append() -
     assert decision.events[0].jobs == ("j", "k")
     assert sent(desk) == [("j/a", 2), ("k/w", 2)]
     assert to_dispatch(desk.book, desk.at)[0].excluded == ("w1",)
-    assert desk.do(EvictWorker(worker="w1", reason="again")).outcome is Outcome.NOTHING
+    assert desk.do(EvictWorker(worker="w1", reason="again")).outcome is Outcome.ALREADY
+
+
+def test_an_evicted_incarnation_is_remembered_until_it_is_forgotten_and_another_start_is_not_taken_for_it() -> None:
+    desk = Desk()
+    desk.submit()
+    desk.run(worker="w1", incarnation="first")
+    assert desk.do(ForgetWorker(worker="w1", reason="it left")).outcome is Outcome.NOTHING
+    desk.do(JudgeWorker(worker="w1", verdict="route", reason="it answers", incarnation="first"))
+    assert desk.do(ForgetWorker(worker="w1", reason="it left")).outcome is Outcome.REFUSED
+    desk.do(EvictWorker(worker="w1", reason="silent", incarnation="first"))
+    record = desk.book.state.workers["w1"]
+    assert (record.verdict, record.incarnation) == ("evict", "first")
+    desk.do(JudgeWorker(worker="w1", verdict="route", reason="it came back", incarnation="second"))
+    assert desk.do(EvictWorker(worker="w1", reason="late", incarnation="first")).outcome is Outcome.ACCEPTED
+    assert desk.book.state.workers["w1"].verdict == "route"
+    assert desk.do(ForgetWorker(worker="w1", reason="it left")).outcome is Outcome.ACCEPTED
+    assert "w1" not in desk.book.state.workers
 
 
 def test_an_exclude_list_that_names_every_worker_would_strand_the_work_and_is_left_out() -> None:

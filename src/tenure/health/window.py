@@ -9,6 +9,7 @@ little evidence nothing is expected, and then nothing is called slow.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,6 +129,15 @@ class ProgressWindow:
         """An attempt ended; only one that completed counts as a completion. Ending twice counts once."""
         if self._attempts.pop(attempt, None) is not None and completed:
             self._completions.record(now)
+
+    def completed(self, now: float, count: int) -> None:
+        """So many attempts completed since the last word: most of them may have begun since, too."""
+        if count > 0:
+            self._completions.record(now, count)
+
+    def __iter__(self) -> Iterator[str]:
+        """The attempts that have begun and not ended."""
+        return iter(list(self._attempts))
 
     def counts(self, now: float) -> ProgressCounts:
         """The numbers for this worker's state."""

@@ -179,6 +179,8 @@ class GrantExtension(Command, frozen=True, kw_only=True):
     progress: float
     advanced: tuple[str, ...]
     counter: int | None = None
+    deadline: float = 0.0
+    """Until when the worker has time now, in the engine's time: a new leader goes on from there."""
     reason: str = ""
     evidence: dict[str, Any] = {}
 
@@ -190,6 +192,13 @@ class DenyExtension(Command, frozen=True, kw_only=True):
 
 
 class ResetExtensions(Command, frozen=True, kw_only=True):
+    worker: str
+    reason: str
+
+
+class ForgetWorker(Command, frozen=True, kw_only=True):
+    """It left, or was evicted long ago and never came back."""
+
     worker: str
     reason: str
 

@@ -42,6 +42,7 @@ DECIDE: Mapping[type[c.Command], Decider] = {
     c.GrantExtension: decide_workers.grant,
     c.DenyExtension: decide_workers.deny,
     c.ResetExtensions: decide_workers.reset,
+    c.ForgetWorker: decide_workers.forget,
     c.CheckJob: decide_timeouts.check,
     c.ObeyGlobalTimeout: decide_timeouts.obey_timeout,
     c.ObeyGlobalCancel: decide_timeouts.obey_cancel,

@@ -12,6 +12,7 @@ from tenure.jobs.book import JobBook, WorkflowKey
 from tenure.jobs.commands import Decision, Outcome
 from tenure.jobs.decide_attempts import consequence, failed_attempt
 from tenure.jobs.events import Rule
+from tenure.jobs.model import EVICTED
 from tenure.jobs.rules import Rules
 from tenure.jobs.states import AttemptCause
 
@@ -28,8 +29,11 @@ def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> De
         for job_id, name in book.on_worker.get(command.worker, ())
         if not command.incarnation or book.jobs[job_id].workflows[name].incarnation in ("", command.incarnation)
     ]
-    if not held and command.worker not in book.state.workers:
+    record = book.state.workers.get(command.worker)
+    if not held and record is None:
         return Decision([], Outcome.NOTHING, Rule.HEALTH, "the worker has nothing and is not known")
+    if not held and record and record.verdict == EVICTED and command.incarnation in ("", record.incarnation):
+        return Decision([], Outcome.ALREADY, Rule.HEALTH, "it was evicted before")
     evicted = e.WorkerEvicted(
         at=now,
         by=command.by,
@@ -119,6 +123,7 @@ def grant(book: JobBook, command: c.GrantExtension, now: float, rules: Rules) ->
         bound=command.bound,
         progress=command.progress,
         counter=command.counter,
+        deadline=command.deadline,
         evidence={"reason": command.reason, **command.evidence},
     )
     return Decision([granted], Outcome.ACCEPTED, Rule.HEALTH)
@@ -144,4 +149,14 @@ def reset(book: JobBook, command: c.ResetExtensions, now: float, rules: Rules) -
     event = e.ExtensionsReset(
         at=now, by=command.by, rule=Rule.HEALTH, worker=command.worker, evidence={"reason": command.reason}
     )
+    return Decision([event], Outcome.ACCEPTED, Rule.HEALTH, command.reason)
+
+
+def forget(book: JobBook, command: c.ForgetWorker, now: float, rules: Rules) -> Decision:
+    """Never while attempts count as running there: those are evicted first."""
+    if command.worker not in book.state.workers:
+        return Decision([], Outcome.NOTHING, Rule.HEALTH, "it is not known")
+    if book.on_worker.get(command.worker):
+        return Decision([], Outcome.REFUSED, Rule.HEALTH, "attempts of jobs run there")
+    event = e.WorkerForgotten(at=now, by=command.by, rule=Rule.HEALTH, worker=command.worker, reason=command.reason)
     return Decision([event], Outcome.ACCEPTED, Rule.HEALTH, command.reason)

@@ -225,6 +225,7 @@ class ExtensionGranted(Event, frozen=True, kw_only=True, tag=True, omit_defaults
     """What one worker's series can add up to: the cap of the time that a job can be given."""
     progress: float = 0.0
     counter: int | None = None
+    deadline: float = 0.0
 
 
 class ExtensionDenied(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -256,6 +257,13 @@ class WorkerEvicted(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
     reason: str
     incarnation: str = ""
     jobs: tuple[str, ...] = ()
+
+
+class WorkerForgotten(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Nothing more is expected of it; whoever comes under its name is new."""
+
+    worker: str
+    reason: str = ""
 
 
 class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -308,6 +316,7 @@ ManagerEvent = (
     | ExtensionsReset
     | WorkerJudged
     | WorkerEvicted
+    | WorkerForgotten
     | QueueChanged
     | ResultsExpired
     | JobArchived

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.jobs import events as e
 from tenure.jobs import queues
 from tenure.jobs.model import (
+    EVICTED,
     ArchivedJob,
     Job,
     JobInfo,
@@ -289,6 +290,7 @@ def extension_granted(book: JobBook, event: e.ExtensionGranted) -> None:
     record = worker_record(book, event.worker)
     record.extension_count, record.total_extended = event.count, event.total
     record.last_progress, record.last_counter = event.progress, event.counter
+    record.deadline = event.deadline
     for job_id in event.jobs:
         info = book.jobs.get(job_id)
         if info is None or info.state.terminal:
@@ -319,6 +321,16 @@ def worker_judged(book: JobBook, event: e.WorkerJudged) -> None:
 
 
 def worker_evicted(book: JobBook, event: e.WorkerEvicted) -> None:
+    record = book.state.workers.get(event.worker)
+    if record is not None and event.incarnation and record.incarnation not in ("", event.incarnation):
+        return  # another start of it is there now
+    # Kept, so that a new leader too tells this incarnation, should it wake, that it is over.
+    book.state.workers[event.worker] = WorkerRecord(
+        incarnation=event.incarnation, verdict=EVICTED, reason=event.reason, since=event.at
+    )
+
+
+def worker_forgotten(book: JobBook, event: e.WorkerForgotten) -> None:
     book.state.workers.pop(event.worker, None)
 
 
@@ -402,6 +414,7 @@ FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
     e.ExtensionsReset: extensions_reset,
     e.WorkerJudged: worker_judged,
     e.WorkerEvicted: worker_evicted,
+    e.WorkerForgotten: worker_forgotten,
     e.QueueChanged: queue_changed,
     e.ResultsExpired: results_expired,
     e.JobArchived: job_archived,

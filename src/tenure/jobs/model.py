@@ -21,6 +21,8 @@ from tenure.jobs.states import (
 )
 
 Address = tuple[str, int]
+EVICTED = "evict"
+"""The verdict on a worker whose work was issued anew."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +227,8 @@ class WorkerRecord(msgspec.Struct, kw_only=True):
     total_extended: float = 0.0
     last_progress: float = 0.0
     last_counter: int | None = None
+    deadline: float = 0.0
+    """Until when its last extension reaches; reports since may have moved its deadline further."""
 
 
 class QueueRecord(msgspec.Struct, kw_only=True):

@@ -184,6 +184,7 @@ TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
         f"the verdict on {x.worker} is now {x.verdict!r} (before: {x.evidence.get('previous', 'unknown')}): {x.reason}"
     ),
     e.WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
+    e.WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
     g.GateJobRebuilt: lambda x: f"the gate lost its journal and learned of the job from {x.by}",
     g.DatacenterReported: reported,
     g.DatacenterTimedOut: lambda x: (
