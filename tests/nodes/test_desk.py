@@ -11,6 +11,7 @@ from tests.nodes.test_manager import Office, ask, run
 
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket
+from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.messages import (
     Cancel,
@@ -29,7 +30,7 @@ def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) 
 
 
 def report(*attempts: AttemptReport, wait_s: float = 0.0) -> WorkerReport:
-    return WorkerReport(worker="w-1", attempts=attempts, wait_s=wait_s)
+    return WorkerReport(worker="w-1", attempts=attempts, wait_s=wait_s, verdict=RoutingDecision.ROUTE)
 
 
 async def passing(office: Office, seconds: float) -> None:
@@ -45,7 +46,9 @@ def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> N
         manager, candidacy = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
-        assert await ask(manager, report(runs(fraction=0.25))) == WorkerDirective(epoch=candidacy.epoch)
+        directive = await ask(manager, report(runs(fraction=0.25)))
+        assert (directive.epoch, directive.cancels, directive.left_s) == (candidacy.epoch, (), 30.0)
+        assert (directive.verdict, directive.incarnation, directive.peers) == (RoutingDecision.ROUTE, "w-1", 0)
         seq = candidacy.ledger.seq
         await ask(manager, report(runs(steps=9, fraction=0.5)))
         view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]

@@ -11,8 +11,10 @@ from tenure.errors import DeposedError
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
 from tenure.nodes.candidate import Candidate
+from tenure.nodes.fleet_settings import FleetSettings
 from tenure.nodes.leader import Leader, LeaderPart
 from tenure.nodes.ledger import Ledger
+from tenure.nodes.pool_view import PoolView
 
 JOURNAL = "jobs"
 ELECTION = "manager"
@@ -27,9 +29,17 @@ class Candidacy(Candidate[Ledger, Leader]):
     leader_class: ClassVar[type[Leader]] = Leader
 
     def __init__(
-        self, name: str, engine: Engine, calls: Calls, *, settings: JobSettings | None = None, **given: Any
+        self,
+        name: str,
+        engine: Engine,
+        calls: Calls,
+        *,
+        settings: JobSettings | None = None,
+        fleet: FleetSettings | None = None,
+        pool: PoolView | None = None,
+        **given: Any,
     ) -> None:
-        self._settings = settings
+        self._settings, self._fleet, self._pool = settings, fleet, pool
         self.parts: list[Callable[[Leader], LeaderPart]] = []
         """What else this node does whenever it leads."""
         super().__init__(name, engine, calls, **given)
@@ -46,6 +56,8 @@ class Candidacy(Candidate[Ledger, Leader]):
             engine_now=self.time.now,
             say=self._say,
             results_lease_s=self.ttl_s,
+            fleet=self._fleet,
+            pool=self._pool,
         )
         leader.parts += [make(leader) for make in self.parts]
         return leader

@@ -1,6 +1,7 @@
 """Where workers report: what runs is recorded, what advances keeps its time, what nobody wants any more is told at once.
 
-A leader's own memory. It dies with the term: each report is the whole state, so the next leader knows as much after a second.
+The shell around `Fleet`: it commits what the fleet decides, and only then lets it count. A leader's own memory; it dies with the
+term. Each report is the whole state, so the next leader knows as much after a second.
 """
 
 from __future__ import annotations
@@ -11,14 +12,25 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from tenure.clock import Clock
-from tenure.jobs import Decision, JobBook, ProgressWatch, RecordProgress
+from tenure.errors import DeposedError, EngineError
+from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.submission import settled
+from tenure.nodes.fleet import Fleet
+from tenure.nodes.fleet_settings import FleetSettings
 from tenure.nodes.ledger import Ledger
-from tenure.nodes.worker_messages import AttemptReport, Unwanted, WorkerDirective, WorkerReport
+from tenure.nodes.pool_view import PoolView
+from tenure.nodes.worker_messages import (
+    AttemptReport,
+    ExtendDeadline,
+    ExtensionReply,
+    Unwanted,
+    WorkerDirective,
+    WorkerReport,
+)
 
 
 class WorkerDesk:
@@ -32,9 +44,16 @@ class WorkerDesk:
         epoch: int,
         clock: Clock,
         engine_now: Callable[[], float],
+        settings: FleetSettings | None = None,
+        pool: PoolView | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._ledger, self._commit, self._epoch, self._clock, self._now = ledger, commit, epoch, clock, engine_now
+        self._pool, self._say = pool, say
         self.watch = ProgressWatch()
+        self.fleet = Fleet(settings)
+        self.fleet.restore(ledger.book, engine_now())
+        # Keyed by incarnation: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -44,44 +63,120 @@ class WorkerDesk:
         """The newest word on a workflow that runs: for people, more recent than the journal."""
         return self._live.get((job_id, workflow))
 
+    # What workers ask
+
     async def report(self, report: WorkerReport) -> WorkerDirective:
-        """Record it, and say what is not wanted: at once if there is anything, else when there is, or after `wait_s`."""
+        """Record it, and say what is wanted: at once if the worker does not know it yet, else when it changes, or after `wait_s`."""
         self._remember(report)
+        await self._hear(report)
         unwanted = await self._unwanted(report)
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
-        await asyncio.gather(*(self._record(report.worker, one) for one in wanted))
-        if not unwanted and report.wait_s:
-            await self._hold(report.worker, report.wait_s)
-            unwanted = await self._unwanted(self._latest.get(report.worker, report))
-        return WorkerDirective(epoch=self._epoch, cancels=unwanted)
+        await asyncio.gather(*(self._record(report, one) for one in wanted))
+        if report.wait_s and not unwanted and self._knows(report):
+            await self._hold(report.start, report.wait_s)
+            unwanted = await self._unwanted(self._latest.get(report.start, report))
+        told = self.fleet.tell(report.worker, report.start, self._now())
+        return WorkerDirective(
+            epoch=self._epoch,
+            cancels=unwanted,
+            verdict=told.verdict,
+            reason=told.reason,
+            left_s=told.left_s,
+            incarnation=report.start,
+            peers=told.peers,
+        )
+
+    async def extend(self, ask: ExtendDeadline) -> ExtensionReply:
+        """More time for a worker, if it earned it. Raises `UnknownWorkerError`."""
+        worker = ask.request.worker_id
+        now = self._now()
+        response, command = self.fleet.extend(ask.request, ask.incarnation, self.watch.take_advanced(worker), now)
+        await self._commit(command)
+        return ExtensionReply(response=response, epoch=self._epoch, left_s=self.fleet.left_s(worker, self._now()))
+
+    def _knows(self, report: WorkerReport) -> bool:
+        return self.fleet.tell(report.worker, report.start, self._now()).verdict is report.verdict
+
+    # What the fleet decides
+
+    async def _hear(self, report: WorkerReport) -> None:
+        commands = self.fleet.hear(report, self._now())
+        await self._decide(commands)
+        if any(isinstance(command, EvictWorker) for command in commands):
+            await self._decide(self.fleet.hear(report, self._now()))  # another start of it has made way
+
+    async def _decide(self, commands: list[Command]) -> None:
+        """Journal it, let it count, and wake whoever has to hear of it."""
+        for command in commands:
+            await self._commit(command)
+            if isinstance(command, JudgeWorker):
+                self._ring(self.fleet.told(command))
+            elif isinstance(command, EvictWorker):
+                self.fleet.gone(command, self._now())
+                self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
+                self._ring(command.incarnation)
+            elif isinstance(command, ForgetWorker):
+                self.watch.forget_worker(command.worker)
+
+    async def keep_watch(self) -> None:
+        """Look after the workers for as long as the term lasts."""
+        while True:
+            try:
+                await self._look()
+            except DeposedError:
+                raise
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                self._say(f"workers cannot be judged yet: {error}")
+            await self._clock.async_sleep(self.fleet.settings.sweep_s)
+
+    async def _look(self) -> None:
+        now = self._now()
+        for name in self.fleet.silent(now) if self._pool is not None else ():
+            await self._ask_pool(name, now)
+        await self._decide(self.fleet.sweep(now))
+        for start, report in list(self._latest.items()):
+            if not self.fleet.knows(report.worker, start):
+                self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
+                self._latest.pop(start, None)
+
+    async def _ask_pool(self, name: str, now: float) -> None:
+        assert self._pool is not None
+        alive = self._pool.alive(name)
+        if alive is None:
+            return
+        self.fleet.hear_gossip(name, alive=alive, now=now)
+        health = self._pool.health(name) if alive else None
+        if health is not None:
+            await self._decide(self.fleet.hear_piggyback(name, health, now))
+
+    # What concerns jobs
 
     def touched(self, job_ids: Iterable[str]) -> None:
         """Whoever runs something of these jobs may have to hear of it."""
         for job_id in job_ids:
-            for worker in self._runs_on.get(job_id, ()):
-                for bell in self._bells.get(worker, ()):
-                    if not bell.done():
-                        bell.set_result(None)
+            for start in self._runs_on.get(job_id, ()):
+                self._ring(start)
 
     def forget(self, info: JobInfo) -> None:
         """The job has ended."""
         self.watch.forget_job(info.id, list(info.workflows))
 
     def _remember(self, report: WorkerReport) -> None:
-        before = self._latest.get(report.worker)
+        start, before = report.start, self._latest.get(report.start)
+        if before is not None and report.number < before.number:
+            return  # overtaken on its way
         for one in before.attempts if before else ():
             self._live.pop((one.job_id, one.workflow), None)
-            self._runs_on.get(one.job_id, set()).discard(report.worker)
+            self._runs_on.get(one.job_id, set()).discard(start)
             if not self._runs_on.get(one.job_id):
                 self._runs_on.pop(one.job_id, None)
-        if not report.attempts:
-            self._latest.pop(report.worker, None)
-            return
-        self._latest[report.worker] = report
+        self._latest[start] = report
         for one in report.attempts:
             self._live[(one.job_id, one.workflow)] = one
-            self._runs_on.setdefault(one.job_id, set()).add(report.worker)
+            self._runs_on.setdefault(one.job_id, set()).add(start)
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
         def look(book: JobBook) -> tuple[Unwanted, ...]:
@@ -96,15 +191,15 @@ class WorkerDesk:
 
         return await self._ledger.read(look)
 
-    async def _record(self, worker: str, one: AttemptReport) -> None:
+    async def _record(self, report: WorkerReport, one: AttemptReport) -> None:
         """One word for both: the core records a start that it had not heard of, and progress when it is due."""
         command = RecordProgress(
-            by=worker,
+            by=report.worker,
             job_id=one.job_id,
             workflow=one.workflow,
             attempt=one.attempt,
-            worker=worker,
-            incarnation=worker,
+            worker=report.worker,
+            incarnation=report.start,
             delivery=one.delivery,
             steps=one.steps,
             fraction=one.fraction,
@@ -121,26 +216,29 @@ class WorkerDesk:
         if advanced or workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery:
             await self._commit(command)
 
-    async def _hold(self, worker: str, seconds: float) -> None:
+    async def _hold(self, start: str, seconds: float) -> None:
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.setdefault(worker, set()).add(bell)
+        self._bells.setdefault(start, set()).add(bell)
         nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
         try:
             await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
         finally:
             nap.cancel()
             bell.cancel()
-            bells = self._bells.get(worker, set())
+            bells = self._bells.get(start, set())
             bells.discard(bell)
             if not bells:
-                self._bells.pop(worker, None)
+                self._bells.pop(start, None)
+
+    def _ring(self, start: str) -> None:
+        for bell in self._bells.get(start, ()):
+            if not bell.done():
+                bell.set_result(None)
 
     def close(self) -> None:
         """The term is over: whoever is held asks the next leader."""
-        for bells in self._bells.values():
-            for bell in bells:
-                if not bell.done():
-                    bell.set_result(None)
+        for start in self._bells:
+            self._ring(start)
 
 
 def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:

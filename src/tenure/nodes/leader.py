@@ -32,8 +32,10 @@ from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_dispatch, to_revoke
 from tenure.jobs.timers import Timers
 from tenure.nodes.desk import WorkerDesk
+from tenure.nodes.fleet_settings import FleetSettings
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS, LARGE_RESULTS_TTL_S, Housekeeping
 from tenure.nodes.ledger import Ledger
+from tenure.nodes.pool_view import PoolView
 from tenure.nodes.results import RESULTS, command_for
 from tenure.nodes.schedules import Clockwork
 from tenure.work.envelope import WorkItem, WorkResult
@@ -71,6 +73,8 @@ class Leader:
         engine_now: Callable[[], float],
         say: Callable[[str], None],
         results_lease_s: float = RESULTS_LEASE_S,
+        fleet: FleetSettings | None = None,
+        pool: PoolView | None = None,
     ) -> None:
         self.ledger, self._engine, self._calls = ledger, engine, calls
         self._results_lease_s = results_lease_s
@@ -81,7 +85,16 @@ class Leader:
         self._large = engine.store(LARGE_RESULTS)
         self._housekeeping = Housekeeping(ledger, calls, engine.store(ARCHIVE), self._large, self.submit)
         self._timers: Timers[str] = Timers()
-        self.desk = WorkerDesk(ledger, self.submit, epoch=ledger.epoch, clock=clock, engine_now=engine_now)
+        self.desk = WorkerDesk(
+            ledger,
+            self.submit,
+            epoch=ledger.epoch,
+            clock=clock,
+            engine_now=engine_now,
+            settings=fleet,
+            pool=pool,
+            say=say,
+        )
         self.parts: list[LeaderPart] = []
         """Set before `run`."""
         self.clockwork = Clockwork(ledger, say)
@@ -100,7 +113,7 @@ class Leader:
             await self._drain()
             for info in self.ledger.book.live_jobs():
                 self._timers.set(info.id, self._next_due(info))
-            loops = [self._take_results(), self._tend(), *(part.run() for part in self.parts)]
+            loops = [self._take_results(), self._tend(), self.desk.keep_watch(), *(part.run() for part in self.parts)]
             tasks = [asyncio.create_task(loop) for loop in loops]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

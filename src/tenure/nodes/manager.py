@@ -57,7 +57,7 @@ from tenure.nodes.schedules import ScheduleDesk
 from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
 from tenure.nodes.wire import Reply, Request
-from tenure.nodes.worker_messages import WorkerReport
+from tenure.nodes.worker_messages import ExtendDeadline, WorkerReport
 
 if TYPE_CHECKING:
     from tenure.nodes.metrics import ManagerMetrics
@@ -113,6 +113,7 @@ class Manager:
             AskWhy: self._why,
             AskLeader: self._leader_view,
             WorkerReport: self._report,
+            ExtendDeadline: self._extend,
             GetEvents: self.events.page,
             **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
         }
@@ -173,6 +174,10 @@ class Manager:
             return self._elsewhere()
         self.census.heard(report, self._clock.monotonic())
         return await leader.desk.report(report)
+
+    async def _extend(self, ask: ExtendDeadline) -> Reply:
+        leader = self._candidacy.leader
+        return self._elsewhere() if leader is None else await leader.desk.extend(ask)
 
     def _elsewhere(self) -> Reply:
         """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
