@@ -94,6 +94,13 @@ class Resends:
                 self._last[key] = (message, self.settings.resend_first)
                 self._timers.set(key, now)
 
+    def hurry(self, datacenter: str, now: float) -> None:
+        """A datacenter is back: what it did not answer is said again at once, and then as if it were new."""
+        for key, (message, _) in self._last.items():
+            if key[1] == datacenter:
+                self._last[key] = (message, self.settings.resend_first)
+                self._timers.set(key, now)
+
     def next_due(self) -> float:
         return self._timers.next_due()
 

@@ -70,6 +70,8 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """More addresses of the same gate cluster, tried when the first does not answer."""
     gate_epoch: int = 0
     target_datacenters: tuple[str, ...] = ()
+    datacenters: int = 1
+    """In how many a gate runs it, each the whole of it, where `target_datacenters` names none."""
     global_submitted_at: float = 0.0
     """The gate's time of submission, carried back in reports so that a successor can rebuild."""
     idempotency_key: str = ""

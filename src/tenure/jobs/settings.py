@@ -79,6 +79,7 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 100
     max_timeout: float = 31_536_000.0
     max_id_chars: int = 200
+    max_datacenters: int = 1_000
 
 
 def check_positive(field: str, value: float) -> None:

@@ -30,6 +30,8 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
         raise LimitError("delay", submission.delay, f"between 0 and {limits.max_timeout:g} s")
     if submission.result_ttl is not None:
         check_positive("result_ttl", submission.result_ttl)
+    if not 1 <= submission.datacenters <= limits.max_datacenters:
+        raise LimitError("datacenters", submission.datacenters, f"between 1 and {limits.max_datacenters}")
     if len(submission.idempotency_key) > limits.max_id_chars:
         raise LimitError(
             "idempotency_key", f"{len(submission.idempotency_key)} characters", f"at most {limits.max_id_chars}"

@@ -82,6 +82,9 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
     def _new_leader(self) -> LeaderT:
         """Leads with the ledger, which has just taken the lead."""
 
+    def ended_term(self, leader: LeaderT) -> None:
+        """This leader's term is over."""
+
     def may_campaign(self) -> bool:
         """Whether this node is fit to lead now."""
         return True
@@ -143,6 +146,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             await asyncio.wait([leading, renewing], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.leader.close()
+            self.ended_term(self.leader)
             self.leader = None
             self.ledger.step_down("the term is over")
             for task in (leading, renewing):

@@ -16,9 +16,10 @@ from tenure.jobs.commands import Command, HearGate, Identity
 from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
 from tenure.jobs.reports import leader_transfer, report_for
 from tenure.jobs.timers import Timers
+from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.gate_messages import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 from tenure.nodes.ledger import Ledger
-from tenure.nodes.peers import Peers, Route
+from tenure.nodes.route import Route
 
 ANSWER_S = 5.0
 """How long one gate may take for one answer: made for wide-area latency."""
@@ -32,7 +33,7 @@ class Courier:
     def __init__(
         self,
         addresses: Iterable[str],
-        peers: Peers,
+        caller: AsyncCaller,
         ledger: Ledger,
         commit: Callable[[Command], Awaitable[object]],
         *,
@@ -41,7 +42,7 @@ class Courier:
         engine_now: Callable[[], float],
         progress_at: Callable[[str], float],
     ) -> None:
-        self._route = Route(peers, addresses)
+        self._route = Route(caller, addresses)
         self._ledger, self._commit, self._identity = ledger, commit, identity
         self._clock, self._now, self._progress_at = clock, engine_now, progress_at
         self._due: Timers[str] = Timers()

@@ -28,6 +28,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.queues import room
 from tenure.jobs.reports import progress_report, report_for
 from tenure.jobs.states import JobState
+from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.census import Census
 from tenure.nodes.gate_messages import AskDatacenter, DatacenterSaid, DatacenterView, GateWord, TellDatacenter
@@ -35,7 +36,6 @@ from tenure.nodes.gate_reporting import GateReporting
 from tenure.nodes.leader import Leader
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import address_of
-from tenure.nodes.peers import Peers
 from tenure.nodes.wire import Reply
 
 Report = JobProgressReport | JobTimeoutReport
@@ -45,11 +45,11 @@ class GateDesk:
     """A manager's ear for gates. Registers itself with the manager, and its reporting with whichever leader this node becomes."""
 
     def __init__(
-        self, manager: Manager, candidacy: Candidacy, peers: Peers, identity: Identity, *, clock: Clock
+        self, manager: Manager, candidacy: Candidacy, caller: AsyncCaller, identity: Identity, *, clock: Clock
     ) -> None:
         self._candidacy, self._identity, self._clock, self._census = candidacy, identity, clock, manager.census
         self._flow = DispatchFlow(clock)
-        candidacy.parts.append(lambda leader: GateReporting(leader, peers, identity, clock=clock))
+        candidacy.parts.append(lambda leader: GateReporting(leader, caller, identity, clock=clock))
         candidacy.parts.append(self._watched)
         manager.handlers[TellDatacenter] = self.told
         manager.handlers[AskDatacenter] = self.probed

@@ -6,8 +6,6 @@ thousand requests. Each may be repeated: a lost answer costs a retry and nothing
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tenure.health.overload import OverloadState
@@ -128,5 +126,5 @@ class Forward(Request, frozen=True, kw_only=True, tag="forward"):
     """A request that came to a gate that does not lead, passed on to the one that does. Never passed on twice."""
 
     name: str
-    body: dict[str, Any]
+    body: msgspec.Raw
     by: str = ""

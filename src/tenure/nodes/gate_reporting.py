@@ -14,9 +14,9 @@ from tenure.jobs import Decision
 from tenure.jobs.commands import Identity
 from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
 from tenure.jobs.model import JobInfo
+from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.gate_courier import Courier
 from tenure.nodes.leader import Leader
-from tenure.nodes.peers import Peers
 
 AT_ONCE = (LocalTimeoutReported, JobEnded)
 """That a job has arrived is in the answer to its submission."""
@@ -33,8 +33,8 @@ def gate_addresses(info: JobInfo) -> tuple[str, ...]:
 class GateReporting:
     """Part of a leader (`LeaderPart`)."""
 
-    def __init__(self, leader: Leader, peers: Peers, identity: Identity, *, clock: Clock) -> None:
-        self._leader, self._peers, self._identity, self._clock = leader, peers, identity, clock
+    def __init__(self, leader: Leader, caller: AsyncCaller, identity: Identity, *, clock: Clock) -> None:
+        self._leader, self._caller, self._identity, self._clock = leader, caller, identity, clock
         self._couriers: dict[tuple[str, ...], Courier] = {}
         self._tasks: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
@@ -88,7 +88,7 @@ class GateReporting:
         if courier is None:
             courier = self._couriers[addresses] = Courier(
                 addresses,
-                self._peers,
+                self._caller,
                 self._leader.ledger,
                 self._leader.submit,
                 identity=self._identity,

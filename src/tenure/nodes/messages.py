@@ -85,6 +85,21 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     error: str = ""
     result: Any = None
+    datacenter: str = ""
+    """Where it runs; empty where a manager answers."""
+
+
+class DatacenterJob(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job stands in one of its datacenters, as its gate knows."""
+
+    name: str
+    state: JobState
+    health: str = ""
+    """The gate's class for that datacenter."""
+    heard: bool = True
+    """False until the datacenter has said anything about this job."""
+    answers: bool = True
+    """False where it could not be asked for this answer: what it runs is then left out."""
 
 
 class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
@@ -102,6 +117,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     workflows: tuple[WorkflowView, ...]
     results_expired: bool = False
     """They were kept for as long as the submission asked, and are gone."""
+    datacenters: tuple[DatacenterJob, ...] = ()
+    """Where a gate sent it; empty where a manager answers."""
 
     @property
     def ended(self) -> bool:

@@ -15,11 +15,11 @@ from tenure.errors import LimitError, NodeUnavailableError
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.nodes.async_calling import HttpCaller
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.event_feed import Told
 from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.gate_desk import GateDesk
-from tenure.nodes.http_peers import HttpPeers
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
 from tenure.nodes.transport import HttpServer, check_bind
@@ -102,8 +102,8 @@ async def serve(
             manager = Manager(candidacy, engine, calls, clock=clock, say=say)
             host, _, known_port = address.rpartition(":")
             identity = Identity(settings.datacenter, settings.name, host, int(known_port))
-            async with HttpPeers(token=settings.token) as peers:
-                GateDesk(manager, candidacy, peers, identity, clock=clock)
+            with contextlib.closing(HttpCaller(token=settings.token)) as caller:
+                GateDesk(manager, candidacy, caller, identity, clock=clock)
                 door.manager = manager
                 on_ready(address)
                 await _until(stop, manager.run())

@@ -1,32 +1,22 @@
-"""How a node asks other nodes: `Peers` is one request to one address, `Route` finds whoever can answer among several.
-
-The simulator brings its own `Peers`; over HTTP it is `http_peers`.
-"""
+"""Finding whoever can answer among the nodes of one cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from tenure.errors import NodeUnavailableError
+from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.messages import Problem, Redirect
 from tenure.nodes.wire import Reply, Request
 
 MOST_HOPS = 3
 
 
-class Peers(Protocol):
-    """Asks one node once."""
-
-    async def ask(self, address: str, request: Request, timeout_s: float) -> Reply:
-        """Raises `NodeUnavailableError`; then nobody knows whether the node acted."""
-
-
 class Route:
     """The nodes of one cluster, and which of them answered last. Redirects are followed; a node that cannot help is passed over."""
 
-    def __init__(self, peers: Peers, addresses: Iterable[str]) -> None:
-        self._peers = peers
+    def __init__(self, caller: AsyncCaller, addresses: Iterable[str]) -> None:
+        self._caller = caller
         self.addresses = list(dict.fromkeys(addresses))
         self.preferred = self.addresses[0] if self.addresses else ""
 
@@ -41,7 +31,7 @@ class Route:
             while address and address not in asked and hops < MOST_HOPS:
                 asked.add(address)
                 try:
-                    reply = await self._peers.ask(address, request, timeout_s)
+                    reply = await self._caller.ask(address, request, timeout_s)
                 except NodeUnavailableError as error:
                     said.append(error.fact)
                     break

@@ -1,0 +1,94 @@
+"""Which datacenters a job goes to: the best n by class, then by room, then by latency, and with some loyalty to the last choice.
+
+HEALTHY before BUSY before DEGRADED, never UNHEALTHY, and never one of which nothing is known. Pure: what is known of each place goes in, the
+choice and the reason for each comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tenure.health.checks import finite, whole
+from tenure.health.datacenter import DatacenterHealth
+
+
+class Place(NamedTuple):
+    """What a gate knows of one datacenter."""
+
+    name: str
+    health: DatacenterHealth | None
+    """None: nothing was heard of it yet."""
+    capacity: int
+    """Free slots, less what was sent there since it said so."""
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementConfig:
+    """How much better another place must be to be preferred to the last choice."""
+
+    capacity_share: float = 0.25
+    latency_share: float = 0.25
+    better_after: int = 3  # assessments in a row before a better class is believed; a worse one is at once
+
+    def __post_init__(self) -> None:
+        finite("capacity_share", self.capacity_share)
+        finite("latency_share", self.latency_share)
+        whole("better_after", self.better_after, least=1)
+
+
+class Choice(NamedTuple):
+    """Where to, best first, and why each place was taken or left."""
+
+    chosen: tuple[str, ...]
+    reasons: dict[str, str]
+
+
+def choose(
+    places: Iterable[Place], count: int = 1, *, previous: Sequence[str] = (), config: PlacementConfig | None = None
+) -> Choice:
+    """The best `count` of them; fewer where there are fewer that may be used."""
+    config, known = config or PlacementConfig(), list(places)
+    whole("count", count, least=1)
+    able = [place for place in known if place.health not in (None, DatacenterHealth.UNHEALTHY)]
+    ranked = sorted(able, key=lambda place: _key(place, place.name in previous, config))
+    chosen = tuple(place.name for place in ranked[:count])
+    return Choice(chosen, {place.name: _reason(place, place.name in chosen) for place in known})
+
+
+def _key(place: Place, loyal: bool, config: PlacementConfig) -> tuple[int, float, float, str]:
+    """Loyalty is a bonus on room and latency, never on the class."""
+    assert place.health is not None
+    capacity = place.capacity * (1 + config.capacity_share) if loyal else place.capacity
+    latency = place.latency_s * (1 - config.latency_share) if loyal else place.latency_s
+    return -place.health.preference, -capacity, latency, place.name
+
+
+def _reason(place: Place, chosen: bool) -> str:
+    if place.health is None:
+        return "nothing is known of it yet"
+    if place.health is DatacenterHealth.UNHEALTHY:
+        return "it is UNHEALTHY"
+    verb = "taken" if chosen else "left"
+    return f"{verb}: {place.health}, room for {place.capacity}, {place.latency_s * 1000:.0f} ms away"
+
+
+class SteadyHealth:
+    """A class that gets worse at once and better only when several assessments in a row say so: a place that flaps stays where it is."""
+
+    def __init__(self, config: PlacementConfig | None = None) -> None:
+        self._config = config or PlacementConfig()
+        self.health: DatacenterHealth | None = None
+        self._better = 0
+
+    def observe(self, health: DatacenterHealth) -> DatacenterHealth:
+        """The class that counts after this assessment."""
+        if self.health is None or health.preference <= self.health.preference:
+            self.health, self._better = health, 0
+            return health
+        self._better += 1
+        if self._better >= self._config.better_after:
+            self.health, self._better = health, 0
+        return self.health

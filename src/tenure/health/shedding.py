@@ -1,0 +1,34 @@
+"""What an overloaded gate turns away: new work of low priority first, then all new work and what only informs.
+
+Never a cancel, a result, a report or a timeout: turning those away would make the load last longer. Pure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tenure.health.overload import OverloadState
+
+
+class Asked(StrEnum):
+    """Kinds of requests, from the first to be turned away to those that never are."""
+
+    SUBMIT = "submit"
+    INFORM = "inform"  # lists and explanations
+    VITAL = "vital"  # cancels, results, reports, timeouts, probes
+
+
+_LOWEST: Final = {OverloadState.HEALTHY: float("-inf"), OverloadState.BUSY: 0.0, OverloadState.STRESSED: 1.0}
+"""The lowest priority that is still taken. 0 is what a job has that asks for none."""
+
+
+def why_shed(state: OverloadState, asked: Asked, priority: int = 0) -> str:
+    """Empty when it may pass."""
+    if asked is Asked.VITAL:
+        return ""
+    if state is OverloadState.OVERLOADED:
+        return "the gate is overloaded and takes nothing new"
+    if asked is Asked.SUBMIT and priority < _LOWEST[state]:
+        return f"the gate is {state} and takes jobs of priority {_LOWEST[state]:.0f} and above; this one has {priority}"
+    return ""

@@ -1,0 +1,1 @@
+"""A gate: one address for several datacenters. It places jobs, follows them everywhere, and decides on their time."""

@@ -1,0 +1,70 @@
+"""A gate's part in leading its cluster. One that is not fit to lead stands back while a peer is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError
+from tenure.jobs.commands import Command
+from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.settings import GateSettings
+from tenure.nodes.candidate import Candidate
+from tenure.nodes.gate.leader import GateLeader
+from tenure.nodes.gate.ledger import GateLedger
+from tenure.nodes.gate.lines import Lines
+
+JOURNAL = "gate"
+ELECTION = "gate"
+
+
+class GateCandidacy(Candidate[GateLedger, GateLeader]):
+    """Stands for election, leads the gate cluster, follows."""
+
+    journal_name: ClassVar[str] = JOURNAL
+    election_name: ClassVar[str] = ELECTION
+    leader_class: ClassVar[type[GateLeader]] = GateLeader
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        calls: Calls,
+        lines: Lines,
+        *,
+        settings: GateSettings | None = None,
+        fit: Callable[[], bool] = lambda: True,
+        link_suspect: Callable[[], bool] = lambda: False,
+        **given: Any,
+    ) -> None:
+        self._lines, self._settings, self._fit, self._link_suspect = lines, settings, fit, link_suspect
+        super().__init__(name, engine, calls, **given)
+
+    def may_campaign(self) -> bool:
+        return self._fit()
+
+    def _new_ledger(self) -> GateLedger:
+        return GateLedger(settings=self._settings, **self._ledger_parts())
+
+    def _new_leader(self) -> GateLeader:
+        return self.leader_class(
+            self.ledger,
+            self._engine,
+            self._calls,
+            self._lines,
+            clock=self._clock,
+            engine_now=self.time.now,
+            link_suspect=self._link_suspect,
+            say=self._say,
+        )
+
+    async def submit(self, command: Command) -> GateDecision:
+        """Have a command decided. Raises `DeposedError` where this gate does not lead."""
+        if self.leader is None:
+            raise DeposedError("this gate does not lead")
+        return await self.leader.submit(command)
+
+    def ended_term(self, leader: GateLeader) -> None:
+        self.above = max(self.above, leader.overtaken)

@@ -1,0 +1,108 @@
+"""Whether a gate should lead: its own three signals, and those of its peers (document 001).
+
+A gate that reaches no datacenter, is overloaded, or passes nothing on stands back, as long as a peer that is better off is known: when all are
+in a bad way, somebody has to lead nevertheless. A leader that is cut off from every datacenter hands over to a peer that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tenure.clock import Clock
+from tenure.health.gate import GateHealthState
+from tenure.nodes.async_calling import AsyncCaller
+from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.load import Load
+from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
+from tenure.nodes.gate.watch import Watch
+from tenure.nodes.gate_messages import AskGate, GateView
+from tenure.randomness import Random
+
+
+class Fitness:
+    """A gate among its peers."""
+
+    def __init__(
+        self,
+        name: str,
+        caller: AsyncCaller,
+        peers: Sequence[str],
+        watch: Watch,
+        load: Load,
+        forwarding: Forwarding,
+        *,
+        settings: ProbeSettings,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._name, self._watch, self._load, self._forwarding = name, watch, load, forwarding
+        self._settings, self._clock = settings, clock
+        self.on_hand_over: Callable[[str], None] = lambda reason: None
+        self._unfit_since: float | None = None
+        self.prober = Prober(
+            caller,
+            peers,
+            AskGate(),
+            GateView,
+            settings=settings,
+            clock=clock,
+            random=random,
+            on_word=self._heard,
+        )
+        self.run = self.prober.run
+
+    def own_state(self) -> GateHealthState:
+        """What peers are told of this gate."""
+        flow = self._forwarding.measure(self._watch.reached)
+        return GateHealthState(
+            gate_id=self._name,
+            last_liveness_response=self._clock.monotonic(),
+            consecutive_liveness_failures=0,
+            has_dc_connectivity=self._watch.connected > 0,
+            connected_dc_count=self._watch.connected,
+            overload_state=self._load.state,
+            jobs_forwarded_last_interval=flow.forwarded,
+            stats_aggregated_last_interval=flow.aggregated,
+            expected_forward_rate=flow.expected,
+            jobs_waiting=flow.waiting,
+            config=self._settings.health,
+        )
+
+    def peer_states(self) -> list[GateHealthState]:
+        """Of the peers that ever answered."""
+        return [self._state(node.view, node) for node in self.prober.nodes.values() if node.view is not None]
+
+    def _state(self, view: GateView, node: Probed[GateView]) -> GateHealthState:
+        return GateHealthState(
+            gate_id=view.gate_id,
+            last_liveness_response=node.heard_at,
+            consecutive_liveness_failures=node.misses,
+            has_dc_connectivity=view.connected_dc_count > 0,
+            connected_dc_count=view.connected_dc_count,
+            overload_state=view.overload_state,
+            jobs_forwarded_last_interval=view.jobs_forwarded_last_interval,
+            stats_aggregated_last_interval=view.stats_aggregated_last_interval,
+            expected_forward_rate=view.expected_forward_rate,
+            jobs_waiting=view.jobs_waiting,
+            config=self._settings.health,
+        )
+
+    def fit(self) -> bool:
+        """May this gate stand for election?"""
+        now = self._clock.monotonic()
+        return self.own_state().should_participate_in_election_at(now) or not self._better_peer(now)
+
+    def _better_peer(self, now: float) -> bool:
+        return any(state.should_participate_in_election_at(now) for state in self.peer_states())
+
+    def _heard(self, node: Probed[GateView], answered: bool) -> None:
+        """Cut off for the suspicion time, while a peer is not: let it lead."""
+        now = self._clock.monotonic()
+        if self._watch.connected or not self._watch.datacenters:
+            self._unfit_since = None
+            return
+        if self._unfit_since is None:
+            self._unfit_since = now
+        if now - self._unfit_since >= self._settings.suspicion_s and self._better_peer(now):
+            self._unfit_since = now  # not again before another while
+            self.on_hand_over("this gate reaches no datacenter, and a peer does")

@@ -1,0 +1,209 @@
+"""What the leader of a gate cluster does: hears datacenters, checks each job when its time has come, says what is owed until it is answered.
+
+The rules are `jobs.gate_decide` and `jobs.gate_hear`; what has to be said, and to whom, is read off the state (`jobs.gate_outbox`). Nothing
+leaves before the append that decided it has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.jobs import gate_commands as gc
+from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.gate_hear import progressed
+from tenure.jobs.gate_outbox import Resends
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
+from tenure.jobs.timers import Timers
+from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.ledger import GateLedger
+from tenure.nodes.gate.lines import Lines
+from tenure.nodes.gate.tally import Tally
+from tenure.nodes.gate_messages import DatacenterSaid, DatacenterWord
+
+TEND_AT_LEAST_S = 5.0
+FORGET_EVERY_S = 600.0
+ARCHIVE_AT_ONCE = 100
+ARCHIVE = "gate-jobs"
+"""The store with the records of jobs that left the tracker."""
+
+
+class GateLeader:
+    """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
+
+    def __init__(
+        self,
+        ledger: GateLedger,
+        engine: Engine,
+        calls: Calls,
+        lines: Lines,
+        *,
+        clock: Clock,
+        engine_now: Callable[[], float],
+        link_suspect: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self.ledger, self._calls, self._lines = ledger, calls, lines
+        self._clock, self._now, self._link_suspect, self._say = clock, engine_now, link_suspect, say
+        self._archive = engine.store(ARCHIVE)
+        self._timers: Timers[str] = Timers()
+        self._resends = Resends(ledger.book.settings)
+        self._changed: dict[str, None] = {}
+        self._rung = asyncio.Event()
+        self._forget_at = 0.0
+        self.tally = Tally()
+        self.overtaken = 0
+        """A gate epoch above ours that a datacenter has seen: lead again above it."""
+        self.flow: Forwarding | None = None
+        lines.on_said = self.heard_back
+
+    # What is asked
+
+    async def submit(self, command: Command) -> GateDecision:
+        """Commit a command, and let what follows from it be done."""
+        decision = await self.ledger.commit(command)
+        if decision.campaign_above > self.overtaken:
+            self.overtaken = decision.campaign_above
+            self.ledger.step_down(decision.reason)
+            self._rung.set()
+        elif decision.events and decision.job_id:
+            self._changed[decision.job_id] = None
+            self._rung.set()
+        return decision
+
+    async def hear(self, words: Sequence[DatacenterWord]) -> list[JobReportAck]:
+        """Reports of a datacenter; the answers to those that have one."""
+        decisions = await asyncio.gather(*(self._hear(word) for word in words))
+        if self.overtaken:
+            raise DeposedError("a datacenter has seen a newer gate")
+        return [decision.ack for decision in decisions if decision.ack is not None]
+
+    def step_down(self, reason: str) -> None:
+        """Stop leading: a peer is better placed."""
+        self.ledger.step_down(reason)
+        self._rung.set()
+
+    async def _hear(self, word: DatacenterWord) -> GateDecision:
+        if isinstance(word, JobTimeoutReport):
+            return await self.submit(gc.HearTimeout(by=word.datacenter, report=word))
+        if isinstance(word, JobLeaderTransfer):
+            return await self.submit(gc.HearTransfer(by=word.datacenter, transfer=word))
+        decision = await self.submit(gc.HearProgress(by=word.datacenter, report=word))
+        if decision.outcome is Outcome.ACCEPTED:
+            self._note_progress(word)
+        return decision
+
+    def _note_progress(self, report: JobProgressReport) -> None:
+        tracker = self.ledger.book
+        self.tally.heard(report)
+        if progressed(report) and report.job_id in tracker.jobs:
+            tracker.heard_progress(report.job_id, report.datacenter, self._now())
+            # Progress only moves a check to later: the heap puts that right when the old time comes.
+            self._timers.set(report.job_id, tracker.next_due(report.job_id))
+
+    async def heard_back(self, said: DatacenterSaid) -> None:
+        """A datacenter answered what it was told."""
+        if self.flow is not None:
+            self.flow.passed_on(said.datacenter, len(said.reports))
+        try:
+            await self.hear(said.reports)
+            await asyncio.gather(
+                *(self.submit(gc.HearCorrection(by=said.datacenter, correction=one)) for one in said.corrections)
+            )
+        except DeposedError:
+            return  # whoever leads next says it again, and is answered
+        except TenureError as error:
+            self._say(f"an answer of {said.datacenter} could not be recorded: {error}")
+
+    def returned(self, datacenter: str) -> None:
+        """It was silent and answers again: say at once what it did not hear."""
+        self._resends.hurry(datacenter, self._now())
+        self._rung.set()
+
+    def close(self) -> None:
+        """The term is over."""
+        self._lines.on_said = None
+
+    # What is due
+
+    async def run(self) -> None:
+        """Say what the last leader did not get across, then go on until deposed."""
+        try:
+            self._changed.update(dict.fromkeys(self.ledger.book.jobs))
+            while True:
+                self._rung.clear()
+                try:
+                    await self._follow_up()
+                    await self._check()
+                    await self._keep_house()
+                except EngineError as error:
+                    if not error.retryable:
+                        raise
+                    self._say(f"what is due has to wait: {error}")
+                    await self._clock.async_sleep(1.0)
+                    continue
+                await self._rest()
+        except DeposedError as error:
+            self._say(f"stopped leading: {error}")
+
+    async def _follow_up(self) -> None:
+        """Jobs that changed have other deadlines, and other things to be said. Then say what is due."""
+        changed, self._changed = self._changed, {}
+        now = self._now()
+        await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
+        for owed in self._resends.due(self._now()):
+            self._lines.put(owed)
+
+    def _refresh(self, tracker: GateJobTracker, changed: Iterable[str], now: float) -> None:
+        for job_id in changed:
+            if job_id in tracker.jobs:
+                self._timers.set(job_id, tracker.next_due(job_id))
+            else:
+                self._timers.cancel(job_id)
+            self._resends.refresh(tracker, job_id, now)
+
+    async def _check(self) -> None:
+        """Each job whose time has come. One that is due and not decided is looked at again after the check interval."""
+        now, again = self._now(), self.ledger.book.settings.check_interval
+        due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
+        if not due:
+            return
+        suspect = self._link_suspect()
+        checks = (self.submit(gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect)) for job_id in due)
+        for job_id, decision in zip(due, await asyncio.gather(*checks), strict=True):
+            if decision.outcome is Outcome.NOTHING and job_id in self.ledger.book.jobs:
+                at = self.ledger.book.next_due(job_id)
+                self._timers.set(job_id, at if at > now else now + again)
+
+    async def _keep_house(self) -> None:
+        tracker, now = self.ledger.book, self._now()
+        for job_id in list(tracker.ended)[:ARCHIVE_AT_ONCE]:
+            info = tracker.jobs[job_id]
+            if now < info.ended_at + tracker.settings.archive_after:
+                break
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
+            await self.submit(gc.GateArchive(by="gate", job_id=job_id))
+            self.tally.forget(job_id, info.target_datacenters)
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY_S
+            await self.submit(gc.GateForgetOld(by="gate"))
+        await self.ledger.snapshot_if_due()
+
+    async def _rest(self) -> None:
+        due = min(self._timers.next_due(), self._resends.next_due())
+        left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
+        waiting = asyncio.create_task(self._rung.wait())
+        napping = asyncio.create_task(self._clock.async_sleep(left))
+        try:
+            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            napping.cancel()

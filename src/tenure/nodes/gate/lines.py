@@ -1,0 +1,138 @@
+"""A gate's line to each datacenter: what is owed to it goes out at once, in batches while earlier ones are under way.
+
+Nothing is kept here. What a datacenter did not answer is still owed, and comes again (`jobs.gate_outbox.Resends`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from tenure.errors import NodeUnavailableError
+from tenure.jobs.gate_outbox import GateMessage, Owed
+from tenure.jobs.model import JobSubmission
+from tenure.nodes.async_calling import AsyncCaller
+from tenure.nodes.gate_messages import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
+from tenure.nodes.messages import Problem
+from tenure.nodes.route import Route
+from tenure.nodes.wire import Reply, Request
+
+UNDER_WAY = 4
+"""Requests of one lane to one datacenter at a time: a hung one holds up a quarter of them."""
+_size_of = msgspec.json.Encoder().encode
+
+
+class Lane:
+    """One kind of message to one datacenter. Decisions have a lane of their own, so that no submission delays a cancel."""
+
+    def __init__(self, send: Callable[[list[GateMessage]], Awaitable[None]]) -> None:
+        self._send = send
+        self._waiting: dict[str, GateMessage] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, job_id: str, message: GateMessage) -> None:
+        """The newest message about a job replaces an older one that did not leave yet."""
+        self._waiting[job_id] = message
+        if len(self._tasks) < UNDER_WAY:
+            task = asyncio.create_task(self._flush())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _flush(self) -> None:
+        await asyncio.sleep(0)  # what is put in the same breath goes along
+        while batch := self._take():
+            await self._send(batch)
+
+    def _take(self) -> list[GateMessage]:
+        batch: list[GateMessage] = []
+        size = 0
+        for job_id in list(self._waiting):
+            message = self._waiting[job_id]
+            size += len(_size_of(message)) if isinstance(message, JobSubmission) else 200
+            if batch and (size > MOST_BYTES or len(batch) >= MOST_WORDS):
+                break
+            batch.append(self._waiting.pop(job_id))
+        return batch
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Line:
+    """Everything that is said to one datacenter."""
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Sequence[str],
+        caller: AsyncCaller,
+        *,
+        timeout_s: float,
+        said: Callable[[DatacenterSaid], Awaitable[None]],
+        say: Callable[[str], None],
+    ) -> None:
+        self.name, self._timeout_s, self._said, self._say = name, timeout_s, said, say
+        self.route = Route(caller, addresses)
+        self._lanes = (Lane(self._send), Lane(self._send))
+
+    def put(self, owed: Owed) -> None:
+        self._lanes[isinstance(owed.message, JobSubmission)].put(owed.job_id, owed.message)
+
+    async def ask(self, request: Request) -> Reply:
+        """A question for the datacenter's managers. Raises `NodeUnavailableError`."""
+        return await self.route.ask(request, self._timeout_s)
+
+    async def _send(self, batch: list[GateMessage]) -> None:
+        submissions = tuple(one for one in batch if isinstance(one, JobSubmission))
+        words: tuple[GateWord, ...] = tuple(one for one in batch if not isinstance(one, JobSubmission))
+        told = TellDatacenter(datacenter=self.name, submissions=submissions, words=words)
+        try:
+            reply = await self.route.ask(told, self._timeout_s)
+        except NodeUnavailableError:
+            return
+        if isinstance(reply, DatacenterSaid):
+            await self._said(reply)
+        elif isinstance(reply, Problem):
+            self._say(f"datacenter {self.name} refused what it was told: {reply.fact}")
+
+    async def close(self) -> None:
+        await asyncio.gather(*(lane.close() for lane in self._lanes))
+
+
+class Lines:
+    """One for each datacenter."""
+
+    def __init__(
+        self,
+        datacenters: Mapping[str, Sequence[str]],
+        caller: AsyncCaller,
+        *,
+        timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.on_said: Callable[[DatacenterSaid], Awaitable[None]] | None = None
+        """Set by whoever leads."""
+        self._lines = {
+            name: Line(name, addresses, caller, timeout_s=timeout_s, said=self._heard, say=say)
+            for name, addresses in datacenters.items()
+        }
+
+    def put(self, owed: Owed) -> None:
+        """A datacenter that this gate was not told of stays owed: another gate, or this one restarted, may know it."""
+        line = self._lines.get(owed.datacenter)
+        if line is not None:
+            line.put(owed)
+
+    def get(self, name: str) -> Line | None:
+        return self._lines.get(name)
+
+    async def _heard(self, said: DatacenterSaid) -> None:
+        if self.on_said is not None:
+            await self.on_said(said)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(line.close() for line in self._lines.values()))

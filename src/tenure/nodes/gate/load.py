@@ -1,0 +1,74 @@
+"""A gate measures itself: how long it takes to answer, how late its own loop runs, how full the machine's memory is.
+
+Not its share of a core: that is what the core is for, and latency says when it is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tenure.clock import Clock
+from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
+from tenure.health.shedding import Asked, why_shed
+
+ASSESS_EVERY_S = 1.0
+
+
+def memory_percent() -> float:
+    """Of the machine, as Linux reckons it; 0 where that cannot be read."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        fields = {line.partition(":")[0]: float(line.split()[1]) for line in lines if len(line.split()) > 1}
+        return 100.0 * (1.0 - fields["MemAvailable"] / fields["MemTotal"])
+    except (OSError, KeyError, ValueError, ZeroDivisionError):
+        return 0.0
+
+
+class Load:
+    """`HybridOverloadDetector`, fed and asked."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        config: OverloadConfig | None = None,
+        memory: Callable[[], float] = memory_percent,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._clock, self._memory, self._say = clock, memory, say
+        self._detector = HybridOverloadDetector(config)
+        self.assessment = OverloadAssessment(OverloadState.HEALTHY, "not assessed yet")
+        self.turned_away = 0
+
+    @property
+    def state(self) -> OverloadState:
+        return self.assessment.state
+
+    def took(self, seconds: float) -> None:
+        """An answer took this long."""
+        self._detector.record_latency(max(0.0, seconds) * 1000)
+
+    def why_not(self, asked: Asked, priority: int = 0) -> str:
+        """Empty when the request may pass."""
+        why = why_shed(self.state, asked, priority)
+        if why:
+            self.turned_away += 1
+            return f"{why} ({self.assessment.reason})"
+        return ""
+
+    def assess(self) -> None:
+        before = self.state
+        self.assessment = self._detector.assess(memory_percent=self._memory())
+        if self.state is not before:
+            self._say(f"is {self.state} (before: {before}): {self.assessment.reason}")
+
+    async def run(self) -> None:
+        """Once a second; a loop that runs late is a latency too."""
+        while True:
+            due = self._clock.monotonic() + ASSESS_EVERY_S
+            await self._clock.async_sleep(ASSESS_EVERY_S)
+            late = self._clock.monotonic() - due
+            if late > 0.05:
+                self.took(late)
+            self.assess()

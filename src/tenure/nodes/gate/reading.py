@@ -1,0 +1,173 @@
+"""What a gate shows of its jobs: its own view of all datacenters, and what each of them says when it is asked.
+
+Results live in the datacenters. What an ended datacenter answered once is kept at the gate, so that it is not asked again, and can be told
+while that datacenter is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import NodeUnavailableError
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.states import JobState
+from tenure.jobs.why import why_everywhere
+from tenure.nodes.gate.leader import ARCHIVE
+from tenure.nodes.gate.lines import Lines
+from tenure.nodes.gate.tally import Counts, Tally
+from tenure.nodes.messages import (
+    AskWhy,
+    DatacenterJob,
+    GetJob,
+    JobList,
+    JobRow,
+    JobView,
+    Problem,
+    ProblemKind,
+    WhyReply,
+    WorkflowView,
+)
+from tenure.nodes.wire import Reply
+
+ANSWERS = "gate-answers"
+"""The store with what ended datacenters answered."""
+ANSWERS_TTL_S = 7 * 86_400
+
+
+class Reading:
+    """Answers questions about jobs in several datacenters."""
+
+    def __init__(self, engine: Engine, calls: Calls, lines: Lines, health: Callable[[str], str]) -> None:
+        self._calls, self._lines, self._health = calls, lines, health
+        self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
+
+    async def archived(self, job_id: str) -> GateJobTrackingInfo | None:
+        stored = await self._calls.run(self._archive.get, job_id)
+        return msgspec.json.decode(stored, type=GateJobTrackingInfo) if stored is not None else None
+
+    # One job
+
+    async def job(self, info: GateJobTrackingInfo, deadline: float, now: float) -> Reply:
+        """The view of all datacenters together."""
+        names = list(info.target_datacenters)
+        answers = await asyncio.gather(*(self._ask(info, name) for name in names))
+        missing = [
+            name
+            for name, answer in zip(names, answers, strict=True)
+            if answer is None and info.dc_status[name] is JobState.COMPLETED
+        ]
+        if info.state.terminal and missing:
+            # Better no answer than one without the result.
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact=f"job {info.job_id!r} ended ({info.state}), and its result is in {', '.join(missing)}, which does not answer",
+                remedy="Ask again when the datacenter is back: nothing is lost",
+                retryable=True,
+            )
+        workflows: list[WorkflowView] = []
+        for name, answer in zip(names, answers, strict=True):
+            if answer is not None:
+                workflows += [msgspec.structs.replace(one, datacenter=name) for one in answer.workflows]
+        started = [answer.started_at for answer in answers if answer is not None and answer.started_at]
+        return JobView(
+            job_id=info.job_id,
+            name=info.submission.name if info.submission else "",
+            state=info.state,
+            reason=info.decided_reason or info.reason,
+            submitted_at=info.submitted_at,
+            started_at=min(started, default=0.0),
+            ended_at=info.ended_at,
+            deadline=deadline,
+            now=now,
+            workflows=tuple(workflows),
+            datacenters=tuple(
+                DatacenterJob(
+                    name=name,
+                    state=info.dc_status[name],
+                    health=self._health(name),
+                    heard=info.dc_heard[name],
+                    answers=answer is not None,
+                )
+                for name, answer in zip(names, answers, strict=True)
+            ),
+        )
+
+    async def _ask(self, info: GateJobTrackingInfo, datacenter: str) -> JobView | None:
+        key = f"{info.job_id}/{datacenter}"
+        if info.dc_status[datacenter].terminal:
+            stored = await self._calls.run(self._answers.get, key)
+            if stored is not None:
+                return msgspec.json.decode(stored, type=JobView)
+        line = self._lines.get(datacenter)
+        if line is None or not info.dc_heard[datacenter]:
+            return None
+        try:
+            reply = await line.ask(GetJob(job_id=info.job_id))
+        except NodeUnavailableError:
+            return None
+        if not isinstance(reply, JobView):
+            return None  # it was never known there, or is forgotten
+        if reply.ended and info.dc_status[datacenter].terminal:
+            await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ANSWERS_TTL_S)
+        return reply
+
+    # Many
+
+    def rows(
+        self, tracker: GateJobTracker, now: float, state: JobState | None, limit: int, tally: Tally | None
+    ) -> JobList:
+        """Newest first. Archived jobs are asked for by their id."""
+        found = [info for info in reversed(tracker.jobs.values()) if state is None or info.state is state]
+        return JobList(jobs=tuple(row(info, tally) for info in found[:limit]), known=len(found), now=now)
+
+    # Why
+
+    async def why(self, tracker: GateJobTracker, job_id: str) -> WhyReply:
+        """The gate's chain of decisions, and below it that of each datacenter that answers."""
+        info, told = tracker.job(job_id), why_everywhere(tracker, job_id)
+        names = list(info.target_datacenters)
+        answers = await asyncio.gather(*(self._ask_why(name, job_id) for name in names))
+        parts = [str(told)]
+        for name, answer in zip(names, answers, strict=True):
+            text = (
+                answer.text if answer is not None else f"it does not answer; {info.dc_status[name]} by its last word\n"
+            )
+            parts.append(f"In {name}: {text}")
+        return WhyReply(why=told, text="\n".join(parts))
+
+    async def _ask_why(self, datacenter: str, job_id: str) -> WhyReply | None:
+        line = self._lines.get(datacenter)
+        if line is None:
+            return None
+        try:
+            reply = await line.ask(AskWhy(job_id=job_id))
+        except NodeUnavailableError:
+            return None
+        return reply if isinstance(reply, WhyReply) else None
+
+
+def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
+    counts = tally.of(info.job_id, info.target_datacenters) if tally else Counts()
+    targets = len(info.target_datacenters)
+    each = len(info.submission.workflows) if info.submission else 0
+    total = max(counts.total, targets * each)
+    ended = sum(status.terminal for status in info.dc_status.values())
+    return JobRow(
+        job_id=info.job_id,
+        name=(info.submission.name if info.submission else "") or ", ".join(info.target_datacenters[:3]),
+        state=info.state,
+        submitted_at=info.submitted_at,
+        ended_at=info.ended_at,
+        total=total,
+        completed=counts.completed,
+        failed=counts.failed,
+        running=counts.running,
+        attempts=0,
+        progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
+        reason=info.decided_reason or info.reason,
+    )

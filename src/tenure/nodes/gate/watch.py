@@ -1,0 +1,217 @@
+"""How a gate sees its datacenters: the three signals of their managers, a class with its reason, room and latency.
+
+"Unknown" is a state of its own: nothing was heard yet, so nothing is concluded. When several datacenters fall silent at once, our own link is
+suspected first: classes stay as they were, and silence proves nothing, until the brake's longest hold is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tenure.clock import Clock
+from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
+from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, classify_datacenter
+from tenure.health.manager import ManagerHealthState
+from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
+from tenure.nodes.async_calling import AsyncCaller
+from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
+from tenure.nodes.gate_messages import AskDatacenter, DatacenterView, PlaceView
+from tenure.randomness import Random
+
+UNKNOWN = "UNKNOWN"
+SILENT_AFTER = 2
+"""Misses in a row by which a datacenter counts as silent for the brake: long before it is called UNHEALTHY."""
+OWN_LINK = BrakeConfig(min_nodes=2)
+
+
+class Datacenter:
+    """One datacenter, as probes show it."""
+
+    def __init__(self, name: str, managers: list[Probed[DatacenterView]], config: PlacementConfig) -> None:
+        self.name, self.managers = name, managers
+        self.steady = SteadyHealth(config)
+        self.assessment: DatacenterAssessment | None = None
+        self.held = False
+        self.sent_since = 0
+        """Jobs that were placed there since it last told its room."""
+        self.was_silent = False
+
+    @property
+    def leader(self) -> Probed[DatacenterView] | None:
+        leading = [one for one in self.managers if one.view is not None and one.view.leads]
+        return max(leading, key=lambda one: one.heard_at, default=None)
+
+    @property
+    def capacity(self) -> int:
+        leader = self.leader
+        free = leader.view.available_capacity if leader is not None and leader.view is not None else 0
+        return max(0, free - self.sent_since)
+
+    @property
+    def latency_s(self) -> float:
+        answered = [one.latency_s for one in self.managers if one.known and not one.misses]
+        return min(answered, default=0.0)
+
+    @property
+    def silent(self) -> bool:
+        return all(one.misses >= SILENT_AFTER for one in self.managers)
+
+    def states(self, settings: ProbeSettings) -> list[ManagerHealthState]:
+        """The document's state of every manager. A standby has the workers of its leader."""
+        leader = self.leader
+        workers = leader.view.active_worker_count if leader is not None and leader.view is not None else 0
+        return [self._state(one, workers, settings) for one in self.managers]
+
+    def _state(self, one: Probed[DatacenterView], workers: int, settings: ProbeSettings) -> ManagerHealthState:
+        view = one.view
+        return ManagerHealthState(
+            manager_id=view.manager_id if view else one.address,
+            datacenter_id=self.name,
+            last_liveness_response=one.heard_at,
+            consecutive_liveness_failures=one.misses,
+            has_quorum=view is not None and view.has_quorum,
+            accepting_jobs=view is not None and view.accepting_jobs,
+            active_worker_count=workers,
+            jobs_accepted_last_interval=view.jobs_accepted_last_interval if view else 0,
+            workflows_dispatched_last_interval=view.workflows_dispatched_last_interval if view else 0,
+            expected_throughput=view.expected_throughput if view else 0.0,
+            workflows_waiting=view.workflows_waiting if view else 0,
+            config=settings.health,
+        )
+
+
+class Watch:
+    """Every datacenter of a gate. `run` asks; the rest answers from what was heard."""
+
+    def __init__(
+        self,
+        caller: AsyncCaller,
+        datacenters: Mapping[str, Sequence[str]],
+        *,
+        settings: ProbeSettings,
+        clock: Clock,
+        random: Random,
+        placement: PlacementConfig | None = None,
+        brake: BrakeConfig = OWN_LINK,
+        on_return: Callable[[str], None] = lambda name: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._settings, self._clock, self._say = settings, clock, say
+        self._placement = placement or PlacementConfig()
+        self.on_return = on_return
+        """Called with the name of a datacenter that was silent and answers again."""
+        self.prober = Prober(
+            caller,
+            [address for addresses in datacenters.values() for address in addresses],
+            AskDatacenter(),
+            DatacenterView,
+            settings=settings,
+            clock=clock,
+            random=random,
+            on_word=self._heard,
+        )
+        nodes = self.prober.nodes
+        self.datacenters = {
+            name: Datacenter(name, [nodes[address] for address in addresses], self._placement)
+            for name, addresses in datacenters.items()
+        }
+        self._of = {address: self.datacenters[name] for name, addresses in datacenters.items() for address in addresses}
+        self._brake = EvictionBrake(brake)
+        self._last_choice: tuple[str, ...] = ()
+        self.run = self.prober.run
+
+    # What follows
+
+    @property
+    def reached(self) -> set[str]:
+        """Datacenters that answer."""
+        return {
+            name
+            for name, datacenter in self.datacenters.items()
+            if any(one.known and not one.misses for one in datacenter.managers)
+        }
+
+    @property
+    def connected(self) -> int:
+        return len(self.reached)
+
+    def link_suspect(self) -> bool:
+        """Most datacenters are silent at once: doubt our own link before them."""
+        self._observe()
+        return self._brake.phase(self._clock.monotonic()) is BrakePhase.HOLDING
+
+    def brake(self) -> BrakeStatus:
+        self._observe()
+        return self._brake.status(self._clock.monotonic())
+
+    def health(self, name: str) -> DatacenterHealth | None:
+        """The class that counts; None while nothing was heard."""
+        self._assess(self.datacenters[name])
+        return self.datacenters[name].steady.health
+
+    def views(self) -> tuple[PlaceView, ...]:
+        return tuple(self._view(datacenter) for datacenter in self.datacenters.values())
+
+    def _view(self, datacenter: Datacenter) -> PlaceView:
+        health = self.health(datacenter.name)
+        reason = datacenter.assessment.reason if datacenter.assessment else "nothing was heard of it yet"
+        if datacenter.held:
+            reason = f"{reason}; it keeps its class, for {self.brake().reason}"
+        return PlaceView(
+            name=datacenter.name,
+            health=health or UNKNOWN,
+            reason=reason,
+            capacity=datacenter.capacity,
+            latency_ms=round(datacenter.latency_s * 1000, 1),
+            held=datacenter.held,
+        )
+
+    def choose(self, count: int) -> Choice:
+        """Where a job goes that names no datacenter. What was chosen counts against that place's room until it tells again."""
+        places = [
+            Place(name, self.health(name), datacenter.capacity, datacenter.latency_s)
+            for name, datacenter in self.datacenters.items()
+        ]
+        choice = choose(places, count, previous=self._last_choice, config=self._placement)
+        self._last_choice = choice.chosen
+        for name in choice.chosen:
+            self.datacenters[name].sent_since += 1
+        return choice
+
+    # What is heard
+
+    def _heard(self, node: Probed[DatacenterView], answered: bool) -> None:
+        datacenter = self._of[node.address]
+        if answered and node.view is not None:
+            if node.view.datacenter != datacenter.name:
+                self._say(f"{node.address} says that it is {node.view.datacenter!r}, and should be {datacenter.name!r}")
+            if node.view.leads:
+                datacenter.sent_since = 0
+        was_away = datacenter.steady.health is DatacenterHealth.UNHEALTHY or datacenter.held
+        self._assess(datacenter, count=True)
+        if answered and (was_away or datacenter.was_silent):
+            self.on_return(datacenter.name)
+        datacenter.was_silent = datacenter.silent
+
+    def _observe(self) -> None:
+        silent = sum(datacenter.silent for datacenter in self.datacenters.values())
+        self._brake.observe(silent, len(self.datacenters), self._clock.monotonic())
+
+    def _assess(self, datacenter: Datacenter, *, count: bool = False) -> None:
+        now = self._clock.monotonic()
+        heard = any(one.known for one in datacenter.managers)
+        waited = all(now - one.heard_at >= self._settings.suspicion_s for one in datacenter.managers)
+        if not heard and not waited:
+            return  # unknown is a state of its own
+        found = classify_datacenter(datacenter.states(self._settings), datacenter.capacity, now=now)
+        suspect = self.link_suspect()
+        datacenter.assessment = found
+        datacenter.held = suspect and datacenter.silent and datacenter.steady.health is not None
+        if datacenter.held:
+            return
+        worse = datacenter.steady.health is None or found.health.preference <= datacenter.steady.health.preference
+        if count or worse:
+            before = datacenter.steady.health
+            after = datacenter.steady.observe(found.health)
+            if after is not before:
+                self._say(f"datacenter {datacenter.name} is {after} (before: {before or UNKNOWN}): {found.reason}")
