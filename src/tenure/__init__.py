@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 from tenure.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tenure.durations import days as days
+    from tenure.durations import hours as hours
+    from tenure.durations import minutes as minutes
+    from tenure.durations import seconds as seconds
+    from tenure.errors import JobFailed as JobFailed
+    from tenure.errors import JobsFailed as JobsFailed
+    from tenure.local.embedded import embedded as embedded
+    from tenure.nodes.client import Client as Client
+    from tenure.nodes.handles import Job as Job
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
@@ -13,11 +22,32 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncContext", "Context", "Retry", "__version__", "current", "workflow"]
+__all__ = [
+    "AsyncContext",
+    "Client",
+    "Context",
+    "Job",
+    "JobFailed",
+    "JobsFailed",
+    "Retry",
+    "__version__",
+    "current",
+    "days",
+    "embedded",
+    "hours",
+    "minutes",
+    "seconds",
+    "workflow",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "durations": "days hours minutes seconds",
+        "errors": "JobFailed JobsFailed",
+        "local.embedded": "embedded",
+        "nodes.client": "Client",
+        "nodes.handles": "Job",
         "work.context": "AsyncContext Context current",
         "work.registry": "workflow",
         "work.retry": "Retry",

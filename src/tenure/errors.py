@@ -62,7 +62,9 @@
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
     │   ├── UnknownJobError           no job of that id
     │   ├── UnknownScheduleError      no schedule of that name
-    │   └── JobNotEndedError          it still runs after the time that somebody waited     (retry)
+    │   ├── JobNotEndedError          it still runs after the time that somebody waited     (retry)
+    │   ├── JobFailed                 it ended without a result; says why
+    │   └── JobsFailed                some of many jobs ended so; says which
     ├── NodeError                     something about the nodes of a datacenter
     │   ├── NodeUnavailableError      no node answered in time; the outcome may be unknown  (retry)
     │   └── NodeRefusedError          a node answered that it does not do what was asked
@@ -347,6 +349,28 @@ class JobNotEndedError(JobError, TimeoutError):
     def __init__(self, job_id: str, state: str, waited: float) -> None:
         self.job_id, self.state = job_id, state
         super().__init__(f"job {job_id!r} has not ended within {waited:g} s: it is {state}")
+
+
+class JobFailed(JobError):
+    """The job ended without a result: failed, cancelled or timed out. `why` is the chain of decisions that led there."""
+
+    def __init__(self, job_id: str, state: str, reason: str, why: str = "") -> None:
+        self.job_id, self.state, self.reason, self.why = job_id, state, reason, why
+        said = f"job {job_id!r} ended as {state}: {reason}"
+        super().__init__(f"{said}\n\n{why.rstrip()}" if why else said)
+
+
+class JobsFailed(JobError):
+    """Some jobs of a `map` ended without a result. `failures` has them by the place of their input; `results` the others'."""
+
+    def __init__(self, failures: dict[int, JobFailed], results: list[object]) -> None:
+        self.failures, self.results = failures, results
+        shown = [
+            f"- input {place}: job {error.job_id!r} ended as {error.state}: {error.reason}"
+            for place, error in failures.items()
+        ]
+        more = [f"- and {len(shown) - 10} more"] if len(shown) > 10 else []
+        super().__init__("\n".join([f"{len(failures)} of {len(results)} jobs brought no result:", *shown[:10], *more]))
 
 
 class NodeError(TenureError):

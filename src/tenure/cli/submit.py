@@ -50,8 +50,8 @@ def command(
     """
     with client_of(managers, token, patience) as client:
         job_id = client.submit(
-            workflow, parse(arguments), job_id=job_id, timeout_seconds=timeout, queue=queue, priority=priority
-        )
+            workflow, parse(arguments), job_id=job_id, timeout=timeout, queue=queue, priority=priority
+        ).id
         if not wait:
             print_json({"job_id": job_id}) if as_json else click.echo(job_id)
             return

@@ -1,21 +1,29 @@
 """A client of a datacenter: knows several managers, follows the leader, asks again until it has an answer.
 
+    with Client("127.0.0.1:8470,127.0.0.1:8471") as tenure:
+        job = tenure.submit(encode, path="a.mov", timeout=hours(6))
+        print(job.wait())
+
 Every request may be repeated, so a submission that was retried through a failover, or whose answer was lost, is one job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from tenure.clock import Clock, SystemClock
-from tenure.errors import ConfigurationError, JobNotEndedError, NodeRefusedError, NodeUnavailableError, UnknownJobError
+from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
 from tenure.ids import IdSource, new_id
-from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
-from tenure.nodes.calling import Caller, parse_address
+from tenure.nodes.calling import Caller
+from tenure.nodes.failover import Ask, Directory
+from tenure.nodes.handles import Job
+from tenure.nodes.mapping import map_jobs
 from tenure.nodes.messages import (
     AskLeader,
     AskWhy,
@@ -26,28 +34,28 @@ from tenure.nodes.messages import (
     JobView,
     LeaderView,
     ListJobs,
-    Problem,
-    ProblemKind,
-    Redirect,
     Submit,
     WhyReply,
 )
+from tenure.nodes.submitting import Target, split, spread, submission_for
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
+from tenure.work.registry import Workflow
 
-ANSWER_S = 5.0
-"""How long one node may take for one answer, beyond what it was asked to wait."""
 POLL_S = 10.0
 
 ReplyT = TypeVar("ReplyT")
+R = TypeVar("R")
 
 
 class Client:
-    """Talks to the managers of one datacenter. Not for several threads at once."""
+    """Talks to the managers of one datacenter. May be used by several threads."""
+
+    default_queue = "default"
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        addresses: Sequence[str] | str = "127.0.0.1:8470",
         *,
         token: str = "",
         patience_s: float = 60.0,
@@ -55,28 +63,79 @@ class Client:
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        if not addresses:
-            raise ConfigurationError("no manager is named", remedy="Give at least one address, as 127.0.0.1:8470")
-        for address in addresses:
-            parse_address(address)
-        self._addresses, self._patience_s = list(addresses), patience_s
-        self._clock, self._random, self._ids = clock or SystemClock(), random or fresh_random(), ids
-        self._caller = Caller(token=token)
-        self._preferred = self._addresses[0]
+        self._clock, self._ids, self._token = clock or SystemClock(), ids, token
+        self._directory = Directory(
+            addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
+        )
+        self._own = threading.local()
+        self._callers: list[Caller] = []
 
-    # What can be asked
+    # Running things
+
+    @overload
+    def submit(
+        self,
+        workflow: Workflow[..., Coroutine[Any, Any, R]],
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options_and_arguments: Any,
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: Workflow[..., R], arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: str, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[Any]: ...
 
     def submit(
-        self, workflow: str, arguments: dict[str, Any] | None = None, *, job_id: str = "", **options: Any
-    ) -> str:
-        """Submit a job of one workflow; its id. Give a `job_id` of your own, and the same call is the same job for ever."""
-        spec = WorkflowSpec(name=workflow.replace("/", "_"), function=workflow, arguments=arguments or {})
-        job_id = job_id or f"{spec.name}-{self._ids()[:16]}"
-        return self.submit_job(JobSubmission(job_id=job_id, workflows=(spec,), **options)).job_id
+        self, workflow: Target, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[Any]:
+        """Have a workflow run once. When this returns, the job is durable.
+
+        Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
+        submitted_by. Every other name is an argument of the workflow; one that is called as an option is, goes into `arguments`.
+        """
+        submission = self._submission(workflow, arguments, options_and_arguments)
+        return self._handle(self.submit_job(submission).job_id, workflow)
+
+    def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
+        """One job for each input: a dictionary of arguments, or the value of the workflow's first."""
+        made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
+        return [self._handle(self.submit_job(submission).job_id, workflow) for submission in made]
+
+    def map(
+        self,
+        workflow: Target,
+        inputs: Iterable[Any],
+        /,
+        *,
+        in_flight: int = 100,
+        progress: bool = True,
+        return_failures: bool = False,
+        **options: Any,
+    ) -> list[Any]:
+        """Run a workflow over many inputs; the results, in the order of the inputs.
+
+        At most `in_flight` jobs are open at once. Failures are collected: `JobsFailed` at the end names each, or with
+        `return_failures` they stand in the list in place of results. On a terminal one bar shows how far it is.
+        """
+        return map_jobs(
+            self, workflow, inputs, in_flight=in_flight, progress=progress, return_failures=return_failures, **options
+        )
 
     def submit_job(self, submission: JobSubmission) -> Done:
-        """Once it returns, the job is durable. Retried with the same id until somebody says so."""
+        """Submit a whole job: several workflows, `after` and all. Retried with the same id until somebody has it."""
         return self._expect(Done, Submit(submission=submission))
+
+    # Asking about them
+
+    def get(self, job_id: str, workflow: Target | None = None) -> Job[Any]:
+        """The handle of a job that was submitted by somebody else, or before."""
+        return self._handle(job_id, workflow)
 
     def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
         return self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
@@ -108,6 +167,15 @@ class Client:
 
     # How it is asked
 
+    def _submission(
+        self, workflow: Target, arguments: Mapping[str, Any] | None, given: Mapping[str, Any]
+    ) -> JobSubmission:
+        options, found = split(workflow, given, arguments)
+        return submission_for(workflow, found, options, self._ids, self.default_queue)
+
+    def _handle(self, job_id: str, workflow: Target | None) -> Job[Any]:
+        return Job(self, job_id, workflow if isinstance(workflow, Workflow) else None, self._clock)
+
     def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT:
         reply = self.ask(request, wait_s)
         if not isinstance(reply, kind):
@@ -116,54 +184,36 @@ class Client:
 
     def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         """Ask until somebody answers for good; at most for our patience."""
-        until = self._clock.monotonic() + self._patience_s + wait_s
-        said: dict[str, str] = {}
-        pause = 0.05
+        search = self._directory.search(request, wait_s)
+        heard: Reply | NodeUnavailableError | None = None
         while True:
-            asked: set[str] = set()
-            targets = [self._preferred, *self._addresses]
-            while targets:
-                address = targets.pop(0)
-                if address in asked:
-                    continue
-                asked.add(address)
-                reply = self._ask_one(address, request, wait_s, said)
-                if isinstance(reply, Redirect):
-                    targets.insert(0, reply.address)
-                elif reply is not None:
-                    self._preferred = address
-                    return reply
-                elif address == self._preferred:
-                    # One that hangs costs its whole time: the next round begins with another.
-                    self._preferred = self._random.choice(self._addresses)
-            if self._clock.monotonic() >= until:
-                words = "; ".join(f"{address}: {text}" for address, text in said.items())
-                raise NodeUnavailableError(f"no manager answered within {self._patience_s:g} s ({words})")
-            self._clock.sleep(self._random.uniform(pause / 2, pause))
-            pause = min(1.0, pause * 2)
+            try:
+                step = search.send(heard)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+            heard = None
+            if isinstance(step, Ask):
+                try:
+                    heard = self._caller().ask(step.address, request, step.timeout)
+                except NodeUnavailableError as error:
+                    heard = error
+            else:
+                self._clock.sleep(step.seconds)
 
-    def _ask_one(self, address: str, request: Request, wait_s: float, said: dict[str, str]) -> Reply | None:
-        """None where another node, or another moment, may have an answer."""
-        try:
-            reply = self._caller.ask(address, request, ANSWER_S + wait_s)
-        except NodeUnavailableError as error:
-            said[address] = error.fact
-            return None
-        if isinstance(reply, Redirect):
-            said[address] = f"says that {reply.address} leads"
-        if not isinstance(reply, Problem):
-            return reply
-        if reply.retryable:
-            said[address] = reply.fact
-            return None
-        if reply.kind is ProblemKind.UNKNOWN and isinstance(request, (GetJob, AskWhy)):
-            raise UnknownJobError(request.job_id)
-        raise NodeRefusedError(reply.kind, reply.fact, remedy=reply.remedy)
+    def _caller(self) -> Caller:
+        """Connections are not shared between threads."""
+        caller: Caller | None = getattr(self._own, "caller", None)
+        if caller is None:
+            caller = self._own.caller = Caller(token=self._token)
+            self._callers.append(caller)
+        return caller
 
     def close(self) -> None:
-        self._caller.close()
+        for caller in self._callers:
+            caller.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,14 +1,34 @@
-"""Importing the modules that a worker was told to serve, by dotted name or by path."""
+"""Importing the modules that a worker was told to serve, by dotted name or by path.
+
+A script that starts a datacenter of its own (`with embedded(...)`) is served too: its import ends where that part begins, and what was
+defined before it stands.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 from tenure.errors import ConfigurationError
+
+_being_served: list[str] = []
+"""What is being imported in order to serve it. Of this process: slots import in their main thread, before they do anything else."""
+
+
+class MainPartReached(BaseException):
+    """Ends the import of a script at the place where it would start what is already running. No `except Exception` stops it."""
+
+
+def end_of_definitions() -> None:
+    """Called by what only a program's main part does. Raises inside a slot that imports the program; returns elsewhere."""
+    if _being_served:
+        raise MainPartReached(_being_served[-1])
 
 
 def load_module(where: str) -> ModuleType:
@@ -19,7 +39,13 @@ def load_module(where: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(where)
+        with _serving(where):
+            return importlib.import_module(where)
+    except MainPartReached:
+        spec = importlib.util.find_spec(where)
+        if spec is None:
+            raise ConfigurationError(f"there is no module {where!r} to serve") from None
+        return _execute(spec, where)
     except ModuleNotFoundError as error:
         if error.name is None or not where.startswith(error.name):
             raise  # something that the module imports is missing: its own traceback says what
@@ -38,9 +64,31 @@ def _load_file(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise ConfigurationError(f"{path} cannot be imported", remedy="Give a Python file")
+    return _execute(spec, path.stem)
+
+
+def _execute(spec: ModuleSpec, name: str) -> ModuleType:
+    if spec.loader is None:
+        raise ConfigurationError(f"{name} cannot be imported", remedy="Give a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    try:
+        with _serving(name):
+            spec.loader.exec_module(module)
+    except MainPartReached:
+        pass  # everything above the main part is defined
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module
+
+
+@contextmanager
+def _serving(name: str) -> Iterator[None]:
+    _being_served.append(name)
+    try:
+        yield
+    finally:
+        _being_served.pop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -120,6 +121,24 @@ class Workflow(Generic[P, R]):
                 f"the arguments of {self.name} do not fit: {error}", remedy=f"It takes ({wanted})"
             ) from error
         return {name: getattr(found, name) for name in self._arguments.__struct_fields__}
+
+    def sendable(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as plain JSON, checked against the function's types before anything is sent."""
+        plain = plain_arguments(self.name, arguments)
+        self.check_arguments(plain)
+        return plain
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its arguments, in the order of the function."""
+        return self._arguments.__struct_fields__
+
+    def decode_result(self, value: Any) -> Any:
+        """A result that came as plain JSON, as the annotated return type has it."""
+        kind = self._hints.get("return", Any)
+        if kind is Any or self._result_decoder is None:
+            return value
+        return msgspec.convert(value, kind)
 
     def encode_result(self, result: Any) -> bytes:
         """The result as JSON, checked against the annotated return type and the size limit."""
@@ -246,6 +265,31 @@ class Registry:
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
+
+
+def plain_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as plain JSON types; raises `ArgumentsError` that names the one which cannot be."""
+    found = {}
+    for key, value in arguments.items():
+        try:
+            plain = msgspec.to_builtins(value, str_keys=True)
+            _refuse_numbers_without_json(plain)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ArgumentsError(
+                f"argument {key!r} of {name}, of type {type(value).__name__}, cannot be sent as JSON: {error}",
+                remedy="Send plain JSON types, a dataclass or a msgspec.Struct; put files and large data elsewhere",
+            ) from error
+        found[key] = plain
+    return found
+
+
+def _refuse_numbers_without_json(value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"JSON has no {value}")
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        raise ValueError(f"{value} does not fit into 64 bits")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _refuse_numbers_without_json(inner)
 
 
 def _same(value: T) -> T:

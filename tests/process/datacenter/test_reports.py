@@ -51,8 +51,8 @@ def test_a_job_whose_work_is_silent_for_longer_than_it_may_is_ended_as_stuck(
     worker = datacenter.worker(*LONG_LEASE)
     client = datacenter.client
     log, steady = tmp_path / "silent", tmp_path / "steady"
-    client.submit("beat_for", {"seconds": 6, "log": str(steady)}, job_id="steady", stuck_threshold=2.5)
-    client.submit("be_silent", {"seconds": 60, "log": str(log)}, job_id="silent", stuck_threshold=2.5)
+    client.submit("beat_for", {"seconds": 6, "log": str(steady)}, job_id="steady", stuck=2.5)
+    client.submit("be_silent", {"seconds": 60, "log": str(log)}, job_id="silent", stuck=2.5)
     wait_until(lambda: began(log), 30, worker.said)
     view = client.wait("silent", 15)
     assert (view.state, view.reason.split(":")[0]) == (JobState.TIMED_OUT, "stuck"), client.why("silent").text

@@ -1,0 +1,173 @@
+"""A datacenter inside a program: manager and worker on SQLite in a folder, gone when the program is, and all work kept.
+
+    with embedded(workflows=[encode]) as t:
+        print(t.submit(encode, path="a.mov").wait())
+
+It is a `Client` that brings its managers along. Open the folder again, and what was cut off goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from tenure.errors import ConfigurationError
+from tenure.ids import new_id
+from tenure.local.lines import Begin
+from tenure.local.places import modules_of
+from tenure.local.process import HostProcess
+from tenure.nodes.client import Client
+from tenure.work.modules import end_of_definitions
+from tenure.work.registry import Workflow
+
+FOLDER = ".tenure"
+DATABASE = "tenure.db"
+LOG_BYTES = 1 << 20
+LOOPBACK = "127.0.0.1"
+
+Mode = Literal["auto", "processes", "threads"]
+
+
+def engine_url(folder: Path) -> str:
+    return f"sqlite:///{folder / DATABASE}"
+
+
+def embedded(
+    path: str | os.PathLike[str] | None = None,
+    workflows: Sequence[Workflow[..., Any]] = (),
+    *,
+    slots: int = 2,
+    mode: Mode = "auto",
+    **slot_settings: Any,
+) -> Embedded:
+    """A datacenter in the folder `path` (`.tenure` by default) that serves these workflows while the `with` block lasts.
+
+    `slots` processes run one workflow each. Workflows that other processes cannot import, because they were typed into a prompt or a
+    notebook or defined inside a function, run in threads of this process; there a hung one is abandoned, not killed. More settings are
+    those of `SlotSettings`: lease_s, stall_s, grace_s.
+    """
+    end_of_definitions()
+    return Embedded(path, workflows, slots=slots, mode=mode, slot_settings=slot_settings)
+
+
+class Embedded(Client):
+    """What `embedded()` gives: use it in a `with` block, or `close()` it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        workflows: Sequence[Workflow[..., Any]],
+        *,
+        slots: int,
+        mode: Mode,
+        slot_settings: dict[str, Any],
+    ) -> None:
+        for one in workflows:
+            if not isinstance(one, Workflow):
+                name = getattr(one, "__name__", repr(one))
+                raise ConfigurationError(f"{name} is not a workflow", remedy="Write @workflow above its def")
+        self.folder = Path(path or FOLDER).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.workflows = tuple(workflows)
+        modules = self._modules(mode)
+        self.default_queue = queue_of(workflows)
+        settings = {"slots": slots, "wait_s": 5.0, **slot_settings}
+        begin = Begin(
+            engine_url=engine_url(self.folder),
+            name=f"embedded-{os.getpid()}-{new_id()[:6]}",
+            modules=modules or [],
+            queue=self.default_queue,
+            settings=settings,
+        )
+        self._log = Log(self.folder / "embedded.log")
+        self._closed = False
+        self._host = HostProcess(begin, self._log.write)
+        self._host.start()
+        atexit.register(self.close)
+        try:
+            self._threads = None if modules is not None else self._start_threads(settings)
+            self._host.until_up()
+            super().__init__([self._host.address])
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def engine_url(self) -> str:
+        """For `tenure ps --engine`, and for workers of your own."""
+        return engine_url(self.folder)
+
+    def _modules(self, mode: Mode) -> list[str] | None:
+        """None: threads."""
+        if mode == "threads":
+            return None
+        found = modules_of(self.workflows)
+        if not isinstance(found, str):
+            return found
+        if mode == "processes":
+            raise ConfigurationError(found, remedy="Move it to the top of a module, or leave mode out")
+        if self.workflows:
+            print(
+                f"tenure: {found}; workflows run in threads of this process: one that hangs is abandoned, not killed",
+                file=sys.stderr,
+            )
+        return None
+
+    def _start_threads(self, settings: dict[str, Any]) -> Any:
+        from tenure.local.threads import ThreadWorker
+
+        worker = ThreadWorker(self.engine_url, self.workflows, self.default_queue, settings, self._log.write)
+        worker.start()
+        return worker
+
+    def close(self) -> None:
+        """Hand over what runs, and leave no process behind. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            threads = getattr(self, "_threads", None)
+            if threads is not None:
+                threads.stop()
+        finally:
+            self._host.close()
+            self._log.close()
+            if hasattr(self, "_callers"):
+                super().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def queue_of(workflows: Sequence[Workflow[..., Any]]) -> str:
+    """Programs that share a folder and serve the same workflows share their work; others do not get work that they cannot do."""
+    names = sorted({f"{one.function.__module__.rpartition('.')[2]}.{one.name}" for one in workflows})
+    return f"embedded-{hashlib.blake2b(' '.join(names).encode(), digest_size=4).hexdigest()}"
+
+
+class Log:
+    """What the host says, for those who look for it. One file, begun anew when it has grown."""
+
+    def __init__(self, path: Path) -> None:
+        grown = path.exists() and path.stat().st_size > LOG_BYTES
+        self._file = path.open("w" if grown else "a", encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        if not self._file.closed:
+            self._file.write(text + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

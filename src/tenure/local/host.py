@@ -1,0 +1,163 @@
+"""The process that hosts a manager, a worker, or both, for a program on this machine.
+
+    python -m tenure.local.host FD
+
+A process of its own, so that a program that computes with the interpreter's lock held delays no lease. It ends when it is told to, or
+when its program is gone: what runs is handed over, and goes on from its checkpoint when the folder is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import threading
+import traceback
+
+from tenure.clock import SystemClock
+from tenure.errors import TenureError
+from tenure.jobs.outbox import mailbox_name
+from tenure.local.lines import Begin, Failed, Listening, Said, Serving, heard_by_host, send
+from tenure.nodes.reporting import Reporter
+from tenure.nodes.serving import ManagerSettings, serve
+from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.supervisor import BROKEN, Supervisor
+
+MANAGER_ENDS_S = 10.0
+
+
+class Host:
+    """The parts of one host process. `run` in its main thread, which owns the slots."""
+
+    def __init__(self, begin: Begin, end: socket.socket) -> None:
+        self._begin, self._end = begin, end
+        self._stopped = threading.Event()
+        self._supervisor: Supervisor | None = None
+        self._manager = ManagerThread(begin, end, self.stop) if begin.manager else None
+
+    def run(self) -> int:
+        if self._manager is not None:
+            self._manager.start()
+        try:
+            if self._begin.modules:
+                return self._work()
+            self._stopped.wait()
+            return 0
+        finally:
+            if self._manager is not None:
+                self._manager.stop()
+
+    def stop(self) -> None:
+        """Hand over and end. From any thread, and from signal handlers."""
+        self._stopped.set()
+        if self._supervisor is not None:
+            self._supervisor.drain()
+
+    def _work(self) -> int:
+        begin = self._begin
+        settings = SlotSettings(**{**begin.settings, "queue": mailbox_name(begin.queue, 0), "drain": "handover"})
+        supervisor = self._supervisor = Supervisor(begin.modules, begin.engine_url, settings, say=self._say)
+        if self._stopped.is_set():
+            return 0
+        reporter = Reporter(supervisor, begin.engine_url, clock=SystemClock(), token=begin.token, say=self._say)
+        reporter.start()
+        threading.Thread(target=self._tell_ready, args=(supervisor,), name="tenure-ready", daemon=True).start()
+        try:
+            code = supervisor.run()
+        finally:
+            reporter.stop()
+        if code == BROKEN and supervisor.broken is not None:
+            send(self._end, Failed(supervisor.broken.reason, supervisor.broken.trace))
+        return code
+
+    def _tell_ready(self, supervisor: Supervisor) -> None:
+        supervisor.ready.wait()
+        send(self._end, Serving())
+
+    def _say(self, text: str) -> None:
+        send(self._end, Said(text))
+
+
+class ManagerThread:
+    """A manager on an event loop of its own."""
+
+    def __init__(self, begin: Begin, end: socket.socket, on_failure: object) -> None:
+        self._begin, self._end, self._on_failure = begin, end, on_failure
+        self._thread = threading.Thread(target=self._run, name="tenure-manager", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._may_stop = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Resign, so that the next one need not wait for the end of our term."""
+        self._may_stop.wait(MANAGER_ENDS_S)
+        if self._loop is not None and self._stop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._stop.set)
+            except RuntimeError:
+                return  # it has ended
+        self._thread.join(MANAGER_ENDS_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except TenureError as error:
+            send(self._end, Failed(str(error)))
+        except Exception as error:
+            send(self._end, Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        finally:
+            self._may_stop.set()
+            if callable(self._on_failure):
+                self._on_failure()
+
+    async def _serve(self) -> None:
+        begin = self._begin
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._may_stop.set()
+        settings = ManagerSettings(
+            engine_url=begin.engine_url,
+            name=begin.name,
+            host=begin.host,
+            port=begin.port,
+            token=begin.token,
+            term_s=begin.term_s,
+        )
+        await serve(
+            settings,
+            self._stop,
+            say=lambda text: send(self._end, Said(f"manager: {text}")) and None,
+            on_ready=lambda address: send(self._end, Listening(address)) and None,
+        )
+
+
+def main() -> int:
+    """Read the first line, then live as it says."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then stops us
+    end = socket.socket(fileno=int(sys.argv[1]))
+    lines = heard_by_host(end)
+    begin = next(lines, None)
+    if not isinstance(begin, Begin):
+        return 1
+    host = Host(begin, end)
+    signal.signal(signal.SIGTERM, lambda *_: host.stop())
+
+    def listen() -> None:
+        next(lines, None)  # told to stop, or nobody is there
+        host.stop()
+
+    threading.Thread(target=listen, name="tenure-lifeline", daemon=True).start()
+    try:
+        return host.run()
+    except TenureError as error:
+        send(end, Failed(str(error)))
+    except Exception as error:
+        send(end, Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

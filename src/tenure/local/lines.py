@@ -1,0 +1,93 @@
+"""What a program and the host process of its datacenter say to each other: JSON lines over a socket pair.
+
+The socket is also the lifeline: a host whose other end is gone hands over its work and ends, however the program died.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
+    """The first line: what to run. Secrets travel here, not on a command line."""
+
+    engine_url: str
+    name: str
+    manager: bool = True
+    modules: list[str] = []
+    """Empty: no worker."""
+    queue: str = "default"
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str = ""
+    term_s: float = 5.0
+    settings: dict[str, Any] = {}
+    """Of the slots."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Hand over what runs, and end."""
+
+
+class Listening(msgspec.Struct, frozen=True, tag="listening"):
+    """The manager answers here."""
+
+    address: str
+
+
+class Serving(msgspec.Struct, frozen=True, tag="serving"):
+    """Every slot of the worker has imported its modules."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The host cannot do what it was told, and ends."""
+
+    reason: str
+    trace: str = ""
+
+
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    """A line for a log."""
+
+    text: str
+
+
+FromHost = Listening | Serving | Failed | Said
+ToHost = Begin | Stop
+_from_host = msgspec.json.Decoder(FromHost)
+_to_host = msgspec.json.Decoder(ToHost)
+
+
+def send(end: socket.socket, line: FromHost | ToHost) -> bool:
+    """False when nobody is there any more."""
+    try:
+        end.sendall(msgspec.json.encode(line) + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+def heard_from_host(end: socket.socket) -> Iterator[FromHost]:
+    """Until it ends."""
+    for line in _lines(end):
+        yield _from_host.decode(line)
+
+
+def heard_by_host(end: socket.socket) -> Iterator[ToHost]:
+    """Until the program ends."""
+    for line in _lines(end):
+        yield _to_host.decode(line)
+
+
+def _lines(end: socket.socket) -> Iterator[bytes]:
+    try:
+        with end.makefile("rb") as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    yield line
+    except OSError:
+        return

@@ -1,0 +1,153 @@
+"""From what people call `submit` with to a submission: options sorted from arguments, arguments checked. Pure.
+
+A function's own settings (attempts, backoff, stall) travel with the job, so that the leader, who never imports it, follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict, cast
+
+from tenure.errors import ArgumentsError, ConfigurationError, LimitError
+from tenure.ids import IdSource
+from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.work.registry import Workflow, plain_arguments
+from tenure.work.retry import Retry
+
+Target = Workflow[..., Any] | str
+"""What is to be run: a function marked with @workflow, or its registered name."""
+
+
+class Options(TypedDict, total=False):
+    """What `submit` takes beside the workflow's own arguments. Times are in seconds."""
+
+    timeout: float
+    """The job ends, done or not, after so long; 3,600 by default."""
+    queue: str
+    priority: int
+    delay: float
+    """How long it waits before it may start."""
+    job_id: str
+    """The same submission under the same id is one job, for ever."""
+    idempotency_key: str
+    """As job_id, where the id itself is left to us."""
+    labels: Mapping[str, str]
+    retry: Retry
+    max_attempts: int
+    stall: float
+    stuck: float
+    """No progress for so long, and the job is given up."""
+    version: str
+    name: str
+    """What lists show; by default the workflow's name."""
+    submitted_by: str
+
+
+OPTIONS = frozenset(Options.__annotations__)
+
+
+def split(
+    target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None
+) -> tuple[Options, dict[str, Any]]:
+    """Options and arguments. A name that could be both is not guessed at."""
+    options = cast("Options", {key: value for key, value in given.items() if key in OPTIONS})
+    named = {key: value for key, value in given.items() if key not in OPTIONS}
+    if isinstance(target, Workflow):
+        both = sorted(OPTIONS.intersection(target.parameters).intersection(options))
+        if both:
+            raise ArgumentsError(
+                f"{both[0]!r} is an argument of {target.name} and an option of submit",
+                remedy=f"Give the workflow's own in a dictionary: submit({target.name}, {{{both[0]!r}: ...}})",
+            )
+    twice = sorted(set(named).intersection(arguments or ()))
+    if twice:
+        raise ArgumentsError(f"argument {twice[0]!r} is given twice", remedy="Give it in the dictionary or by name")
+    return options, {**(arguments or {}), **named}
+
+
+def spec_for(target: Target, arguments: Mapping[str, Any], options: Options) -> WorkflowSpec:
+    """One workflow of a job, with its arguments checked against the function where there is one."""
+    called = name_of(target)
+    plain = target.sendable(arguments) if isinstance(target, Workflow) else plain_arguments(called, arguments)
+    return WorkflowSpec(
+        name=called.replace("/", "_"),
+        function=called,
+        arguments=plain,
+        retry=_policy(target, options.get("retry"), options.get("max_attempts")),
+        stall=options.get("stall", target.stall if isinstance(target, Workflow) else None),
+        version=options.get("version", ""),
+    )
+
+
+def submission_for(
+    target: Target, arguments: Mapping[str, Any], options: Options, ids: IdSource, queue: str = "default"
+) -> JobSubmission:
+    """A job of one workflow."""
+    spec = spec_for(target, arguments, options)
+    job_id = options.get("job_id", "") or f"{spec.name}-{ids()[:16]}"
+    timeout = options.get("timeout")
+    fields: dict[str, Any] = {} if timeout is None else {"timeout_seconds": _seconds("timeout", timeout)}
+    return JobSubmission(
+        job_id=job_id,
+        workflows=(spec,),
+        stuck_threshold=options.get("stuck"),
+        idempotency_key=options.get("idempotency_key", ""),
+        name=options.get("name", ""),
+        queue=options.get("queue", queue),
+        priority=options.get("priority", 0),
+        delay=_seconds("delay", options.get("delay", 0.0)),
+        submitted_by=options.get("submitted_by", ""),
+        labels=_labels(options.get("labels", {})),
+        **fields,
+    )
+
+
+def spread(target: Target, inputs: Iterable[Any]) -> list[dict[str, Any]]:
+    """The inputs of `map` as arguments: dictionaries as they are, other values for the one argument that the workflow takes."""
+    found = []
+    for place, value in enumerate(inputs):
+        if isinstance(value, Mapping):
+            found.append(dict(value))
+            continue
+        if not isinstance(target, Workflow) or not target.parameters:
+            raise ArgumentsError(
+                f"input {place} is {value!r}, and nobody knows which argument of {name_of(target)} it is",
+                remedy="Give a dictionary of arguments for each input, or the function itself",
+            )
+        found.append({target.parameters[0]: value})
+    return found
+
+
+def name_of(target: Target) -> str:
+    if isinstance(target, Workflow):
+        return target.name
+    if isinstance(target, str) and target:
+        return target
+    if callable(target):
+        name = getattr(target, "__name__", str(target))
+        raise ConfigurationError(f"{name} is not a workflow", remedy=f"Mark it: write @workflow above `def {name}`")
+    raise ConfigurationError(f"{target!r} is not a workflow", remedy="Give a function marked @workflow, or its name")
+
+
+def _policy(target: Target, retry: Retry | None, most: int | None) -> RetryPolicy:
+    own = target if isinstance(target, Workflow) else None
+    pace = retry or (own.retry if own else None)
+    attempts = most if most is not None else own.max_attempts if own else RetryPolicy().max_attempts
+    if pace is None:
+        return RetryPolicy(max_attempts=attempts)
+    return RetryPolicy(
+        max_attempts=attempts, delay=pace.base_s, factor=pace.factor, max_delay=pace.most_s, jitter=pace.jitter
+    )
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LimitError(name, repr(value), "a number of seconds", remedy=f"Write {name}=hours(6), or 21600")
+    return float(value)
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    for key, value in labels.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ArgumentsError(f"label {key!r} is {value!r}", remedy="Labels are text: {'customer': '17'}")
+    return dict(labels)

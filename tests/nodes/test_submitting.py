@@ -1,0 +1,105 @@
+"""What `submit` makes of what it is called with, and what it refuses before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+
+from tenure import Retry, hours, workflow
+from tenure.errors import ArgumentsError, ConfigurationError, LimitError
+from tenure.ids import seeded_ids
+from tenure.jobs.model import JobSubmission
+from tenure.nodes.submitting import split, spread, submission_for
+
+
+@dataclass
+class Crop:
+    left: int
+    top: int = 0
+
+
+@workflow(stall=600, max_attempts=5, retry=Retry(base_s=2, most_s=10, jitter=0))
+def encode(ctx: Any, path: str, quality: int = 7, crop: Crop | None = None) -> int:
+    return quality
+
+
+@workflow
+def enqueue(ctx: Any, queue: str) -> str:
+    return queue
+
+
+def made(target: Any, arguments: dict[str, Any] | None = None, /, **given: Any) -> JobSubmission:
+    options, found = split(target, given, arguments)
+    return submission_for(target, found, options, seeded_ids(Random(1)))
+
+
+def test_options_are_sorted_from_arguments_and_the_functions_settings_travel() -> None:
+    job = made(encode, path="a.mov", crop=Crop(1), timeout=hours(6), queue="video", priority=2, labels={"for": "x"})
+    assert (job.timeout_seconds, job.queue, job.priority, job.labels) == (21_600, "video", 2, {"for": "x"})
+    (spec,) = job.workflows
+    assert spec.arguments == {"path": "a.mov", "crop": {"left": 1, "top": 0}}
+    assert (spec.stall, spec.retry.max_attempts, spec.retry.delay, spec.retry.max_delay) == (600, 5, 2, 10)
+    assert job.job_id.startswith("encode-")
+
+
+def test_an_id_of_your_own_is_kept_and_what_is_given_wins_over_the_function() -> None:
+    job = made(encode, path="a", job_id="mine", idempotency_key="k", max_attempts=1, stall=5)
+    assert (job.job_id, job.idempotency_key) == ("mine", "k")
+    assert (job.workflows[0].retry.max_attempts, job.workflows[0].stall) == (1, 5)
+
+
+def test_a_workflow_known_by_name_takes_any_json() -> None:
+    job = made("report", tags=["a"], since=None)
+    assert job.workflows[0].arguments == {"tags": ["a"], "since": None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"path": 3}, "$.path"),
+        ({}, "path"),
+        ({"path": "a", "qualty": 3}, "qualty"),
+        ({"path": "a", "quality": "high"}, "$.quality"),
+        ({"path": "a", "crop": {"left": "x"}}, "$.crop.left"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_by_name(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ArgumentsError) as refused:
+        made(encode, **arguments)
+    assert named in str(refused.value)
+    assert "It takes (path: 'str'" in str(refused.value).replace("path: str", "path: 'str'")
+
+
+@pytest.mark.parametrize("value", [object(), {1, object()}, float("nan"), [float("inf")], 2**70, lambda: 1])
+def test_what_is_no_json_is_refused_with_the_arguments_name(value: Any) -> None:
+    with pytest.raises(ArgumentsError, match="argument 'x' of report"):
+        made("report", x=value)
+
+
+def test_a_name_that_is_both_an_option_and_an_argument_is_not_guessed_at() -> None:
+    with pytest.raises(ArgumentsError, match="'queue' is an argument of enqueue and an option"):
+        made(enqueue, queue="a")
+    assert made(enqueue, {"queue": "a"}).workflows[0].arguments == {"queue": "a"}
+    assert made(enqueue, {"queue": "a"}).queue == "default"
+    with pytest.raises(ArgumentsError, match="given twice"):
+        made(encode, {"path": "a"}, path="b")
+
+
+def test_what_is_not_a_workflow_is_refused_with_a_remedy() -> None:
+    def plain(ctx: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="write @workflow above"):
+        made(plain)
+    with pytest.raises(LimitError, match=r"timeout is '6h'.*hours"):
+        made(encode, path="a", timeout="6h")
+    with pytest.raises(ArgumentsError, match="Labels are text"):
+        made(encode, path="a", labels={"n": 1})
+
+
+def test_inputs_of_a_map_are_dictionaries_or_the_first_argument() -> None:
+    assert spread(encode, ["a", {"path": "b", "quality": 1}]) == [{"path": "a"}, {"path": "b", "quality": 1}]
+    with pytest.raises(ArgumentsError, match="nobody knows which argument"):
+        spread("encode", ["a"])
