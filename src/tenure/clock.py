@@ -151,6 +151,11 @@ class ManualClock(Clock):
             self._now = max(self._now, due)
             return wake
 
+    def next_due(self) -> float:
+        """The monotonic time at which the next sleeper wakes; infinity when nobody sleeps."""
+        with self._lock:
+            return self._sleepers[0][0] if self._sleepers else float("inf")
+
     def until_waiting(self, count: int = 1, *, real_seconds: float = 10.0) -> None:
         """Block, in real time, until this many threads wait on this clock: then it is safe to advance."""
         with self._lock:

@@ -246,3 +246,42 @@ def test_closing_ends_long_polls_and_refuses_later_calls(sqlite: Engine) -> None
             await calls.run(mailbox.depth)
 
     play(story)
+
+
+def test_many_who_poll_one_mailbox_stand_still_while_nothing_is_ready() -> None:
+    """One keeps watch over the timers for all: handing that on must not go round and round."""
+
+    async def story() -> int:
+        clock = ManualClock()
+        with MemoryEngine(clock) as engine:
+            mailbox = engine.mailbox("m")
+            mailbox.send("work")
+            (held,) = mailbox.receive(visibility_timeout=30)
+            calls, looks = calls_for(engine), 0
+            receive = type(mailbox).receive
+
+            class Counting(type(mailbox)):  # type: ignore[misc]
+                def receive(self, *args: Any, **options: Any) -> Any:
+                    nonlocal looks
+                    looks += 1
+                    return receive(self, *args, **options)
+
+            mailbox.__class__ = Counting
+            polls = [asyncio.create_task(calls.run(mailbox.receive, 1, 30, 60)) for _ in range(4)]
+            for _ in range(50):
+                await asyncio.sleep(0)
+            polls[0].cancel()  # the one that keeps watch
+            for _ in range(500):
+                await asyncio.sleep(0)
+            before = looks
+            clock.advance(31)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert sum(poll.done() and not poll.cancelled() for poll in polls) == 1
+            assert held.delivery_count == 1
+            for poll in polls:
+                poll.cancel()
+            await asyncio.gather(*polls, return_exceptions=True)
+            return before
+
+    assert asyncio.run(story()) <= 8

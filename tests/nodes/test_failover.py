@@ -24,7 +24,8 @@ class Play:
         self.nodes, self.asked = nodes, []
         self.directory = Directory([A, B], patience_s=patience, random=Random(1), monotonic=self.clock.monotonic)
 
-    def run(self, request: Any = AskLeader()) -> Any:
+    def run(self, request: Any = None) -> Any:
+        request = request or AskLeader()
         search, heard = self.directory.search(request), None
         while True:
             try:

@@ -139,6 +139,11 @@ class InlineCalls:
             waiter = mailbox.listen(rung.ring, deadline)
             try:
                 await rung.wait(self._clock, waiter.until)
+                # Rung only because the watch over the timers is its now: it keeps its place in the line. If it left, the
+                # next in line would be rung for the same reason, and so on for ever.
+                while self._clock.boottime() < waiter.until and mailbox.waits(waiter):
+                    rung.reset()
+                    await rung.wait(self._clock, waiter.until)
             finally:
                 goes_on = mailbox.unlisten(waiter)
             if not goes_on:
@@ -181,6 +186,10 @@ class Bell:
     def _hear(self) -> None:
         if not self._heard.done():
             self._heard.set_result(None)
+
+    def reset(self) -> None:
+        """Wait for the next ring."""
+        self._heard = self._loop.create_future()
 
     async def wait(self, clock: Clock, until: float) -> None:
         """Until it is rung, or the clock says so."""

@@ -23,6 +23,7 @@ from tenure.local.lines import Begin
 from tenure.local.places import modules_of
 from tenure.local.process import HostProcess
 from tenure.nodes.client import Client
+from tenure.nodes.submitting import name_of
 from tenure.work.modules import end_of_definitions
 from tenure.work.registry import Workflow
 
@@ -69,9 +70,7 @@ class Embedded(Client):
         slot_settings: dict[str, Any],
     ) -> None:
         for one in workflows:
-            if not isinstance(one, Workflow):
-                name = getattr(one, "__name__", repr(one))
-                raise ConfigurationError(f"{name} is not a workflow", remedy="Write @workflow above its def")
+            name_of(one)
         self.folder = Path(path or FOLDER).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.workflows = tuple(workflows)

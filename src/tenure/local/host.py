@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
@@ -82,8 +83,8 @@ class Host:
 class ManagerThread:
     """A manager on an event loop of its own."""
 
-    def __init__(self, begin: Begin, end: socket.socket, on_failure: object) -> None:
-        self._begin, self._end, self._on_failure = begin, end, on_failure
+    def __init__(self, begin: Begin, end: socket.socket, on_end: Callable[[], None]) -> None:
+        self._begin, self._end, self._on_end = begin, end, on_end
         self._thread = threading.Thread(target=self._run, name="tenure-manager", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -111,8 +112,7 @@ class ManagerThread:
             send(self._end, Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
         finally:
             self._may_stop.set()
-            if callable(self._on_failure):
-                self._on_failure()
+            self._on_end()
 
     async def _serve(self) -> None:
         begin = self._begin
@@ -126,12 +126,14 @@ class ManagerThread:
             token=begin.token,
             term_s=begin.term_s,
         )
-        await serve(
-            settings,
-            self._stop,
-            say=lambda text: send(self._end, Said(f"manager: {text}")) and None,
-            on_ready=lambda address: send(self._end, Listening(address)) and None,
-        )
+
+        def say(text: str) -> None:
+            send(self._end, Said(f"manager: {text}"))
+
+        def on_ready(address: str) -> None:
+            send(self._end, Listening(address))
+
+        await serve(settings, self._stop, say=say, on_ready=on_ready)
 
 
 def main() -> int:

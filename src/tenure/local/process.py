@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from tenure.errors import WorkError
 from tenure.local.lines import Begin, Failed, Listening, Said, Serving, Stop, heard_from_host, send
@@ -38,7 +39,7 @@ class HostProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 # What the program can import, its slots can.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
         self._end = ours
         self._listener = threading.Thread(target=self._listen, name="tenure-host", daemon=True)

@@ -2,7 +2,7 @@
 
     from tenure.testing import FakeMailbox, ManualClock, create_test_message
 
-The pytest plugin brings `tenure_clock`, `tenure_engine` and `tenure_mailbox`.
+The pytest plugin brings `tenure_dc`, `tenure_clock`, `tenure_engine` and `tenure_mailbox`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenure.clock import ManualClock
+    from tenure.testing.datacenter import TestDatacenter
     from tenure.testing.mailbox import FakeEngine, FakeMailbox, FakeMessage, create_test_message
     from tenure.testing.model import AsyncScriptedAdapter, ScriptedAdapter
 
@@ -22,6 +23,7 @@ __all__ = [
     "FakeMessage",
     "ManualClock",
     "ScriptedAdapter",
+    "TestDatacenter",
     "create_test_message",
 ]
 
@@ -30,6 +32,7 @@ _HOMES = {
     "AsyncScriptedAdapter": "tenure.testing.model",
     "ScriptedAdapter": "tenure.testing.model",
     "ManualClock": "tenure.clock",
+    "TestDatacenter": "tenure.testing.datacenter",
     "FakeEngine": "tenure.testing.mailbox",
     "FakeMailbox": "tenure.testing.mailbox",
     "FakeMessage": "tenure.testing.mailbox",

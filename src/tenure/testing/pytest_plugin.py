@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tenure.clock import ManualClock
+    from tenure.testing.datacenter import TestDatacenter
     from tenure.testing.mailbox import FakeEngine, FakeMailbox
 
 
@@ -33,3 +34,15 @@ def tenure_engine(tenure_clock: ManualClock) -> Iterator[FakeEngine]:
 def tenure_mailbox(tenure_engine: FakeEngine) -> FakeMailbox[Any, Any]:
     """A mailbox of `tenure_engine` that can expire receipts, lose its connection, and counts its calls."""
     return tenure_engine.mailbox("mailbox")
+
+
+@pytest.fixture
+def tenure_dc(tenure_clock: ManualClock) -> Iterator[TestDatacenter]:
+    """A whole datacenter on `tenure_clock`: submit workflows, let hours pass, ask why. Nothing waits."""
+    from tenure.testing.datacenter import TestDatacenter
+
+    datacenter = TestDatacenter(clock=tenure_clock)
+    try:
+        yield datacenter
+    finally:
+        datacenter.close()

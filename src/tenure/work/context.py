@@ -229,7 +229,7 @@ class Context(BaseContext):
             while (left := until - self._monotonic()) > 0:
                 self.raise_if_cancelled()
                 with seat.changed:
-                    seat.clock.wait(seat.changed, min(left, 0.5))
+                    seat.clock.wait(seat.changed, min(left, 30.0))  # a cancellation notifies; this is for a lost one
 
     def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""

@@ -65,7 +65,7 @@ class Workflow(Generic[P, R]):
         # The first parameter is ours: its annotation may name what is imported only for type checkers.
         first = next(iter(inspect.signature(self.function).parameters), "")
         code = inspect.unwrap(self.function)
-        bare = types.FunctionType(code.__code__, code.__globals__)
+        bare = types.FunctionType(code.__code__, code.__globals__, closure=code.__closure__)
         bare.__annotations__ = {name: hint for name, hint in inspect.get_annotations(code).items() if name != first}
         try:
             return typing.get_type_hints(bare, include_extras=True)

@@ -37,6 +37,23 @@ def test_without_a_new_beat_nothing_is_extended() -> None:
     assert found.step(reading(beat_at=0, steps=1), 25, 25).act is Act.NOTHING
 
 
+def test_work_that_is_quieter_than_its_lease_keeps_it_until_its_stall_threshold_and_no_longer() -> None:
+    found = watch(stall_s=100.0)
+    extend(found, reading(steps=1), 0.1)
+    assert found.step(reading(), 39, 39).act is Act.NOTHING
+    extend(found, reading(), 41)
+    assert found.step(reading(), 75, 75).act is Act.NOTHING
+    extend(found, reading(), 82)
+    verdict = found.step(reading(), 100.1, 100.1)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.STALL)
+
+
+def test_a_lease_that_outlasts_the_stall_threshold_is_not_extended_without_a_beat() -> None:
+    found = watch(stall_s=50.0)
+    extend(found, reading(steps=1), 0.1)
+    assert found.step(reading(), 49.9, 49.9).act is Act.NOTHING
+
+
 def test_a_claim_that_has_not_started_is_neither_extended_nor_stalled() -> None:
     assert watch().step(reading(Phase.CLAIMED), 500, 500).act is Act.NOTHING
 

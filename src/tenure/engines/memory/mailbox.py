@@ -270,6 +270,11 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 waiter.ring()
             return waiter
 
+    def waits(self, waiter: Waiter) -> bool:
+        """Whether it is still in line: nobody rang it for a message, and its poll is not to end."""
+        with self._lock:
+            return waiter in self._box.waiters and waiter in self._polls
+
     def unlisten(self, waiter: Waiter) -> bool:
         """Stop listening. False when the poll is to end: it was woken, or the mailbox closed."""
         with self._lock:

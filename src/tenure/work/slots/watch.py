@@ -60,7 +60,9 @@ class AttemptWatch:
         if reading.phase is Phase.SETTLING:
             # It takes a moment, unless the engine is away: then the outcome is worth a longer lease.
             return Verdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
-        if monotonic >= self.next_extension and self._has_proof(reading, monotonic):
+        if monotonic >= self.next_extension and (
+            self._has_proof(reading, monotonic) or self._lease_ends_before_stall(reading, monotonic, boottime)
+        ):
             return Verdict(Act.EXTEND)
         return _NOTHING
 
@@ -71,9 +73,7 @@ class AttemptWatch:
         deadline = self.occupant.deadline
         if deadline is not None and boottime >= deadline:
             return CancelCode.TIMEOUT, f"ran for {boottime - self.occupant.started_at:.1f} s, past its timeout"
-        # A declared silence holds the stall clock; it starts anew where the silence ends.
-        since = max(reading.beat_at, min(reading.silent_until, monotonic))
-        if monotonic - since > self.occupant.stall_s:
+        if self._stall_left(reading, monotonic) < 0:
             note = f" (its last note: {self.occupant.note})" if self.occupant.note else ""
             silent = monotonic - reading.beat_at
             return CancelCode.STALL, f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}"
@@ -82,6 +82,16 @@ class AttemptWatch:
     def _has_proof(self, reading: Reading, monotonic: float) -> bool:
         """New beats since the last extension, or a declared silence."""
         return reading.steps != self.steps_extended or monotonic < reading.silent_until
+
+    def _stall_left(self, reading: Reading, monotonic: float) -> float:
+        # A declared silence holds the stall clock; it starts anew where the silence ends.
+        since = max(reading.beat_at, min(reading.silent_until, monotonic))
+        return self.occupant.stall_s - (monotonic - since)
+
+    def _lease_ends_before_stall(self, reading: Reading, monotonic: float, boottime: float) -> bool:
+        """Its last beat earned it the whole stall threshold, of which the lease is paid out in short pieces (decision 0160)."""
+        left = self.lease_until - boottime
+        return left < self.extend_every_s and left < self._stall_left(reading, monotonic) + self.grace_s
 
     def cancel(self, code: CancelCode, reason: str, monotonic: float) -> Verdict:
         self.code, self.reason, self.kill_at = code, reason, monotonic + self.grace_s

@@ -1,0 +1,223 @@
+"""A whole datacenter in a test: real manager, real worker shell, real attempts, on the memory engine and a manual clock.
+
+    def test_a_hang_is_retried(tenure_dc):
+        job = tenure_dc.submit(review, pr=1)
+        tenure_dc.advance(minutes=15)
+        assert job.attempts == 2 and "stall" in job.why()
+
+Nothing waits: hours pass in milliseconds, and time stands still between two calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from tenure.clock import ManualClock
+from tenure.engines.aio import calls_for
+from tenure.engines.memory import MemoryEngine
+from tenure.errors import NodeUnavailableError, SimulationDeadlockError
+from tenure.ids import seeded_ids
+from tenure.jobs.outbox import mailbox_name
+from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.client import Client
+from tenure.nodes.inline_slots import InlineSlots
+from tenure.nodes.manager import Manager
+from tenure.nodes.messages import candidate_at
+from tenure.nodes.submitting import Target
+from tenure.nodes.wire import Reply, Request
+from tenure.nodes.worker import ReportSettings, WorkerNode
+from tenure.randomness import Random
+from tenure.testing.virtual import VirtualLoop, WatchedThreads
+from tenure.work.registry import Registry, Workflow
+from tenure.work.slots.settings import SlotSettings
+
+ADDRESS = "127.0.0.1:1"
+ASK_S = 600.0
+"""The most virtual time that one question may take, beyond what it asks to wait."""
+
+
+class TestDatacenter(Client):
+    """A `Client` with its datacenter inside. Workflows are registered when they are submitted, or with `serve`."""
+
+    __test__ = False  # pytest: a class of the kit, not a test
+
+    def __init__(
+        self,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        *,
+        clock: ManualClock | None = None,
+        slots: int = 4,
+        seed: int = 0,
+        hung_after_s: float = 1.0,
+        **slot_settings: Any,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        super().__init__([ADDRESS], clock=self.clock, random=Random(seed), ids=seeded_ids(Random(f"{seed}/ids")))
+        self.engine = MemoryEngine(self.clock, ids=seeded_ids(Random(f"{seed}/engine")))
+        self.registry = Registry(workflows)
+        self.said: list[str] = []
+        """What manager and worker wrote to their logs."""
+        self._seed, self._starts = seed, 0
+        self._loop = VirtualLoop(self.clock, WatchedThreads(self.clock, hung_after_s))
+        self._settings = SlotSettings(
+            **{"queue": mailbox_name("default", 0), "slots": slots, "tick_s": 2.0, "wait_s": 60.0, **slot_settings}
+        )
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._start_manager()
+        self._start_worker()
+        while not self.manager.leads:
+            self.advance(seconds=0.1)
+
+    # Time
+
+    @property
+    def now(self) -> float:
+        """Seconds since this datacenter's clock began."""
+        return self.clock.monotonic()
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Let time pass; whatever is due happens on the way, in its order."""
+        self._loop.pass_time(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+        self._require_life()
+
+    # Work
+
+    def serve(self, *workflows: Workflow[..., Any]) -> None:
+        """Let the worker know functions that are only submitted by name, or by other workflows."""
+        for one in workflows:
+            self.registry.add(one)
+
+    def _submission(self, workflow: Target, arguments: Any, given: Any) -> Any:
+        if isinstance(workflow, Workflow):
+            self.registry.add(workflow)
+        return super()._submission(workflow, arguments, given)
+
+    def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
+        search = self._directory.search(request, wait_s)
+
+        async def answered() -> Reply:
+            heard: Reply | None = None
+            while True:
+                try:
+                    step = search.send(heard)
+                except StopIteration as end:
+                    reply: Reply = end.value
+                    return reply
+                heard = None
+                if hasattr(step, "address"):
+                    heard = await self.manager.answer("test", request)
+                else:
+                    await self.clock.async_sleep(step.seconds)
+
+        try:
+            reply = self._loop.finish(self._loop.create_task(answered()), ASK_S + wait_s)
+        except SimulationDeadlockError as error:
+            raise NodeUnavailableError(f"the manager did not answer {request!r}: {error}") from error
+        finally:
+            self._loop.pass_time(0)  # whatever follows at once has happened when we return
+        self._require_life()
+        found: Reply = reply
+        return found
+
+    # Faults
+
+    def crash_worker(self) -> None:
+        """The worker is gone, without a word: what it ran goes on elsewhere once its leases ran out. Another takes its place."""
+        self._slots.crash()
+        self._end("worker")
+        self._start_worker()
+
+    def crash_manager(self) -> None:
+        """The leader is gone; another manager reads the journal and takes over when the term is over."""
+        self._end("manager")
+        self._start_manager()
+
+    def close(self) -> None:
+        for name in ("worker", "manager"):
+            self._end(name, self._settings.grace_s + 1.0)
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.pass_time(0)
+        self._loop.close()
+        self.engine.close()
+
+    # Its parts
+
+    def _start_manager(self) -> None:
+        self._starts += 1
+        name = f"manager-{self._starts}"
+        calls = calls_for(self.engine)
+
+        async def run() -> None:
+            candidacy = Candidacy(
+                candidate_at(name, ADDRESS),
+                self.engine,
+                calls,
+                clock=self.clock,
+                random=Random(f"{self._seed}/{name}"),
+                ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
+                say=self._say(name),
+            )
+            self.manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self._say(name))
+            await self.manager.run()
+
+        self._tasks["manager"] = self._loop.create_task(run())
+        self._loop.pass_time(0)
+
+    def _start_worker(self) -> None:
+        self._starts += 1
+        name = f"worker-{self._starts}"
+        calls = calls_for(self.engine)
+
+        async def run() -> None:
+            slots = self._slots = InlineSlots(
+                self.engine,
+                calls,
+                self.registry,
+                self._settings,
+                clock=self.clock,
+                random=Random(f"{self._seed}/{name}"),
+                ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
+                threads=self._loop.threads,
+                say=self._say(name),
+            )
+            node = WorkerNode(
+                name,
+                slots,
+                self.engine,
+                calls,
+                DirectCaller(self),
+                clock=self.clock,
+                random=Random(f"{self._seed}/{name}/node"),
+                settings=ReportSettings(every_s=5.0, gap_s=0.01),
+                say=self._say(name),
+            )
+            await asyncio.gather(node.run(), slots.run())
+
+        self._tasks["worker"] = self._loop.create_task(run())
+
+    def _say(self, who: str) -> Any:
+        return lambda text: self.said.append(f"{self.now:.1f} {who}: {text}")
+
+    def _end(self, name: str, within_s: float = 0.0) -> None:
+        task = self._tasks.pop(name)
+        task.cancel()
+        self._loop.pass_time(within_s)
+
+    def _require_life(self) -> None:
+        """A node that died of an error is told to the test, rather than waited for."""
+        for task in self._tasks.values():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+
+class DirectCaller:
+    """Asks the test's manager without a network."""
+
+    def __init__(self, datacenter: TestDatacenter) -> None:
+        self._datacenter = datacenter
+
+    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        return await self._datacenter.manager.answer("worker", request)

@@ -1,0 +1,169 @@
+"""The kit's datacenter: real nodes, manual time. What a user's test would assert, asserted of the kit itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tenure import JobFailed, JobsFailed, hours, workflow
+from tenure.clock import ManualClock
+from tenure.errors import JobNotEndedError, UnknownJobError
+from tenure.jobs.states import JobState
+from tenure.testing import TestDatacenter
+
+
+@workflow(stall=600)
+async def hangs_once(ctx: Any, at: int) -> str:
+    done = ctx.resume or 0
+    for step in range(done, 5):
+        if ctx.attempt == 1 and step == at:
+            await asyncio.sleep(10**6)
+        await asyncio.sleep(60)
+        await ctx.checkpoint(step + 1)
+    return f"resumed at {done}"
+
+
+@workflow(stall=600)
+def sleeps(ctx: Any, minutes: int) -> int:
+    for _ in ctx.track(range(minutes)):
+        ctx.sleep(60)
+    return minutes
+
+
+@workflow(max_attempts=2)
+def raises(ctx: Any, word: str) -> None:
+    raise ValueError(word)
+
+
+@workflow
+async def double(ctx: Any, n: int) -> int:
+    if n == 3:
+        raise ValueError("three")
+    await asyncio.sleep(n)
+    return 2 * n
+
+
+def test_a_hang_is_retried_from_its_checkpoint_and_why_says_so(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(hangs_once, at=3)
+    tenure_dc.advance(minutes=15)
+    assert job.attempts == 2
+    assert "stall" in job.why()
+    assert job.wait() == "resumed at 3"
+
+
+def test_hours_pass_in_no_time_also_in_a_sync_workflow(tenure_dc: TestDatacenter) -> None:
+    begun = tenure_dc.now
+    job = tenure_dc.submit(sleeps, minutes=90, timeout=hours(6))
+    tenure_dc.advance(hours=1)
+    assert job.status().workflows[0].fraction == pytest.approx(0.66, abs=0.02)
+    with pytest.raises(JobNotEndedError):
+        job.result()
+    assert job.wait() == 90
+    assert tenure_dc.now - begun == pytest.approx(1.5 * 3600, rel=0.02)
+
+
+def test_time_stands_still_between_two_calls(tenure_dc: TestDatacenter, tenure_clock: ManualClock) -> None:
+    assert tenure_dc.clock is tenure_clock
+    now = tenure_dc.now
+    job = tenure_dc.submit(sleeps, minutes=1)
+    assert (job.state.terminal, tenure_dc.now) == (False, now)
+    tenure_dc.advance(seconds=1)
+    assert (job.state, tenure_dc.now) == (JobState.RUNNING, now + 1)
+
+
+def test_a_failure_says_why_and_how_often_it_was_tried(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(raises, word="broken")
+    with pytest.raises(JobFailed, match="ValueError: broken") as failed:
+        job.wait()
+    assert (failed.value.state, failed.value.job_id, job.attempts) == ("failed", job.id, 2)
+
+
+def test_a_job_past_its_timeout_is_ended_and_its_workflow_stopped(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sleeps, minutes=600, timeout=hours(1))
+    tenure_dc.advance(minutes=61)
+    assert job.state is JobState.TIMED_OUT
+    assert tenure_dc.submit(double, n=1).wait() == 2
+
+
+def test_a_cancel_reaches_running_work_at_once(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sleeps, minutes=100)
+    tenure_dc.advance(minutes=5)
+    job.cancel("nobody wants it")
+    with pytest.raises(JobFailed, match="nobody wants it"):
+        job.wait()
+
+
+def test_a_sync_workflow_that_hangs_for_real_is_given_up_and_tried_again() -> None:
+    let_go = threading.Event()
+
+    @workflow(stall=120)
+    def stuck(ctx: Any) -> str:
+        if ctx.attempt == 1:
+            let_go.wait(60)
+        return f"attempt {ctx.attempt}"
+
+    datacenter = TestDatacenter(hung_after_s=0.05)
+    try:
+        job = datacenter.submit(stuck)
+        assert job.wait() == "attempt 2"
+        assert "abandoned" in job.why()
+    finally:
+        let_go.set()
+        datacenter.close()
+
+
+def test_work_survives_the_death_of_its_worker_and_of_the_leader(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(hangs_once, at=-1)
+    tenure_dc.advance(minutes=2, seconds=30)
+    tenure_dc.crash_manager()
+    tenure_dc.crash_worker()
+    assert job.wait(3600) == "resumed at 2"
+    assert job.attempts <= 2
+
+
+def test_a_map_gives_results_in_order_and_collects_failures(tenure_dc: TestDatacenter) -> None:
+    assert tenure_dc.map(double, [5, 1, 4], in_flight=2) == [10, 2, 8]
+    with pytest.raises(JobsFailed, match="1 of 3 jobs") as failed:
+        tenure_dc.map(double, [2, 3, 4], max_attempts=1)
+    assert list(failed.value.failures) == [1]
+    assert failed.value.results == [4, None, 8]
+    mixed = tenure_dc.map(double, [3, 4], max_attempts=1, return_failures=True)
+    assert isinstance(mixed[0], JobFailed)
+    assert mixed[1] == 8
+
+
+def test_the_same_submission_is_one_job_and_unknown_ones_are_said(tenure_dc: TestDatacenter) -> None:
+    first = tenure_dc.submit(double, n=1, job_id="mine")
+    again = tenure_dc.submit(double, n=1, job_id="mine")
+    keyed = [tenure_dc.submit(double, n=1, idempotency_key="k").id for _ in range(2)]
+    assert (first.id, again.id) == ("mine", "mine")
+    assert keyed[0] == keyed[1]
+    assert tenure_dc.get("mine", double).wait() == 2
+    with pytest.raises(UnknownJobError):
+        tenure_dc.get("nobody").status()
+
+
+def test_events_tell_a_jobs_life_in_order(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(raises, word="x")
+    kinds = [event.kind for event in job.events()]
+    assert kinds[0] == "JobSubmitted"
+    assert kinds.count("AttemptFailed") == 2
+    assert "JobEnded" in kinds
+
+
+def test_two_runs_of_one_seed_are_alike() -> None:
+    def run() -> list[str]:
+        datacenter = TestDatacenter(seed=7)
+        try:
+            datacenter.submit(hangs_once, at=1).wait()
+            return datacenter.said
+        finally:
+            datacenter.close()
+
+    begun = time.monotonic()
+    assert run() == run()
+    assert time.monotonic() - begun < 60
