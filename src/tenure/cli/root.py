@@ -12,6 +12,7 @@ from tenure import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
     "manager": ("tenure.cli.manager", "Take part in leading a datacenter: one leads, the others stand by"),
+    "gate": ("tenure.cli.gate", "One address for several datacenters: place jobs, follow them, decide on their time"),
     "submit": ("tenure.cli.submit", "Have a workflow run once, by whichever worker is free"),
     "ps": ("tenure.cli.ps", "The jobs of a datacenter and their progress, or one of them"),
     "why": ("tenure.cli.why", "The chain of decisions that brought a job to where it is"),

@@ -37,8 +37,10 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class HttpCaller:
     """Asks over HTTP. For one event loop."""
 
-    def __init__(self, *, token: str = "") -> None:
+    def __init__(self, *, token: str = "", source: str = "") -> None:
+        """`source`: the address of this machine to speak from, where it has several; empty: as the system chooses."""
         self._token = token
+        self._source = (source, 0) if source else None
         self._kept: dict[str, list[Line]] = {}
 
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
@@ -56,7 +58,8 @@ class HttpCaller:
             except (OSError, EOFError, _Broken):
                 continue  # it may have been closed since: a new one tells whether the node is there
         host, port = parse_address(address)
-        return await self._exchange(address, await asyncio.open_connection(host, port, limit=_HEAD_BYTES), data)
+        line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source)
+        return await self._exchange(address, line, data)
 
     def _encoded(self, address: str, request: Request) -> bytes:
         body = _encode(request)

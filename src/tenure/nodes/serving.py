@@ -22,7 +22,7 @@ from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
-from tenure.nodes.transport import HttpServer, check_bind
+from tenure.nodes.transport import HttpServer, check_bind, is_loopback
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 
@@ -82,6 +82,7 @@ async def serve(
             door.answer, host=settings.host, port=settings.port, token=settings.token, streams=door.streams, clock=clock
         )
         port = await server.start()
+        say(f"serves {settings.host}:{port}")
         try:
             address = settings.advertise or f"{settings.host}:{port}"
             candidacy = Candidacy(
@@ -102,11 +103,11 @@ async def serve(
             manager = Manager(candidacy, engine, calls, clock=clock, say=say)
             host, _, known_port = address.rpartition(":")
             identity = Identity(settings.datacenter, settings.name, host, int(known_port))
-            with contextlib.closing(HttpCaller(token=settings.token)) as caller:
+            with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
                 GateDesk(manager, candidacy, caller, identity, clock=clock)
                 door.manager = manager
                 on_ready(address)
-                await _until(stop, manager.run())
+                await until_stopped(stop, manager.run())
         finally:
             await server.stop()
     finally:
@@ -114,6 +115,11 @@ async def serve(
             await calls.close()
         else:
             engine.close()
+
+
+def own_loopback(host: str) -> str:
+    """A node on a loopback address of its own speaks from it, so that several on one machine can be told apart."""
+    return host if is_loopback(host) and host.startswith("127.") else ""
 
 
 class Door:
@@ -134,7 +140,7 @@ class Door:
                 yield batch
 
 
-async def _until(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
+async def until_stopped(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
     """Live until told to stop, or until it fails: then so do we."""
     stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
     try:

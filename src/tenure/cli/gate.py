@@ -1,0 +1,102 @@
+"""`tenure gate`: one address for several datacenters. One gate of a cluster leads, the others pass on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import click
+
+from tenure.errors import TenureError
+from tenure.jobs.settings import GateSettings
+from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
+
+
+@click.command("gate")
+@click.option(
+    "--datacenter",
+    "datacenters",
+    multiple=True,
+    required=True,
+    metavar="NAME=HOST:PORT,…",
+    help="A datacenter and the addresses of its managers; once for each.",
+)
+@click.option("--peer", "peers", multiple=True, metavar="HOST:PORT", help="Another gate on the same engine.")
+@click.option(
+    "--engine",
+    "url",
+    default="sqlite:///gate.db",
+    show_default=True,
+    envvar="TENURE_GATE_ENGINE",
+    help="Where the gates keep their journal: an engine of their own.",
+)
+@click.option("--name", default="", help="Names this gate; by default the host's name and the process id.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback needs a token.")
+@click.option("--port", default=DEFAULT_PORT, show_default=True, help="The port; 0 for a free one.")
+@click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
+@click.option("--token", default="", envvar="TENURE_TOKEN", help="What everybody must know; or TENURE_TOKEN.")
+@click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
+@click.option("--check", default=15.0, show_default=True, help="Seconds between two looks at a job that is overdue.")
+@click.option("--stuck", default=180.0, show_default=True, help="Seconds without progress anywhere: stuck everywhere.")
+@click.option("--probe", default=2.0, show_default=True, help="Seconds between two probes of a manager or a gate.")
+@click.option("--probe-timeout", default=5.0, show_default=True, help="Seconds that an answer may take.")
+@click.option("--suspicion", default=30.0, show_default=True, help="Seconds of silence before it counts as dead.")
+def command(
+    datacenters: tuple[str, ...],
+    peers: tuple[str, ...],
+    url: str,
+    name: str,
+    host: str,
+    port: int,
+    advertise: str,
+    token: str,
+    term: float,
+    check: float,
+    stuck: float,
+    probe: float,
+    probe_timeout: float,
+    suspicion: float,
+) -> None:
+    """Place jobs in several datacenters, follow them there, and decide on their time: start two or three of these.
+
+    \b
+    Example:
+      tenure gate --datacenter eu=10.0.1.1:8470 --datacenter us=10.0.2.1:8470 --port 8480 &
+      tenure gate --datacenter eu=10.0.1.1:8470 --datacenter us=10.0.2.1:8470 --port 8481 --peer 127.0.0.1:8480 &
+      tenure submit encode path=a.mov --manager 127.0.0.1:8480 --wait
+
+    Clients use a gate's address as they would use a manager's. SIGTERM or Ctrl-C stops it; a leader resigns first.
+    """
+    try:
+        settings = GateNodeSettings(
+            engine_url=url,
+            name=name or f"{socket.gethostname()}-{os.getpid()}",
+            datacenters=parse_datacenters(datacenters),
+            peers=peers,
+            host=host,
+            port=port,
+            advertise=advertise,
+            token=token,
+            term_s=term,
+            gate=GateSettings(check_interval=check, stuck_threshold=stuck),
+            probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),
+        )
+        asyncio.run(_run(settings))
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _run(settings: GateNodeSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def say(text: str) -> None:
+        print(f"gate {settings.name}: {text}", file=sys.stderr, flush=True)
+
+    await serve_gate(settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}"))
+    say("stopped")

@@ -1,0 +1,130 @@
+"""A gate as a process: opens its engine, serves the port, stands for election among its peers, and stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tenure.clock import Clock, SystemClock
+from tenure.engines.aio import ThreadCalls, calls_for
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, LimitError
+from tenure.ids import new_id
+from tenure.jobs.settings import GateSettings
+from tenure.nodes.async_calling import HttpCaller
+from tenure.nodes.calling import parse_address
+from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.messages import Problem, ProblemKind
+from tenure.nodes.serving import own_loopback, until_stopped
+from tenure.nodes.transport import HttpServer, check_bind
+from tenure.nodes.wire import Reply, Request
+from tenure.randomness import fresh_random
+
+DEFAULT_PORT = 8480
+
+
+@dataclass(frozen=True, slots=True)
+class GateNodeSettings:
+    """How one gate is set up."""
+
+    engine_url: str
+    name: str
+    datacenters: Mapping[str, Sequence[str]]
+    """The addresses of each datacenter's managers, by its name."""
+    peers: Sequence[str] = ()
+    """The addresses of the other gates on the same engine."""
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    advertise: str = ""
+    """host:port under which managers, clients and peers reach it; empty: where it listens."""
+    token: str = ""
+    term_s: float = 10.0
+    gate: GateSettings = field(default_factory=GateSettings)
+    probes: ProbeSettings = field(default_factory=ProbeSettings)
+
+    def __post_init__(self) -> None:
+        check_bind(self.host, self.token)
+        if not 0.5 <= self.term_s <= 3_600:
+            raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        if not self.name or "@" in self.name or not self.name.isprintable():
+            raise LimitError("name", repr(self.name), "printable, and without @")
+        for address in [*self.peers, *(one for addresses in self.datacenters.values() for one in addresses)]:
+            parse_address(address)
+
+
+def parse_datacenters(texts: Sequence[str]) -> dict[str, list[str]]:
+    """`name=host:port,host:port`, one for each datacenter."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, addresses = text.partition("=")
+        known = [address for address in addresses.split(",") if address]
+        if not equals or not name or not known or name in found:
+            raise ConfigurationError(
+                f"{text!r} does not name a datacenter and its managers",
+                remedy="Write each once, as eu=10.0.0.1:8470,10.0.0.2:8470",
+            )
+        for address in known:
+            parse_address(address)
+        found[name] = known
+    return found
+
+
+async def serve_gate(
+    settings: GateNodeSettings,
+    stop: asyncio.Event,
+    *,
+    say: Callable[[str], None],
+    on_ready: Callable[[str], None] = lambda address: None,
+    clock: Clock | None = None,
+) -> None:
+    """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
+    clock = clock or SystemClock()
+    engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
+    calls = calls_for(engine)
+    try:
+        door = GateDoor()
+        server = HttpServer(door.answer, host=settings.host, port=settings.port, token=settings.token, clock=clock)
+        port = await server.start()
+        say(f"serves {settings.host}:{port}")
+        try:
+            address = settings.advertise or f"{settings.host}:{port}"
+            with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
+                door.gate = Gate(
+                    settings.name,
+                    address,
+                    engine,
+                    calls,
+                    caller,
+                    datacenters=settings.datacenters,
+                    peers=settings.peers,
+                    clock=clock,
+                    random=fresh_random(),
+                    ids=new_id,
+                    ttl_s=settings.term_s,
+                    settings=settings.gate,
+                    probes=settings.probes,
+                    say=say,
+                )
+                on_ready(address)
+                await until_stopped(stop, door.gate.run())
+        finally:
+            await server.stop()
+    finally:
+        if isinstance(calls, ThreadCalls):
+            await calls.close()
+        else:
+            engine.close()
+
+
+class GateDoor:
+    """The port is open before the gate is there: its address is part of the gate's name."""
+
+    gate: Gate | None = None
+
+    async def answer(self, sender: str, request: Request) -> Reply:
+        if self.gate is None:
+            return Problem(kind=ProblemKind.UNAVAILABLE, fact="this gate is starting", retryable=True)
+        return await self.gate.answer(sender, request)
