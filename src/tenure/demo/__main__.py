@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-STORIES = ("datacenter", "beats", "consumers")
+STORIES = ("datacenter", "beats", "consumers", "world")
 
 
 def main() -> int:

@@ -29,6 +29,8 @@ class Tempo:
     """One factor scales every duration; 1.0 is what document 002 says."""
 
     factor: float = 1.0
+    gate_stuck_s: float = 180.0
+    """Before the factor."""
 
     def manager(self) -> list[str]:
         stuck, report, fallback = 120 * self.factor, 10 * self.factor, 300 * self.factor
@@ -37,7 +39,7 @@ class Tempo:
     def gate(self) -> list[str]:
         times = {
             "--check": 15,
-            "--stuck": 180,
+            "--stuck": self.gate_stuck_s,
             "--probe": 2,
             "--probe-timeout": 5,
             "--suspicion": 30,
@@ -138,8 +140,14 @@ class Cluster:
         self.gates = [self.gate(number) for number in range(gates)]
         self.wait(lambda: all(node.said(r"listens on (\S+)") for node in self._listening()), "the nodes listen")
         self.wait(lambda: any(node.said("(leads) with") for node in self.gates), "a gate leads")
-        for nodes in self.managers.values():
-            self.wait(lambda nodes=nodes: any(node.said("(leads) with") for node in nodes), "managers lead")  # type: ignore[misc]
+        self.wait(
+            lambda: all(any(node.said("(leads) with") for node in nodes) for nodes in self.managers.values()),
+            "every datacenter has a leader",
+        )
+        self.wait(
+            lambda: all(node.said(r"worker (\w+):") for nodes in self.workers.values() for node in nodes),
+            "the workers are there",
+        )
 
     def _listening(self) -> list[Node]:
         return [*self.gates, *(node for nodes in self.managers.values() for node in nodes)]
@@ -195,8 +203,8 @@ class Cluster:
     def gate_addresses(self) -> list[str]:
         return [relay.address for relay in self._gate_relays]
 
-    def client(self, **options: float) -> Client:
-        return Client(self.gate_addresses, **options)
+    def client(self, patience_s: float = 60.0) -> Client:
+        return Client(self.gate_addresses, patience_s=patience_s)
 
     def leading_gate(self) -> int:
         """The number of the gate that says of itself that it leads; -1 while none does."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-
 from typing import Self
 
 
@@ -123,5 +122,3 @@ class Switchboard:
             with contextlib.suppress(OSError):
                 writer.close()
         await asyncio.sleep(0.05)
-
-

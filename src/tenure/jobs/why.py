@@ -13,7 +13,7 @@ import msgspec
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
 from tenure.jobs.gate_events import decode_gate_event
-from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.model import JobInfo
 from tenure.jobs.states import JobState
 from tenure.jobs.words import RULES, seconds, tell
@@ -113,11 +113,19 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
     return Why(
         job_id=job_id,
         state=info.state,
-        summary=f"{info.state} ({said})" + (f": {info.decided_reason}" if info.decided_reason else ""),
+        summary=f"{info.state} ({said})" + decision_in_words(info),
         submitted_at=info.submitted_at,
         links=(first, *(link(event, info.submitted_at) for event in events)),
         elided=info.elided,
     )
+
+
+def decision_in_words(info: GateJobTrackingInfo) -> str:
+    if info.decided is None:
+        return ""
+    if info.state.terminal and info.state is not info.decided:
+        return f"; the gate had decided {info.decided} ({info.decided_reason}), and it had ended before that was heard"
+    return f": {info.decided_reason}"
 
 
 def link(event: e.Event, begun: float) -> Link:

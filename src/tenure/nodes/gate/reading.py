@@ -78,7 +78,7 @@ class Reading:
             job_id=info.job_id,
             name=info.submission.name if info.submission else "",
             state=info.state,
-            reason=info.decided_reason or info.reason,
+            reason=reason_of(info),
             submitted_at=info.submitted_at,
             started_at=min(started, default=0.0),
             ended_at=info.ended_at,
@@ -169,5 +169,12 @@ def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
         running=counts.running,
         attempts=0,
         progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
-        reason=info.decided_reason or info.reason,
+        reason=reason_of(info),
     )
+
+
+def reason_of(info: GateJobTrackingInfo) -> str:
+    """The gate's decision, where it is what ended the job: a datacenter that had ended before stays as it ended."""
+    if info.decided is not None and info.state in (info.decided, JobState.RUNNING):
+        return info.decided_reason
+    return info.reason
