@@ -319,6 +319,7 @@ def test_every_event_and_every_rule_has_words() -> None:
         e.TombstoneSet,  # there is no job yet that it could be told of
         e.ExtensionsReset,
         e.QueueChanged,
+        e.WorkerDrained,
         e.ScheduleSet,  # schedules have a list of their own; a job knows only that it was fired
         e.ScheduleRemoved,
         e.InstantsSkipped,

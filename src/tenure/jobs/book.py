@@ -17,6 +17,7 @@ from tenure.jobs.events import Event, ManagerEvent, decode_event, encode_event
 from tenure.jobs.fold import FOLD
 from tenure.jobs.model import (
     ArchivedJob,
+    DrainRecord,
     JobInfo,
     QueueRecord,
     Tombstone,
@@ -49,6 +50,8 @@ class BookState(msgspec.Struct, kw_only=True):
     schedules: dict[str, ScheduleRecord] = {}
     workers: dict[str, WorkerRecord] = {}
     queues: dict[str, QueueRecord] = {}
+    drained: dict[str, DrainRecord] = {}
+    """Workers that an operator drained, by name."""
     forgotten_early: int = 0
     """Ids that left memory before their time because there were too many."""
 

@@ -266,6 +266,14 @@ class ExpireResults(Command, frozen=True, kw_only=True):
     job_id: str
 
 
+class DrainWorker(Command, frozen=True, kw_only=True):
+    """An operator wants a worker to get no more work, or to get some again."""
+
+    worker: str
+    drained: bool = True
+    reason: str = ""
+
+
 class ArchiveJob(Command, frozen=True, kw_only=True):
     """The record of an ended job is in the store: let it leave memory."""
 

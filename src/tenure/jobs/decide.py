@@ -28,6 +28,7 @@ DECIDE: Mapping[type[c.Command], Decider] = {
     c.CancelJob: decide_jobs.cancel,
     c.ConfirmCleaned: decide_jobs.confirm_cleaned,
     c.SetQueue: queues.set_queue,
+    c.DrainWorker: decide_workers.drain,
     c.ExpireResults: decide_jobs.expire_results,
     c.ArchiveJob: decide_jobs.archive,
     c.ForgetOld: decide_jobs.forget_old,

@@ -160,3 +160,17 @@ def forget(book: JobBook, command: c.ForgetWorker, now: float, rules: Rules) -> 
         return Decision([], Outcome.REFUSED, Rule.HEALTH, "attempts of jobs run there")
     event = e.WorkerForgotten(at=now, by=command.by, rule=Rule.HEALTH, worker=command.worker, reason=command.reason)
     return Decision([event], Outcome.ACCEPTED, Rule.HEALTH, command.reason)
+
+
+def drain(book: JobBook, command: c.DrainWorker, now: float, rules: Rules) -> Decision:
+    """What an operator says of a worker, known or not: it may be about to start."""
+    name = command.worker
+    if not name or not name.isprintable() or len(name) > 200:
+        raise LimitError("node", repr(name), "a worker's name: 1 to 200 printable characters")
+    if command.drained == (name in book.state.drained):
+        word = "it is drained already" if command.drained else "it is not drained"
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, word)
+    drained = e.WorkerDrained(
+        at=now, by=command.by, rule=Rule.ASKED, worker=name, drained=command.drained, reason=command.reason[:1_000]
+    )
+    return Decision([drained], Outcome.ACCEPTED, Rule.ASKED)

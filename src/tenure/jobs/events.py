@@ -278,6 +278,14 @@ class ResultsExpired(JobEvent, frozen=True, kw_only=True, tag=True, omit_default
     """Its results were kept for as long as its submission asked."""
 
 
+class WorkerDrained(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An operator's word on a worker: it stands over restarts of the worker, and whatever its health says."""
+
+    worker: str
+    drained: bool = True
+    reason: str = ""
+
+
 class JobArchived(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The whole record is in the store; its id and key stay known."""
 
@@ -318,6 +326,7 @@ ManagerEvent = (
     | WorkerEvicted
     | WorkerForgotten
     | QueueChanged
+    | WorkerDrained
     | ResultsExpired
     | JobArchived
     | Forgotten

@@ -14,6 +14,7 @@ from tenure.jobs import queues
 from tenure.jobs.model import (
     EVICTED,
     ArchivedJob,
+    DrainRecord,
     Job,
     JobInfo,
     JobSubmission,
@@ -345,6 +346,13 @@ def queue_changed(book: JobBook, event: e.QueueChanged) -> None:
     book.state.queues[event.queue] = queues.changed(book.state.queues.get(event.queue), event)
 
 
+def worker_drained(book: JobBook, event: e.WorkerDrained) -> None:
+    if event.drained:
+        book.state.drained[event.worker] = DrainRecord(at=event.at, by=event.by, reason=event.reason)
+    else:
+        book.state.drained.pop(event.worker, None)
+
+
 def results_expired(book: JobBook, event: e.ResultsExpired) -> None:
     info = book.job(event.job_id)
     info.results_expired = True
@@ -416,6 +424,7 @@ FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
     e.WorkerEvicted: worker_evicted,
     e.WorkerForgotten: worker_forgotten,
     e.QueueChanged: queue_changed,
+    e.WorkerDrained: worker_drained,
     e.ResultsExpired: results_expired,
     e.JobArchived: job_archived,
     e.Forgotten: forgotten,

@@ -233,6 +233,14 @@ class WorkerRecord(msgspec.Struct, kw_only=True):
     """Until when its last extension reaches; reports since may have moved its deadline further."""
 
 
+class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator drained a worker."""
+
+    at: float
+    by: str = ""
+    reason: str = ""
+
+
 class QueueRecord(msgspec.Struct, kw_only=True):
     """What an operator decided about a queue."""
 

@@ -8,32 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from tenure import __version__
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import (
-    ConfigurationError,
-    DeposedError,
-    EngineError,
-    LimitError,
-    SubmissionConflictError,
-    TenureError,
-    UnknownJobError,
-    UnknownScheduleError,
-)
-from tenure.jobs import CancelJob, JobBook, SubmitJob
+from tenure.errors import DeposedError, LimitError, TenureError, UnknownJobError
+from tenure.jobs import CancelJob, Decision, JobBook, SubmitJob
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
 from tenure.nodes.candidacy import JOURNAL, Candidacy
 from tenure.nodes.census import Census
+from tenure.nodes.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.event_feed import EventFeed
 from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.job_desk import JobDesk
+from tenure.nodes.ledger import Ledger
+from tenure.nodes.listing import job_list
 from tenure.nodes.messages import (
     MAX_LISTED,
     MAX_WAIT_S,
@@ -52,9 +48,13 @@ from tenure.nodes.messages import (
     WhyReply,
     address_of,
 )
+from tenure.nodes.node_desk import NodeDesk
+from tenure.nodes.node_messages import ManagerNode, WorkerNode
 from tenure.nodes.observing import Observer
+from tenure.nodes.problems import problem
+from tenure.nodes.queue_desk import QueueDesk
 from tenure.nodes.schedules import ScheduleDesk
-from tenure.nodes.views import Live, job_list, job_view, large_results, with_results
+from tenure.nodes.views import Live, job_view, large_results, with_results
 from tenure.nodes.waiting import Waiting
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker_messages import ExtendDeadline, WorkerReport
@@ -62,13 +62,7 @@ from tenure.nodes.worker_messages import ExtendDeadline, WorkerReport
 if TYPE_CHECKING:
     from tenure.nodes.metrics import ManagerMetrics
 
-_KINDS: dict[type[TenureError], ProblemKind] = {
-    SubmissionConflictError: ProblemKind.CONFLICT,
-    UnknownJobError: ProblemKind.UNKNOWN,
-    UnknownScheduleError: ProblemKind.UNKNOWN,
-    ConfigurationError: ProblemKind.INVALID,
-    EngineError: ProblemKind.UNAVAILABLE,
-}
+ViewT = TypeVar("ViewT")
 
 
 class Manager:
@@ -116,6 +110,10 @@ class Manager:
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
             **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
+            **JobDesk(self, engine, calls).handlers,
+            **QueueDesk(self).handlers,
+            **DeadLetterDesk(self, engine, calls).handlers,
+            **NodeDesk(self, engine, calls).handlers,
         }
         """What this node answers. Other parts of the node add theirs before it is served."""
 
@@ -132,6 +130,38 @@ class Manager:
     @property
     def leads(self) -> bool:
         return self._candidacy.leader is not None
+
+    @property
+    def epoch(self) -> int:
+        return self._candidacy.epoch
+
+    def now(self) -> float:
+        """The engine's time."""
+        return self._now()
+
+    def workers(self) -> list[WorkerNode]:
+        """The workers that this manager heard of, as their leader."""
+        return self.census.workers(self._clock.monotonic())
+
+    def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
+        """What this manager tells of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
+        time, ledger = self._candidacy.time, self.ledger
+        epoch = self.epoch if self.leads else ledger.book.epoch
+        return ManagerNode(
+            name=name,
+            address=address,
+            leads=self.leads,
+            epoch=epoch,
+            seq=ledger.seq,
+            version=__version__,
+            skew_s=time.skew_s,
+            started_at=started_at or time.now(),
+            heard_s_ago=0.0,
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._candidacy.ledger
 
     async def answer(self, sender: str, request: Request) -> Reply:
         """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
@@ -159,12 +189,14 @@ class Manager:
     async def _cancel(self, request: Cancel) -> Reply:
         return await self.write(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
 
-    async def write(self, command: Command) -> Reply:
+    async def commit(self, command: Command) -> Decision:
         """Have a command decided and made durable. Raises `DeposedError` where this node does not lead."""
-        decision = await self._candidacy.submit(command)
-        return Done(
-            job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self._candidacy.epoch
-        )
+        return await self._candidacy.submit(command)
+
+    async def write(self, command: Command) -> Reply:
+        """The same, as the answer to whoever asked."""
+        decision = await self.commit(command)
+        return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.epoch)
 
     async def _report(self, report: WorkerReport) -> Reply:
         if not 0 <= report.wait_s <= MAX_WAIT_S:
@@ -195,12 +227,8 @@ class Manager:
     # Reads
 
     async def _list(self, request: ListJobs) -> Reply:
-        if not 1 <= request.limit <= MAX_LISTED:
-            raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
         now = self._now()
-        return await self._candidacy.ledger.read(
-            lambda book: job_list(book, now, request.state, request.limit, self._live())
-        )
+        return await self._candidacy.ledger.read(lambda book: job_list(book, now, request, self._live()))
 
     async def _job(self, request: GetJob) -> Reply:
         if not 0 <= request.wait_s <= MAX_WAIT_S:
@@ -227,7 +255,7 @@ class Manager:
         if request.job_id:
             found = await self._job(GetJob(job_id=request.job_id))
             return seq, found if isinstance(found, JobView) else None
-        return seq, await self._list(ListJobs(limit=MAX_LISTED))
+        return seq, await self._list(ListJobs(limit=MAX_LISTED, queue=request.queue))
 
     def _queue_of(self, job_id: str) -> str:
         info = self._candidacy.ledger.book.jobs.get(job_id)
@@ -242,6 +270,14 @@ class Manager:
             stored = await self._calls.run(self._large.get, key)
             results[name] = msgspec.json.decode(stored) if stored is not None else None
         return with_results(view, results) if results else view
+
+    async def look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
+        """What `look` finds in a job, live or archived; where there is none, the reply that says so. It must return what no fold changes."""
+        found = await self.ledger.read(lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None)
+        if found is not None:
+            return found[0]
+        info = await self._archived(job_id)
+        return look(info) if info is not None else self._unknown(job_id)
 
     async def _why(self, request: AskWhy) -> Reply:
         job_id = request.job_id
@@ -279,9 +315,3 @@ class Manager:
         book = self._candidacy.ledger.book
         info = book.jobs.get(job_id)
         return info.state.terminal if info is not None else job_id in book.state.archive
-
-
-def problem(error: TenureError) -> Problem:
-    """What goes back to whoever asked for it."""
-    kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
-    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable)

@@ -44,9 +44,22 @@ class GetJob(Request, frozen=True, kw_only=True, tag="job"):
 
 
 class ListJobs(Request, frozen=True, kw_only=True, tag="jobs"):
-    """The newest jobs that are not archived."""
+    """The newest jobs that are not archived, those that fit every filter that is given."""
 
     state: JobState | None = None
+    queue: str = ""
+    name: str = ""
+    """What its name, or its id, begins with."""
+    function: str = ""
+    """What one of its workflows calls."""
+    label: str = ""
+    """`key`, or `key=value`."""
+    since: float = 0.0
+    """Submitted at this time or later; Unix time."""
+    until: float | None = None
+    """Submitted before this time."""
+    after: str = ""
+    """The `next` of the last page. Jobs that were submitted meanwhile do not move the pages."""
     limit: int = 100
 
 
@@ -115,6 +128,9 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     deadline: float
     now: float
     workflows: tuple[WorkflowView, ...]
+    queue: str = "default"
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    submitted_by: str = ""
     results_expired: bool = False
     """They were kept for as long as the submission asked, and are gone."""
     datacenters: tuple[DatacenterJob, ...] = ()
@@ -142,6 +158,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     progress: float
     """From 0 to 1: ended workflows, and the fraction of those that run."""
     reason: str = ""
+    queue: str = "default"
+    labels: dict[str, str] = {}
 
 
 class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
@@ -149,6 +167,8 @@ class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
     known: int
     """How many jobs match, also where fewer were asked for."""
     now: float
+    next: str = ""
+    """Give it as `after` for the next page; empty on the last one."""
 
 
 class WhyReply(Reply, frozen=True, kw_only=True, tag="why_reply"):

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs.book import JobBook, results_expire_at
+from tenure.jobs.book import results_expire_at
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
-from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.messages import JobList, JobRow, JobView, WorkflowView
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.messages import JobRow, JobView, WorkflowView
 from tenure.nodes.worker_messages import AttemptReport
 
 Live = Callable[[str, str], AttemptReport | None]
@@ -30,6 +30,9 @@ def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
         deadline=deadline(info.timeout_tracking),
         now=now,
         workflows=tuple(workflow_view(info.id, name, one, live) for name, one in info.workflows.items()),
+        queue=info.job.submission.queue,
+        labels=info.job.submission.labels,
+        submitted_by=info.job.submission.submitted_by,
         results_expired=info.results_expired or results_expire_at(info) <= now,
     )
 
@@ -56,12 +59,6 @@ def workflow_view(job_id: str, name: str, workflow: Workflow, live: Live | None)
     )
 
 
-def job_list(book: JobBook, now: float, state: JobState | None, limit: int, live: Live | None = None) -> JobList:
-    """Newest first. Archived jobs are asked for by their id."""
-    found = [info for info in reversed(book.jobs.values()) if state is None or info.state is state]
-    return JobList(jobs=tuple(row(info, live) for info in found[:limit]), known=len(found), now=now)
-
-
 def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
     """The worker's word, if it is about the attempt that counts."""
     said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
@@ -83,6 +80,8 @@ def row(info: JobInfo, live: Live | None = None) -> JobRow:
         attempts=sum(one.attempt for one in workflows if one.state is not WorkflowState.WAITING),
         progress=sum(share(info.id, name, one, live) for name, one in info.workflows.items()) / len(info.workflows),
         reason=info.reason,
+        queue=info.job.submission.queue,
+        labels=info.job.submission.labels,
     )
 
 
