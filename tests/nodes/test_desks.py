@@ -11,6 +11,7 @@ from tests.nodes.test_candidacy import submission
 from tests.nodes.test_manager import Office, ask, run
 
 from tenure.engines.contracts import Fence
+from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
@@ -288,9 +289,20 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
             attempts=(AttemptReport(job_id="j", workflow="w", attempt=1, delivery=1, steps=1),),
         )
         await ask(manager, report)
+        held = asyncio.create_task(
+            ask(
+                manager,
+                msgspec.structs.replace(report, number=1, verdict=RoutingDecision.ROUTE, attempts=(), wait_s=30),
+            )
+        )
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not held.done()
         for node in ("w-1", "elsewhere"):
             assert (await ask(manager, DrainNode(node=node, reason="new kernel", by="ann"))).outcome == "accepted"
             assert (await ask(manager, DrainNode(node=node))).outcome == "already"
+        await office.until(held.done, seconds=1)
+        assert (held.result().verdict, held.result().reason) == ("drain", "drained by ann: new kernel")
         await office.until(lambda: office.engine.store("nodes").list())
         listed = await ask(manager, ListNodes())
         assert isinstance(listed, NodeList)
@@ -299,8 +311,9 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
         ]
         by_name = {one.name: one for one in listed.workers}
         worker = by_name["w-1"]
-        assert (worker.slots, worker.free, worker.running, worker.lanes) == (4, 3, 1, ("default.p0",))
-        assert worker.drained
+        assert (worker.slots, worker.lanes, worker.version) == (4, ("default.p0",), "0.1")
+        assert (worker.drained, worker.verdict, worker.reason) == (True, "drain", "new kernel")
+        assert 0 < worker.left_s <= 30
         assert (by_name["elsewhere"].verdict, by_name["elsewhere"].reason) == ("drain", "new kernel")
         assert (await ask(manager, UndrainNode(node="w-1"))).outcome == "accepted"
         assert not next(one for one in (await ask(manager, ListNodes())).workers if one.name == "w-1").drained

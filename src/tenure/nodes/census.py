@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.alarms import Crew
-from tenure.nodes.node_messages import WorkerNode
 from tenure.nodes.worker_messages import WorkerReport
 
 HEARD_WITHIN_S = 30.0
@@ -45,27 +44,9 @@ class Census:
         """How many workers act under each verdict."""
         return dict(Counter(report.verdict.value if report.verdict else "unknown" for report in self._present(now)))
 
-    def workers(self, now: float) -> list[WorkerNode]:
-        self._present(now)
-        return [_node(report, now - at) for at, report in self._heard.values()]
-
     def _present(self, now: float) -> list[WorkerReport]:
         self._heard = {name: said for name, said in self._heard.items() if now - said[0] <= HEARD_WITHIN_S}
         return [report for _, report in self._heard.values()]
-
-
-def _node(report: WorkerReport, heard_s_ago: float) -> WorkerNode:
-    return WorkerNode(
-        name=report.worker,
-        incarnation=report.incarnation,
-        verdict=report.verdict.value if report.verdict else "unknown",
-        heard_s_ago=heard_s_ago,
-        slots=report.slots,
-        free=report.free,
-        running=len(report.attempts),
-        lanes=report.lanes,
-        version=report.version,
-    )
 
 
 def _takes(report: WorkerReport) -> bool:

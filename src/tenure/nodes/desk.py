@@ -13,13 +13,16 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.errors import DeposedError, EngineError
+from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
 from tenure.jobs.commands import Command
+from tenure.jobs.events import WorkerDrained
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.submission import settled
 from tenure.nodes.fleet import Fleet
+from tenure.nodes.fleet_member import Told
 from tenure.nodes.fleet_settings import FleetSettings
 from tenure.nodes.ledger import Ledger
 from tenure.nodes.pool_view import PoolView
@@ -53,6 +56,7 @@ class WorkerDesk:
         self.watch = ProgressWatch()
         self.fleet = Fleet(settings)
         self.fleet.restore(ledger.book, engine_now())
+        self._drained = dict(ledger.book.state.drained)
         # Keyed by incarnation: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
@@ -76,7 +80,7 @@ class WorkerDesk:
         if report.wait_s and not unwanted and self._knows(report):
             await self._hold(report.start, report.wait_s)
             unwanted = await self._unwanted(self._latest.get(report.start, report))
-        told = self.fleet.tell(report.worker, report.start, self._now())
+        told = self._tell(report)
         return WorkerDirective(
             epoch=self._epoch,
             cancels=unwanted,
@@ -96,7 +100,24 @@ class WorkerDesk:
         return ExtensionReply(response=response, epoch=self._epoch, left_s=self.fleet.left_s(worker, self._now()))
 
     def _knows(self, report: WorkerReport) -> bool:
-        return self.fleet.tell(report.worker, report.start, self._now()).verdict is report.verdict
+        return self._tell(report).verdict is report.verdict
+
+    def _tell(self, report: WorkerReport) -> Told:
+        """The fleet's verdict; an operator's drain stands above every one but eviction."""
+        told = self.fleet.tell(report.worker, report.start, self._now())
+        drained = self._drained.get(report.worker)
+        if drained is None or told.verdict is RoutingDecision.EVICT:
+            return told
+        words = f"drained by {drained.by or 'an operator'}" + (f": {drained.reason}" if drained.reason else "")
+        return told._replace(verdict=RoutingDecision.DRAIN, reason=words)
+
+    def heard(self, decision: Decision) -> None:
+        """What an operator says of a worker counts once it is durable; one that is held hears of it at once."""
+        for event in decision.events:
+            if isinstance(event, WorkerDrained):
+                self._drained = dict(self._ledger.book.state.drained)
+                for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
+                    self._ring(start)
 
     # What the fleet decides
 

@@ -148,6 +148,7 @@ class Leader:
         if decision.events:
             self._changed.set()
             self.clockwork.heard(decision)
+            self.desk.heard(decision)
             self.desk.touched(names)
             for part in self.parts:
                 part.note(decision, names)

@@ -48,7 +48,7 @@ from tenure.nodes.messages import (
     WhyReply,
     address_of,
 )
-from tenure.nodes.node_desk import NodeDesk
+from tenure.nodes.node_desk import NodeDesk, worker_node
 from tenure.nodes.node_messages import ManagerNode, WorkerNode
 from tenure.nodes.observing import Observer
 from tenure.nodes.problems import problem
@@ -140,8 +140,9 @@ class Manager:
         return self._now()
 
     def workers(self) -> list[WorkerNode]:
-        """The workers that this manager heard of, as their leader."""
-        return self.census.workers(self._clock.monotonic())
+        """The workers that this manager knows of, as their leader."""
+        leader = self._candidacy.leader
+        return [] if leader is None else [worker_node(one) for one in leader.desk.fleet.standings(self._now())]
 
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
         """What this manager tells of itself. Raises `EngineUnavailableError` before it knows the engine's time."""

@@ -12,6 +12,7 @@ from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError
 from tenure.jobs import DrainWorker
 from tenure.jobs.model import DrainRecord
+from tenure.nodes.fleet_member import WorkerStanding
 from tenure.nodes.node_messages import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
 from tenure.nodes.presence import NODES, managers
 from tenure.nodes.wire import Reply, Request
@@ -46,9 +47,32 @@ class NodeDesk:
         return NodeList(managers=await managers(self._store, self._calls, now), workers=workers, now=now)
 
 
+def worker_node(standing: WorkerStanding) -> WorkerNode:
+    return WorkerNode(
+        name=standing.name,
+        incarnation=standing.incarnation,
+        verdict=standing.verdict.value,
+        reason=standing.reason,
+        health=standing.health_class.value if standing.health_class is not None else "",
+        heard_s_ago=standing.heard_s_ago,
+        left_s=standing.left_s,
+        extensions_left=standing.extensions_left,
+        slots=standing.slots,
+        free=standing.free,
+        running=standing.running,
+        lanes=standing.lanes,
+        version=standing.version,
+        skew_s=standing.skew_s,
+        gossip=standing.by_gossip,
+    )
+
+
 def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:
     """Those that an operator drained are shown so, also while they are not here."""
-    shown = [replace(one, drained=True) if one.name in drained else one for one in workers]
+    shown = [
+        replace(one, drained=True, verdict="drain", reason=drained[one.name].reason) if one.name in drained else one
+        for one in workers
+    ]
     here = {one.name for one in workers}
     for name, record in drained.items():
         if name not in here:

@@ -41,7 +41,6 @@ from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.reading import Reading
 from tenure.nodes.gate.watch import UNKNOWN, Watch
 from tenure.nodes.gate_messages import AskGate, Forward, GateHeard, GateView, TellGate
-from tenure.nodes.manager import problem
 from tenure.nodes.messages import (
     MAX_LISTED,
     MAX_WAIT_S,
@@ -60,6 +59,7 @@ from tenure.nodes.messages import (
     candidate_at,
 )
 from tenure.nodes.operations import BY_NAME, decode_request
+from tenure.nodes.problems import problem
 from tenure.nodes.waiting import Waiting
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import Random
