@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -440,3 +441,63 @@ with LeaseExtender().attach(create_test_message(), heartbeat):
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+def test_a_renewal_that_is_handed_over_is_made_by_whoever_took_it_and_only_one_is_in_flight(
+    clock: ManualClock, mailbox: FakeMailbox[Any, Any], heartbeat: Heartbeat
+) -> None:
+    taken: list[Any] = []
+    message = take(mailbox, 60)
+    extender = LeaseExtender(LeaseExtenderConfig(interval=0, extension=60), hand_over=taken.append)
+    with extender.attach(message, heartbeat) as lease:
+        for _ in range(3):
+            heartbeat.beat()
+        assert (len(taken), message.extend_visibility_calls) == (1, 0)
+        clock.advance(30)
+        taken.pop()()
+        assert (message.lease_until, lease.lost) == (clock.boottime() + 60, False)
+        clock.advance(61)
+        heartbeat.beat()
+        taken.pop()()
+        assert lease.lost_reason == "its lease ran out"
+        heartbeat.beat()
+        assert taken == []
+    assert message.extend_visibility_calls == 2
+
+
+def test_a_failed_renewal_elsewhere_is_tried_again_before_the_lease_is_over(
+    clock: ManualClock, mailbox: FakeMailbox[Any, Any], heartbeat: Heartbeat
+) -> None:
+    taken: list[Any] = []
+    message = take(mailbox, 30)
+    mailbox.lose_connection()
+    extender = LeaseExtender(LeaseExtenderConfig(interval=60, extension=90), hand_over=taken.append)
+    with extender.attach(message, heartbeat):
+        heartbeat.beat()
+        taken.pop()()
+        clock.advance(30)  # half of the interval, and the end of the lease
+        heartbeat.beat()
+        assert len(taken) == 1
+        taken.pop()()
+
+
+def test_a_silence_that_is_declared_while_a_renewal_is_in_flight_is_covered_all_the_same(
+    clock: ManualClock, mailbox: FakeMailbox[Any, Any], heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    message = take(mailbox, 60)
+    extender = LeaseExtender(LeaseExtenderConfig(interval=20, extension=60), hand_over=taken.append)
+    extend = message.extend_visibility
+    with extender.attach(message, heartbeat), ExitStack() as work:
+
+        def slowly(seconds: float, checkpoint: bytes | None = None) -> None:
+            if heartbeat.silent is None:  # while this call is under way, the work goes silent
+                work.enter_context(heartbeat.silence(600, "model call"))
+            extend(seconds, checkpoint)
+
+        monkeypatch.setattr(message, "extend_visibility", slowly)
+        heartbeat.beat()
+        (renewal,) = taken
+        renewal()
+        assert message.lease_until >= clock.boottime() + 600
+        assert len(taken) == 1

@@ -6,6 +6,7 @@ is made again, an answer without a reader is read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic
 
 import msgspec
@@ -48,20 +49,23 @@ class Conversation(Generic[OutputT]):
         progress: ProgressJudge,
         max_turns: int,
         output_retries: int,
+        commit: Callable[[], None] | None = None,
     ) -> None:
+        """`commit` makes the session durable after each step; by default here and now."""
         self.prompt, self.session = prompt, session
         self.progress = progress
         self.rendered = prompt.render(session.expanded)
         self._budget, self._countdown = budget, countdown
         self._max_turns, self._output_retries = max_turns, output_retries
         self._response: PromptResponse[OutputT] | None = None
+        self._commit = commit or session.commit
         self._begin()
 
     def _begin(self) -> None:
         ours = self._since_request()
         if ours is None:
             self.session.append(self._request())
-            self.session.commit()
+            self._commit()
             ours = []
         elif self.session.resumed:
             # Otherwise it was interrupted in this process, by an expansion: then the tracker has counted all this.
@@ -149,7 +153,7 @@ class Conversation(Generic[OutputT]):
         if not said.tool_calls:
             self.progress.turn_over()
             self._conclude(said)
-        self.session.commit()
+        self._commit()
 
     def tool_answered(self, call: ToolCall, result: ToolResult[Any]) -> None:
         """The tool call that was asked for was made; the executor has told the judge of it."""
@@ -168,7 +172,7 @@ class Conversation(Generic[OutputT]):
         self._open.remove(call)
         if not self._open:
             self.progress.turn_over()
-        self.session.commit()
+        self._commit()
 
     def _conclude(self, last: Event) -> None:
         """Read the last answer, if it is one: it may be the end, or need a correction."""
@@ -210,7 +214,7 @@ class Conversation(Generic[OutputT]):
     def _end(self, reason: StopReason, detail: str, text: str) -> None:
         self._response = self._summary(text, None, reason, detail)
         self.session.append(Stopped(reason, detail))
-        self.session.commit()
+        self._commit()
 
     def _summary(
         self, text: str, output: OutputT | None, stop: StopReason = StopReason.DONE, detail: str = ""

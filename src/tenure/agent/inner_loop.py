@@ -6,6 +6,7 @@ other. Each streamed piece that is new is a beat, at most a few per second; a re
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -75,7 +76,13 @@ class InnerLoopConfig:
 class _Loop(Generic[OutputT]):
     """What the sync and the async loop share: the conversation, and the beats around a model call."""
 
-    def __init__(self, prompt: Prompt[OutputT], session: Session, config: InnerLoopConfig | None = None) -> None:
+    def __init__(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        config: InnerLoopConfig | None = None,
+        commit: Callable[[], None] | None = None,
+    ) -> None:
         self._config = config = config or InnerLoopConfig()
         deadline, clock = config.deadline, config.clock
         countdown = deadline.countdown(clock) if deadline is not None else Countdown(clock)
@@ -89,6 +96,7 @@ class _Loop(Generic[OutputT]):
             progress=self._progress,
             max_turns=config.max_turns,
             output_retries=config.output_retries,
+            commit=commit,
         )
         self._tools = ToolExecutionContext(
             prompt, session, deadline, config.heartbeat, config.resources, self._progress, clock, countdown
@@ -198,7 +206,7 @@ class InnerLoop(_Loop[OutputT]):
 
 
 class AsyncInnerLoop(_Loop[OutputT]):
-    """The same in an event loop."""
+    """The same in an event loop. Each step is made durable before the next begins, in a thread: a disk or an engine may be slow."""
 
     def __init__(
         self,
@@ -207,12 +215,15 @@ class AsyncInnerLoop(_Loop[OutputT]):
         session: Session,
         config: InnerLoopConfig | None = None,
     ) -> None:
-        super().__init__(prompt, session, config)
+        self._uncommitted = False
+        super().__init__(prompt, session, config, self._commit_later)
+        self._session = session
         self._complete = complete
         self._executor = AsyncToolExecutor(self._conversation.rendered.tools)
 
     async def run(self) -> PromptResponse[OutputT]:
         """Run the inner loop with automatic heartbeat."""
+        await self._commit()
         while (step := self._conversation.next_step()) is not None:
             if isinstance(step, ToolCall):
                 await self._use(step)
@@ -221,7 +232,17 @@ class AsyncInnerLoop(_Loop[OutputT]):
                 said = await self._get_completion(step)
                 if said is not None:
                     self._conversation.model_said(said)
+            await self._commit()
+        await self._commit()  # why it stopped
         return self._conversation.response
+
+    def _commit_later(self) -> None:
+        self._uncommitted = True
+
+    async def _commit(self) -> None:
+        if self._uncommitted:
+            self._uncommitted = False
+            await asyncio.to_thread(self._session.commit)
 
     async def _get_completion(self, request: ModelRequest) -> ModelSaid | None:
         """The model's answer; None when the deadline came first."""
@@ -242,5 +263,6 @@ class AsyncInnerLoop(_Loop[OutputT]):
             result = await self._executor.execute(call, context=self._tools)
         except VisibilityExpansionRequired as asked:
             self._conversation.sections_opened(call, asked)
+            await self._commit()
             raise
         self._conversation.tool_answered(call, result)

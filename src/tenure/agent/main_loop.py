@@ -25,7 +25,9 @@ from tenure.agent.session import Session
 from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message
+from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
+from tenure.work.courier import Courier
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
@@ -204,7 +206,8 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
 class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, OutputT]):
     """The same with an async adapter and async tools; `prepare` and `finalize` may be async.
 
-    It takes one request at a time, in a thread like every loop, with an event loop of its own. For several at a time, run several.
+    It takes one request at a time, in a thread like every loop, with an event loop of its own. For several at a time, run several. Beats and commits in there
+    never wait for the engine: renewals are handed to a thread, one at a time, and the session is kept in another.
     """
 
     def __init__(
@@ -236,7 +239,10 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         visibility_timeout: float = 300,
         wait_time_seconds: float = 30,
     ) -> None:
-        with asyncio.Runner() as self._events:
+        # The memory engine never blocks: there, beats renew by themselves, and a test in manual time does the same every time.
+        in_memory = isinstance(self.requests, MemoryMailbox)
+        with asyncio.Runner() as self._events, Courier(self.name) as courier:
+            self._hand_over = None if in_memory else courier.take
             super().run(
                 max_iterations=max_iterations,
                 visibility_timeout=visibility_timeout,
@@ -256,7 +262,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         prepared = self.prepare(request_event.request)
         prompt, session = await prepared if inspect.isawaitable(prepared) else prepared
         if keeper is not None:
-            keeper.resume(session)
+            await asyncio.to_thread(keeper.resume, session)
         session.request_id = request_event.request_id
         try:
             return await self._evaluate(execution, prompt, session), session
@@ -271,7 +277,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
             try:
                 response = await self._adapter.evaluate(prompt, **execution.arguments(session))
             except VisibilityExpansionRequired as asked:
-                execution.expand(session, asked)
+                await asyncio.to_thread(execution.expand, session, asked)
             else:
                 finalized = self.finalize(prompt, session)
                 if finalized is not None:

@@ -148,7 +148,7 @@ class Heartbeat:
             rest = tuple(watch for watch in self._watches if watch is not self._on_beat)
             self._on_beat = None if function is None else _Callback(function)
             self._watches = rest if self._on_beat is None else (self._on_beat, *rest)
-        self._rearm()
+        self.rearm()
 
     def add_callback(self, function: Callable[[], object]) -> None:
         """Call this after each beat, in the thread that beats, in the order in which they were added."""
@@ -163,7 +163,7 @@ class Heartbeat:
                     break
             else:
                 return False
-        self._rearm()
+        self.rearm()
         return True
 
     def watch(self, tell: Callable[[float, float], object], *, due: float = _ALWAYS) -> Watch:
@@ -175,12 +175,12 @@ class Heartbeat:
     def unwatch(self, watch: Watch) -> None:
         with self._lock:
             self._watches = tuple(other for other in self._watches if other is not watch)
-        self._rearm()
+        self.rearm()
 
     def interrupt(self, error: Exception) -> None:
         """Let every beat from now on raise this in the work, until `resume()`: how work in a thread is cancelled."""
         self._interruption = error
-        self._rearm()
+        self.rearm()
 
     def raise_if_interrupted(self) -> None:
         """Look whether the work was cancelled, without proving anything."""
@@ -190,7 +190,7 @@ class Heartbeat:
     def resume(self) -> None:
         """Beats raise no more."""
         self._interruption = None
-        self._rearm()
+        self.rearm()
 
     @contextmanager
     def silence(self, max_s: float, why: str) -> Iterator[None]:
@@ -209,7 +209,7 @@ class Heartbeat:
             for watch in self._watches:
                 if watch.due < _NEVER:
                     watch.due = min(watch.due, now)
-        self._rearm()
+        self.rearm()
         try:
             self.beat(note=why)
             yield
@@ -228,7 +228,7 @@ class Heartbeat:
             for watch in self._watches:
                 if now >= watch.due:
                     _tell_one(watch, now, gap)
-            self._rearm()
+            self.rearm()
         interruption = self._interruption
         if interruption is not None:
             raise interruption
@@ -241,9 +241,10 @@ class Heartbeat:
     def _add(self, watch: Watch) -> None:
         with self._lock:
             self._watches = (*self._watches, watch)
-        self._rearm()
+        self.rearm()
 
-    def _rearm(self) -> None:
+    def rearm(self) -> None:
+        """Look again who is to be told next: for whoever moves a watch's `due` outside of a beat."""
         # Whoever moves a watch's `due` does so before this: the last one to come here has seen every move.
         with self._lock:
             if self._interruption is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from tenure.beat.cadence import DEFAULT_INTERVAL_S, adapted_interval, derived_interval, remembered_gap
@@ -132,11 +133,14 @@ class LeaseExtender:
         kind: str = "message",
         on_lost: Callable[[Message[Any, Any], str], object] | None = None,
         metrics: LeaseMetrics | None = None,
+        hand_over: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
+        """`hand_over` takes the calls to the engine where a beat must not wait for them, as in an event loop; it makes them in a thread."""
         self._config = config if config is not None else LeaseExtenderConfig()
         self._kind = kind
         self._on_lost = on_lost
         self._metrics = metrics if metrics is not None else LeaseMetrics(kind)
+        self._hand_over = hand_over
         self.counts = ExtensionCounts()
         """Over all messages that this extender was attached to."""
         self.expected_gap_s = 0.0
@@ -197,6 +201,7 @@ class _Attachment:
         self._heartbeat = heartbeat
         self._lease_s = max(lease_s or 0.0, self._config.extension)
         self._in_flight = threading.Lock()
+        self._missed = False  # a renewal was due while another was in flight
         self._warned = False
         self._since = 0.0
         self._watch: Watch | None = None
@@ -217,14 +222,41 @@ class _Attachment:
     def _on_beat(self, now: float, gap: float) -> None:
         # Two threads may both find the renewal due; one makes the call, the other goes back to its work.
         if not self._in_flight.acquire(blocking=False):
+            self._missed = True
             return
+        handed_over = False
         try:
             watch = self._watch
-            if watch is not None and now >= watch.due:
-                self._judge_gap(min(gap, now - self._since))  # what was before us is not this work's silence
-                self._renew(watch, now)
+            if watch is None or now < watch.due:
+                return
+            self._judge_gap(min(gap, now - self._since))  # what was before us is not this work's silence
+            # Before the call: beats of other threads skip it meanwhile, and a failed attempt waits for the interval too.
+            watch.due = now + self._interval()
+            if self._extender._hand_over is None:
+                self._renew_and_look_again(watch, now)
+            else:
+                self._extender._hand_over(partial(self._renew_elsewhere, watch, now))
+                handed_over = True
+        finally:
+            if not handed_over:
+                self._in_flight.release()
+
+    def _renew_elsewhere(self, watch: Watch, now: float) -> None:
+        try:
+            self._renew_and_look_again(watch, now)
         finally:
             self._in_flight.release()
+            self._heartbeat.rearm()  # not inside a beat: nobody else looks when the next one is due
+
+    def _renew_and_look_again(self, watch: Watch, now: float) -> None:
+        self._missed = False
+        self._renew(watch, now)
+        # A silence that was declared while the call was in flight: no beat will come to ask for it again.
+        if self._missed and watch.due < math.inf and self._heartbeat.silent is not None:
+            self._renew(watch, self._heartbeat.clock.monotonic())
+
+    def _interval(self) -> float:
+        return adapted_interval(self._config.interval, self._config.extension, self._extender.expected_gap_s)
 
     def _renew(self, watch: Watch, now: float) -> None:
         config = self._config
@@ -237,8 +269,7 @@ class _Attachment:
                 config.max_hold_s,
             )
             return
-        # Before the call: beats of other threads skip it meanwhile, and a failed attempt waits for the interval too.
-        watch.due = now + adapted_interval(config.interval, config.extension, self._extender.expected_gap_s)
+        watch.due = now + self._interval()
         seconds = self._seconds(now)
         try:
             self._msg.extend_visibility(seconds)

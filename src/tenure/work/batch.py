@@ -16,6 +16,7 @@ from typing import Generic
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.errors import ReceiptHandleExpiredError, TenureError
+from tenure.work.courier import HandOver
 
 _logger = logging.getLogger(__name__)
 
@@ -54,15 +55,18 @@ class Batch(Generic[BodyT, ReplyT]):
         return None
 
     @contextmanager
-    def patience(self, heartbeat: Heartbeat) -> Iterator[None]:
-        """While this lasts, a beat after ten seconds gives the waiting ones back."""
+    def patience(self, heartbeat: Heartbeat, hand_over: HandOver | None = None) -> Iterator[None]:
+        """While this lasts, a beat after ten seconds gives the waiting ones back, or has it done."""
         if not self._waiting:
             yield
             return
 
         def on_beat(_now: float, _gap: float) -> None:
             watch.due = math.inf
-            self.give_back()
+            if hand_over is None:
+                self.give_back()
+            else:
+                hand_over(self.give_back)
 
         watch = heartbeat.watch(on_beat, due=heartbeat.clock.monotonic() + _PATIENCE_S)
         try:

@@ -32,6 +32,7 @@ from tenure.errors import (
 )
 from tenure.randomness import Random, fresh_random
 from tenure.work.batch import CLAIM_S, Batch
+from tenure.work.courier import HandOver
 from tenure.work.dead_letter import DeadLetterPolicy
 from tenure.work.retry import Retry
 
@@ -92,6 +93,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self.on_lease_lost = OnLeaseLost(on_lease_lost)
         self.endings: dict[Ending, int] = dict.fromkeys(Ending, 0)
         """How many deliveries ended how, since this loop was made."""
+        self._hand_over: HandOver | None = None  # set where beats must not wait for the engine
         self._extension = lease_extender or LeaseExtenderConfig()
         self._extender = self._make_extender(self._extension)
         self._retry = retry or Retry()
@@ -237,7 +239,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             self._condition.notify_all()
 
     def _make_extender(self, config: LeaseExtenderConfig) -> LeaseExtender:
-        return LeaseExtender(config, kind=self.name, on_lost=self._on_lost)
+        return LeaseExtender(config, kind=self.name, on_lost=self._on_lost, hand_over=self._hand_over)
 
     def _on_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:
         self.lease_lost(message, reason)
@@ -286,7 +288,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         batch = Batch(messages, self._give_back)
         started = self._visibility_timeout if self._max_messages > 1 else None
         while not self._stop_asked and (message := batch.start_next(started)) is not None:
-            with batch.patience(self.heartbeat):
+            with batch.patience(self.heartbeat, self._hand_over):
                 self._work_on(message)
             self.heartbeat.beat()
         batch.give_back()

@@ -1,0 +1,47 @@
+"""Makes calls in a thread of its own, one after another, so that whoever asks does not wait for them.
+
+For loops that work in an event loop: a beat in there may find that a lease is to be renewed, and an engine may take its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+_logger = logging.getLogger(__name__)
+
+HandOver = Callable[[Callable[[], None]], object]
+"""Takes a call and sees to it that it is made."""
+
+
+class Courier:
+    """Use it in a `with`: leaving it ends the thread after the calls that were taken."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # A daemon: an engine that never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=self._deliver, name=f"tenure-courier-{name}", daemon=True)
+
+    def take(self, call: Callable[[], None]) -> None:
+        """Make this call soon. Returns at once; what it raises is logged."""
+        self._calls.put(call)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._calls.put(None)
+
+    def _deliver(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception:
+                _logger.exception("A call that was handed over failed")
