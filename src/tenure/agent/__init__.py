@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tenure.agent.events import ModelSaid as ModelSaid
     from tenure.agent.events import ToolCall as ToolCall
     from tenure.agent.events import Usage as Usage
+    from tenure.agent.in_workflow import ContextHeartbeat as ContextHeartbeat
+    from tenure.agent.in_workflow import ContextKeeper as ContextKeeper
     from tenure.agent.inner_loop import AsyncInnerLoop as AsyncInnerLoop
     from tenure.agent.inner_loop import InnerLoop as InnerLoop
     from tenure.agent.inner_loop import InnerLoopConfig as InnerLoopConfig
@@ -68,6 +70,8 @@ __all__ = [
     "AsyncToolExecutor",
     "Budget",
     "BudgetTracker",
+    "ContextHeartbeat",
+    "ContextKeeper",
     "Countdown",
     "Dataset",
     "Deadline",
@@ -126,6 +130,7 @@ _find = lazy_names(
         "events": "Finish ModelSaid ToolCall Usage",
         "eval_loop": "EvalLoop",
         "evals": "Dataset EvalReport EvalRequest EvalResult EvalRun Sample Score",
+        "in_workflow": "ContextHeartbeat ContextKeeper",
         "inner_loop": "AsyncInnerLoop InnerLoop InnerLoopConfig",
         "keeper": "SessionKeeper",
         "main_loop": "AsyncMainLoop MainLoop",

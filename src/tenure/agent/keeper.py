@@ -1,8 +1,9 @@
-"""Keeps an agent's session in the message that asked for it, so that whoever gets the message next goes on from there."""
+"""Keeps an agent's session where its work is kept, so that whoever gets the work next goes on from there."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -13,22 +14,35 @@ from tenure.errors import ReceiptHandleExpiredError, SessionError, TenureError
 _logger = logging.getLogger(__name__)
 
 
-class SessionKeeper:
-    """The checkpoint of one delivery."""
+class Keeper(ABC):
+    """What all of them do: resume a session from what was saved, and save it at each commit."""
 
-    def __init__(self, message: Message[Any, Any], on_lost: Callable[[Message[Any, Any], str], object]) -> None:
-        self._message = message
-        self._on_lost = on_lost
+    where: str
+    """What the session is kept in, for people."""
+
+    def __init__(self) -> None:
         self._over = False
 
+    @abstractmethod
+    def saved(self) -> bytes | None:
+        """What was saved last, if anything was."""
+
+    @abstractmethod
+    def save(self, data: bytes) -> None:
+        """Make this durable. Raises `ReceiptHandleExpiredError` when the work is no longer ours."""
+
+    @abstractmethod
+    def lost(self, reason: str) -> None:
+        """The work is somebody else's: say so to whoever has to know."""
+
     def resume(self, session: Session) -> None:
-        """Let the session be what the last delivery left, unless its own file knows more; keep it from here on."""
-        saved = self._message.checkpoint
+        """Let the session be what the last attempt left, unless its own file knows more; keep it from here on."""
+        saved = self.saved()
         if saved is not None:
             try:
                 _, events = decode_session(saved.splitlines())
             except SessionError as error:
-                _logger.warning("Message %s starts anew: %s", self._message.id, error)
+                _logger.warning("%s starts anew: %s", self.where, error)
             else:
                 # A file that was resumed may be ahead (it is written first) or behind (another machine went on).
                 if not session.resumed or len(events) > len(session.events):
@@ -53,11 +67,30 @@ class SessionKeeper:
             )
             return
         try:
-            # 0 s: the expiry is the beats' to move. This only saves the data.
-            self._message.extend_visibility(0, data)
+            self.save(data)
         except ReceiptHandleExpiredError as error:
             self._over = True
-            self._on_lost(self._message, error.reason)
+            self.lost(error.reason)
         except TenureError as error:
             # The work goes on: with luck the next commit is kept, and without it only some turns are made again.
             _logger.warning("Session %s could not be kept: %s", session.session_id, error)
+
+
+class SessionKeeper(Keeper):
+    """In the checkpoint of one delivery of a message."""
+
+    def __init__(self, message: Message[Any, Any], on_lost: Callable[[Message[Any, Any], str], object]) -> None:
+        super().__init__()
+        self.where = f"Message {message.id}"
+        self._message = message
+        self._on_lost = on_lost
+
+    def saved(self) -> bytes | None:
+        return self._message.checkpoint
+
+    def save(self, data: bytes) -> None:
+        # 0 s: the expiry is the beats' to move. This only saves the data.
+        self._message.extend_visibility(0, data)
+
+    def lost(self, reason: str) -> None:
+        self._on_lost(self._message, reason)

@@ -18,15 +18,18 @@ import msgspec
 from tenure.agent.adapter import AsyncProviderAdapter, PromptResponse, ProviderAdapter
 from tenure.agent.budget import BudgetTracker, Prices
 from tenure.agent.events import SectionsExpanded
-from tenure.agent.keeper import SessionKeeper
+from tenure.agent.in_workflow import ContextHeartbeat, ContextKeeper, request_in
+from tenure.agent.keeper import Keeper, SessionKeeper
 from tenure.agent.prompt import OutputT, Prompt
-from tenure.agent.requests import MainLoopConfig, MainLoopRequest, MainLoopResult, UserRequestT, result_of
+from tenure.agent.requests import MainLoopConfig, MainLoopRequest, MainLoopResult, UserRequestT, as_request, result_of
 from tenure.agent.session import Session
 from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message
+from tenure.engines.memory import InMemoryMailbox
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
+from tenure.work.context import AsyncContext, Context
 from tenure.work.courier import Courier
 from tenure.work.mailbox_loop import MailboxLoop
 
@@ -84,17 +87,36 @@ class _AgentLoop(
 
     def __init__(
         self,
-        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]],
+        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]] | None,
         config: MainLoopConfig | None,
         settings: dict[str, Any],
     ) -> None:
         self._config = config or MainLoopConfig()
         self._resources = Resources(self._config.resources)
+        self._takes_requests = requests is not None
+        if requests is None:
+            requests = InMemoryMailbox(type(self).__name__)
         super().__init__(requests, lease_extender=self._config.lease_extender, **settings)
 
     @property
     def config(self) -> MainLoopConfig:
         return self._config
+
+    def run(
+        self,
+        *,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        if not self._takes_requests:
+            raise ConfigurationError(
+                f"{type(self).__name__} has no mailbox to take requests from",
+                remedy="Give it requests=engine.mailbox(...), or call execute() or execute_in(ctx, request)",
+            )
+        super().run(
+            max_iterations=max_iterations, visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
+        )
 
     def handle(
         self, message: Message[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]]
@@ -123,7 +145,7 @@ class _AgentLoop(
 
     @abstractmethod
     def _run(
-        self, request: MainLoopRequest[UserRequestT], keeper: SessionKeeper | None
+        self, request: MainLoopRequest[UserRequestT], keeper: Keeper | None
     ) -> tuple[PromptResponse[OutputT], Session]: ...
 
     def discarded(
@@ -132,15 +154,14 @@ class _AgentLoop(
         """The work ended after its lease was lost: the result is neither sent nor acknowledged. Override it to keep it."""
         _logger.warning("%s: the result of request %s is nobody's: %s", self.name, result.request_id, result.lease_lost)
 
-    def _as_request(self, request: UserRequestT | MainLoopRequest[UserRequestT]) -> MainLoopRequest[UserRequestT]:
-        return request if isinstance(request, MainLoopRequest) else MainLoopRequest(request)
-
     def _execution(self, request: MainLoopRequest[UserRequestT], heartbeat: Heartbeat | None) -> _Execution[OutputT]:
         return _Execution(request, self._config, self._prices, self._resources, heartbeat or self.heartbeat)
 
 
 class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, OutputT]):
     """Evaluates requests from a mailbox. Write `prepare`, and `finalize` where something is to be done at the end.
+
+    Without `requests` it is run by `execute` here and now, or by `execute_in` inside a workflow.
 
     Other settings (`name`, `dead_letters`, `retry`, `on_lease_lost`, `clock`, …) are those of `MailboxLoop`.
     """
@@ -149,7 +170,7 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
         self,
         *,
         adapter: ProviderAdapter[OutputT],
-        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]],
+        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]] | None = None,
         config: MainLoopConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -170,10 +191,10 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
         request: UserRequestT | MainLoopRequest[UserRequestT],
         *,
         heartbeat: Heartbeat | None = None,
-        keeper: SessionKeeper | None = None,
+        keeper: Keeper | None = None,
     ) -> tuple[PromptResponse[OutputT], Session]:
         """Evaluate one request here and now, without a mailbox. Raises what the adapter raises."""
-        request_event = self._as_request(request)
+        request_event = as_request(request)
         execution = self._execution(request_event, heartbeat)
         prompt, session = self.prepare(request_event.request)
         if keeper is not None:
@@ -184,6 +205,19 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
         finally:
             if keeper is not None:
                 keeper.release(session)
+
+    def execute_in(
+        self, context: Context, request: UserRequestT | MainLoopRequest[UserRequestT], *, name: str = "agent"
+    ) -> MainLoopResult[OutputT]:
+        """Evaluate one request inside a workflow, and go on from the session that an earlier attempt left.
+
+        A workflow that runs several agents gives each a `name`. Raises what the adapter raises: the workflow's own retries decide.
+        """
+        asked = request_in(context, request, name)
+        response, session = self.execute(
+            asked, heartbeat=ContextHeartbeat(context), keeper=ContextKeeper(context, name)
+        )
+        return result_of(asked.request_id, response, session)
 
     def _evaluate(
         self, execution: _Execution[OutputT], prompt: Prompt[OutputT], session: Session
@@ -198,7 +232,7 @@ class MainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Out
                 return response
 
     def _run(
-        self, request: MainLoopRequest[UserRequestT], keeper: SessionKeeper | None
+        self, request: MainLoopRequest[UserRequestT], keeper: Keeper | None
     ) -> tuple[PromptResponse[OutputT], Session]:
         return self.execute(request, keeper=keeper)
 
@@ -214,7 +248,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         self,
         *,
         adapter: AsyncProviderAdapter[OutputT],
-        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]],
+        requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]] | None = None,
         config: MainLoopConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -254,10 +288,10 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         request: UserRequestT | MainLoopRequest[UserRequestT],
         *,
         heartbeat: Heartbeat | None = None,
-        keeper: SessionKeeper | None = None,
+        keeper: Keeper | None = None,
     ) -> tuple[PromptResponse[OutputT], Session]:
         """Evaluate one request here and now, without a mailbox. Raises what the adapter raises."""
-        request_event = self._as_request(request)
+        request_event = as_request(request)
         execution = self._execution(request_event, heartbeat)
         prepared = self.prepare(request_event.request)
         prompt, session = await prepared if inspect.isawaitable(prepared) else prepared
@@ -269,6 +303,19 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         finally:
             if keeper is not None:
                 keeper.release(session)
+
+    async def execute_in(
+        self, context: AsyncContext, request: UserRequestT | MainLoopRequest[UserRequestT], *, name: str = "agent"
+    ) -> MainLoopResult[OutputT]:
+        """Evaluate one request inside a workflow, and go on from the session that an earlier attempt left.
+
+        A workflow that runs several agents gives each a `name`. Raises what the adapter raises: the workflow's own retries decide.
+        """
+        asked = request_in(context, request, name)
+        response, session = await self.execute(
+            asked, heartbeat=ContextHeartbeat(context), keeper=ContextKeeper(context, name)
+        )
+        return result_of(asked.request_id, response, session)
 
     async def _evaluate(
         self, execution: _Execution[OutputT], prompt: Prompt[OutputT], session: Session
@@ -285,7 +332,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
                 return response
 
     def _run(
-        self, request: MainLoopRequest[UserRequestT], keeper: SessionKeeper | None
+        self, request: MainLoopRequest[UserRequestT], keeper: Keeper | None
     ) -> tuple[PromptResponse[OutputT], Session]:
         assert self._events is not None, "handle() is called by run()"
         return self._events.run(self.execute(request, keeper=keeper))

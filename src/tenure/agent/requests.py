@@ -31,6 +31,10 @@ class MainLoopRequest(msgspec.Struct, Generic[UserRequestT], frozen=True):
     budget: Budget | None = None
 
 
+def as_request(request: UserRequestT | MainLoopRequest[UserRequestT]) -> MainLoopRequest[UserRequestT]:
+    return request if isinstance(request, MainLoopRequest) else MainLoopRequest(request)
+
+
 class MainLoopResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     """What a request came to: an output, or an error that says why there is none.
 

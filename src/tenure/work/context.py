@@ -59,6 +59,8 @@ class Seat:
     def __init__(self, record: Record, message: Message[Any, Any], occupant: Occupant, clock: Clock) -> None:
         self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
         self.cancel_code = CancelCode.NONE
+        self.resumed_from: bytes | None = message.checkpoint
+        self.saved: bytes | None = message.checkpoint
         self.changed = threading.Condition()
         self.on_cancel: list[Callable[[], object]] = []
 
@@ -92,6 +94,8 @@ class Seat:
         try:
             # 0 s: the expiry is the supervisor's to move; this only starts the delivery and saves the data.
             self.message.extend_visibility(0, checkpoint)
+            if checkpoint is not None:
+                self.saved = checkpoint
         except ReceiptHandleExpiredError:
             self.cancel(CancelCode.LEASE_LOST)
             raise
@@ -180,8 +184,26 @@ class BaseContext:
     @property
     def resume(self) -> Any:
         """What the last attempt saved with `checkpoint`, or None on the first."""
-        saved = self._seat.message.checkpoint
+        saved = self._seat.resumed_from
         return None if saved is None else msgspec.json.decode(saved)
+
+    @property
+    def saved(self) -> Any:
+        """What was saved last, by this attempt or by the one before it."""
+        saved = self._seat.saved
+        return None if saved is None else msgspec.json.decode(saved)
+
+    def save(self, data: Any) -> None:
+        """Save where the work is, without a beat: for what says nothing about progress. It waits until that is durable.
+
+        Workflows call `checkpoint`; this is for code below them that runs in a thread.
+        """
+        self._seat.keep(self._encode_checkpoint(data))
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this attempt."""
+        return self._seat.clock
 
     @property
     def job(self) -> str:
@@ -218,7 +240,7 @@ class Context(BaseContext):
 
     def checkpoint(self, data: Any) -> None:
         """Save where the work is; the next attempt finds it in `ctx.resume`. Returns when it is durable."""
-        self._seat.keep(self._encode_checkpoint(data))
+        self.save(data)
         self.beat()
 
     def sleep(self, seconds: float) -> None:
