@@ -21,7 +21,7 @@ from tenure.nodes.messages import (
     Submit,
 )
 from tenure.nodes.obedience import Obedience
-from tenure.nodes.reporting import attempt_report
+from tenure.nodes.supervised import attempt_report
 from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 
 

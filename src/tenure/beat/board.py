@@ -38,6 +38,7 @@ COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 # Words of the hot part. The slot writes the first group, the supervisor the second.
 _BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
 _CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
+_COMPLETED, _FAILED, _EARLIER = 12, 13, 14  # of all attempts of this record so far: written by whoever ended them
 
 
 class Phase(IntEnum):
@@ -85,6 +86,14 @@ class Reading(NamedTuple):
     """None when the record is empty, or the cold part was being written at that moment."""
 
 
+class Totals(NamedTuple):
+    """What became of all attempts so far, and all steps that they took."""
+
+    completed: int
+    failed: int
+    steps: int
+
+
 class Record:
     """One attempt's place on the board, mapped in this process."""
 
@@ -118,7 +127,8 @@ class Record:
     def occupy(self, phase: Phase, occupant: Occupant, now: float) -> None:
         """Take the record for one attempt. The cold part is whole before the phase says that it is there."""
         self._ints[_STATE] = Phase.EMPTY
-        self._ints[_COUNT] = 0
+        steps, self._ints[_COUNT] = self._ints[_COUNT], 0
+        self._ints[_EARLIER] += steps
         self._floats[_BEAT] = now
         self._floats[_FRACTION] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
@@ -157,6 +167,10 @@ class Record:
     def clear(self) -> None:
         self._ints[_STATE] = Phase.EMPTY
 
+    def count_end(self, *, ok: bool) -> None:
+        """An attempt of this record ended: with a result, or without one."""
+        self._ints[_COMPLETED if ok else _FAILED] += 1
+
     @property
     def cancel_requested(self) -> int:
         """A `CancelCode` that the supervisor wrote for this attempt, 0 for none."""
@@ -177,6 +191,10 @@ class Record:
     def set_lease_until(self, boottime: float, serial: int) -> None:
         if self._ints[_SERIAL] == serial:
             self._floats[_LEASES + (serial & 1)] = boottime
+
+    def totals(self) -> Totals:
+        """Of all attempts that this record has had."""
+        return Totals(self._ints[_COMPLETED], self._ints[_FAILED], self._ints[_EARLIER] + self._ints[_COUNT])
 
     def lease_of(self, serial: int) -> float:
         """Boot time at which the lease of the attempt with that serial is lost."""

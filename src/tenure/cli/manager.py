@@ -28,6 +28,9 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
 @click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
 @click.option(
+    "--healthcheck", default=30.0, show_default=True, help="Seconds without proof before a worker is suspect."
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in LogForm]),
     default=LogForm.TEXT.value,
@@ -47,6 +50,7 @@ def command(
     report: float,
     fallback: float,
     stuck: float,
+    healthcheck: float,
     log_format: str,
 ) -> None:
     """Take part in leading a datacenter: start two or three of these on one engine.
@@ -70,6 +74,7 @@ def command(
             token=token,
             term_s=term,
             stuck_s=stuck,
+            healthcheck_s=healthcheck,
             datacenter=datacenter,
             report_s=report,
             fallback_s=fallback,

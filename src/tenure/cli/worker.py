@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import click
 
+from tenure import __version__
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.reporting import Reporter
+from tenure.nodes.supervised import SupervisedSlots
+from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
@@ -20,9 +24,20 @@ from tenure.work.slots.supervisor import Supervisor
 @click.command("worker")
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
-@click.option("--queue", default="", help="The mailbox to serve: work, or with --managed the queue, default.")
+@click.option("--name", default="", help="Names this worker; by default the host's name and the process id.")
+@click.option(
+    "--queue", "queues", multiple=True, help="The queue to serve: work, or with --managed default. Repeatable."
+)
 @click.option("--managed", is_flag=True, help="Serve what the datacenter's managers dispatch to the queue.")
-@click.option("--priority", default=0, show_default=True, help="With --managed: which priority of the queue to serve.")
+@click.option(
+    "--priority",
+    "priorities",
+    multiple=True,
+    type=int,
+    default=(0,),
+    show_default=True,
+    help="With --managed: a priority of the queues to serve. Repeatable; higher ones go first.",
+)
 @click.option("--token", default="", envvar="TENURE_TOKEN", help="With --managed: the datacenter's token.")
 @click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Processes that each run one workflow.")
 @click.option("--concurrency", default=1, show_default=True, help="Async workflows that one slot runs at once.")
@@ -43,9 +58,10 @@ from tenure.work.slots.supervisor import Supervisor
 def command(
     modules: tuple[str, ...],
     url: str,
-    queue: str,
+    name: str,
+    queues: tuple[str, ...],
     managed: bool,
-    priority: int,
+    priorities: tuple[int, ...],
     token: str,
     slots: int,
     concurrency: int,
@@ -62,14 +78,16 @@ def command(
     Example:
       tenure worker app.py --engine sqlite:///tenure.db --slots 4
       tenure worker app.py --engine sqlite:///tenure.db --managed
+      tenure worker app.py --engine sqlite:///tenure.db --managed --queue web --queue batch --priority 0 --priority 9
 
     SIGTERM or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
     The exit code is 0 after a drain, 2 when the modules cannot be served.
     """
-    queue = mailbox_name(queue or "default", priority) if managed else queue or "work"
+    lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
     try:
         settings = SlotSettings(
-            queue=queue,
+            queue=lanes[0],
+            more_queues=lanes[1:],
             slots=slots,
             concurrency=concurrency,
             lease_s=lease,
@@ -80,23 +98,35 @@ def command(
             drain="handover" if drain == "handover" else "finish",
             drain_timeout_s=drain_timeout,
         )
-        supervisor = Supervisor(list(modules), url, settings, say=_say)
-        _obey_signals(supervisor)
-        _say(f"worker {supervisor.incarnation}: {slots} slots on queue {queue!r}")
-        reporter = Reporter(supervisor, url, clock=SystemClock(), token=token, say=_say)
+        name = name or (f"{socket.gethostname()}-{os.getpid()}" if managed else "")
+
+        def supervisor(on_change: Callable[[], None]) -> Supervisor:
+            made = Supervisor(list(modules), url, settings, say=_say, worker=name, on_change=on_change)
+            _say(f"worker {made.incarnation}: {slots} slots on {', '.join(map(repr, lanes))}")
+            return made
+
+        runner = SupervisedSlots(supervisor, clock=SystemClock())
+        _obey_signals(runner)
+        node = WorkerThread(WorkerSettings(name, url, token, __version__), runner, clock=SystemClock(), say=_say)
         if managed:
-            reporter.start()
-        code = supervisor.run()
-        reporter.stop()
+            node.start()
+        code = runner.run()
+        node.stop()
     except TenureError as error:
         raise click.ClickException(str(error)) from error
     _say("drained" if code == 0 else "the modules cannot be served; the lines above say why")
     raise SystemExit(code)
 
 
-def _obey_signals(supervisor: Supervisor) -> None:
+def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str, ...]:
+    """The mailboxes of these queues, highest priority first; within one priority in the order given."""
+    ordered = sorted(set(priorities), reverse=True)
+    return tuple(mailbox_name(queue, priority) for priority in ordered for queue in queues or ("default",))
+
+
+def _obey_signals(slots: SupervisedSlots) -> None:
     def on_signal(number: int, frame: FrameType | None) -> None:
-        supervisor.drain()
+        slots.drain()
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

@@ -255,6 +255,8 @@ class Leader:
             job_id=order.job_id,
             workflow_id=order.workflow,
             attempt=order.attempt,
+            stall_s=order.stall,
+            excluded=self._excluded(order),
             managed=True,
         )
         mailbox = self._mailbox(order.mailbox)
@@ -262,6 +264,11 @@ class Leader:
             await self._calls.run(mailbox.send, item, key=order.key, generation=order.generation, reply_to=RESULTS)
         except KeyRefusedError as error:
             self._say(f"{order.key}, attempt {order.attempt}, was not sent again: {error.fact}")
+
+    def _excluded(self, order: Dispatch) -> tuple[str, ...]:
+        """Who shall leave it to others; nobody, where there are none: work must not be stranded."""
+        able = self.desk.fleet.able(order.mailbox)
+        return () if able and able <= set(order.excluded) else order.excluded
 
     async def _revoke(self) -> None:
         """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""

@@ -19,6 +19,7 @@ from tenure.nodes.async_calling import HttpCaller
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.event_feed import Told
 from tenure.nodes.event_messages import GetEvents
+from tenure.nodes.fleet_settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
@@ -45,6 +46,8 @@ class ManagerSettings:
     """How long a leader that fell silent is waited for."""
     stuck_s: float = STUCK_THRESHOLD_S
     """No progress for this long, in a job that does not say otherwise, and it is stuck."""
+    healthcheck_s: float = HEALTHCHECK_S
+    """A worker without proof of life or progress for this long is suspect, and then evicted."""
     datacenter: str = "local"
     """What gates call the datacenter of this manager."""
     report_s: float = 10.0
@@ -56,6 +59,7 @@ class ManagerSettings:
         check_bind(self.host, self.token)
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
         for field in ("stuck_s", "report_s", "fallback_s"):
             check_positive(field, getattr(self, field))
         if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
@@ -74,6 +78,7 @@ async def serve(
 ) -> None:
     """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
     clock = clock or SystemClock()
+    fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
     engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
     calls = calls_for(engine)
     try:
@@ -98,6 +103,7 @@ async def serve(
                     report_interval=settings.report_s,
                     fallback_after=settings.fallback_s,
                 ),
+                fleet=fleet,
                 say=say,
             )
             manager = Manager(candidacy, engine, calls, clock=clock, say=say)

@@ -20,6 +20,10 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The leader's attempt number; 0 where no leader counts, and the delivery count is the attempt."""
     timeout_s: float | None = None
     """Overrides the workflow's own timeout for one attempt."""
+    stall_s: float | None = None
+    """Overrides the workflow's own stall: the longest silence between its beats."""
+    excluded: tuple[str, ...] = ()
+    """Workers that had it and did not bring it home: they leave it to others while there are any."""
     managed: bool = False
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
 

@@ -10,8 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tenure.engines.contracts import Message
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.slots.lanes import Claim
 
 if TYPE_CHECKING:
     from tenure.work.slots.child import Slot
@@ -31,24 +30,22 @@ async def _serve(slot: Slot, pool: ThreadPoolExecutor) -> None:
     while not slot.draining.is_set():
         # A record first, then a claim: nothing is claimed that could not start at once.
         index = await free.get()
-        messages = await loop.run_in_executor(pool, slot.claim)
-        if not messages:
+        claim = await loop.run_in_executor(pool, slot.claim)
+        if claim is None:
             free.put_nowait(index)
             continue
-        task = asyncio.create_task(_run_one(slot, pool, messages[0], index, free))
+        task = asyncio.create_task(_run_one(slot, pool, claim, index, free))
         running.add(task)
         task.add_done_callback(running.discard)
     if running:
         await asyncio.wait(running)
 
 
-async def _run_one(
-    slot: Slot, pool: ThreadPoolExecutor, message: Message[WorkItem, WorkResult], index: int, free: asyncio.Queue[int]
-) -> None:
+async def _run_one(slot: Slot, pool: ThreadPoolExecutor, claim: Claim, index: int, free: asyncio.Queue[int]) -> None:
     loop = asyncio.get_running_loop()
-    attempt = slot.begin(message, index)
+    attempt = slot.begin(claim, index)
     try:
-        if slot.draining.is_set():
+        if slot.closed:
             await loop.run_in_executor(pool, slot.give_back, attempt)
             return
         failure = attempt.prepare()

@@ -82,7 +82,7 @@ class Attempt:
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
         self.occupant = self.seat.occupant = msgspec.structs.replace(
             self.occupant,
-            stall_s=found.stall or self.occupant.stall_s,
+            stall_s=self.item.stall_s or found.stall or self.occupant.stall_s,
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             max_attempts=found.max_attempts,

@@ -25,7 +25,7 @@ from typing import IO
 
 from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import Clock, SystemClock
-from tenure.engines.contracts import Engine, Mailbox, Message
+from tenure.engines.contracts import Engine, Message
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
 from tenure.work.context import CancelCode, Seat
@@ -34,8 +34,10 @@ from tenure.work.modules import load_module
 from tenure.work.registry import Registry
 from tenure.work.slots.async_child import serve_async
 from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Ready, Start, Trouble
+from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
+from tenure.work.slots.declining import Declining
 from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
+from tenure.work.slots.lanes import Claim, Lanes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
 from tenure.work.slots.settling import Settler
 
@@ -53,6 +55,11 @@ class Slot:
         self.folder = Path(start.folder)
         self.records = list(start.records)
         self.draining = threading.Event()
+        self.admitted = threading.Event()
+        """Set while this slot may claim, and once it drains: then nobody shall wait for it."""
+        self.admitted.set()
+        self.peers = 0
+        self.declining = Declining(start.worker or start.incarnation)
         self.going = threading.Event()
         self.seats: dict[int, Seat] = {}
         self.random = fresh_random()
@@ -66,7 +73,7 @@ class Slot:
         modules = [load_module(name) for name in self.start.modules]
         self.registry = Registry.from_modules(modules)
         self.engine = self._open_engine()
-        self.mailbox: Mailbox[WorkItem, WorkResult] = self.engine.mailbox(self.settings.queue, WorkItem, WorkResult)
+        self.lanes = Lanes([(queue, self.engine.mailbox(queue, WorkItem, WorkResult)) for queue in self.settings.lanes])
         self.settler = Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble)
         self.logs = self.engine.store("logs")
 
@@ -89,29 +96,41 @@ class Slot:
         """Claim, run, settle, until told to stop."""
         with asyncio.Runner() as runner:
             while not self.draining.is_set():
-                for message in self.claim():
-                    self.run_one(message, runner)
+                claim = self.claim()
+                if claim is not None:
+                    self.run_one(claim, runner)
 
-    def claim(self) -> list[Message[WorkItem, WorkResult]]:
+    def claim(self) -> Claim | None:
         """At most one message, under a short lease; an engine that is away is waited for, with growing pauses."""
+        self.admitted.wait()
+        if self.draining.is_set():
+            return None
         try:
-            messages = self.mailbox.receive(1, self.settings.claim_s, self.settings.wait_s, provisional=True)
+            claim = self.lanes.claim(self.settings.claim_s, self.settings.wait_s)
         except MailboxClosedError:
             self.draining.set()
-            return []
+            return None
         except TenureError as error:
             if not error.retryable:
                 raise
             self.trouble(f"cannot claim work: {error}")
             self.draining.wait(self._pause_s * (0.5 + self.random.random()))
             self._pause_s = min(5.0, self._pause_s * 2)
-            return []
+            return None
         self._pause_s = 0.1
-        return messages
+        return claim if claim is not None and self.takes(claim.message) else None
 
-    def run_one(self, message: Message[WorkItem, WorkResult], runner: asyncio.Runner) -> None:
-        attempt = self.begin(message, self.records[0])
-        if self.draining.is_set():
+    def takes(self, message: Message[WorkItem, WorkResult]) -> bool:
+        """False for what goes back untouched: others shall have it, or nothing is to be taken any more."""
+        if self.declining.declines(message.body, self.peers, self.clock.monotonic()):
+            self._release(message)
+            self.draining.wait(self.declining.pause_s * (0.5 + self.random.random()))
+            return False
+        return True
+
+    def run_one(self, claim: Claim, runner: asyncio.Runner) -> None:
+        attempt = self.begin(claim, self.records[0])
+        if self.closed:
             self.give_back(attempt)
             return
         failure = attempt.prepare()
@@ -123,25 +142,34 @@ class Slot:
             result = attempt.run_sync()
         self.conclude(attempt, result)
 
+    @property
+    def closed(self) -> bool:
+        """Whether what was claimed a moment ago must go back."""
+        return self.draining.is_set() or not self.admitted.is_set()
+
     def give_back(self, attempt: Attempt) -> None:
-        """Claimed while the drain began: back before it starts, uncounted."""
+        """Claimed while the drain began, or while the intake was closed: back before it starts, uncounted."""
         try:
-            attempt.message.release()
-        except TenureError as error:
-            self.trouble(f"could not give {attempt.item.workflow} back: {error}")
+            self._release(attempt.message)
         finally:
             self.end(attempt)
 
-    def begin(self, message: Message[WorkItem, WorkResult], index: int) -> Attempt:
+    def _release(self, message: Message[WorkItem, WorkResult]) -> None:
+        try:
+            message.release()
+        except TenureError as error:
+            self.trouble(f"could not give {message.body.workflow} back: {error}")
+
+    def begin(self, claim: Claim, index: int) -> Attempt:
         self.log_handler.begin(index)
         attempt = Attempt(
-            message,
+            claim.message,
             self.board.records[index],
             registry=self.registry,
             clock=self.clock,
-            queue=self.settings.queue,
+            queue=claim.queue,
             stall_s=self.settings.stall_s,
-            worker=self.start.incarnation,
+            worker=self.start.worker or self.start.incarnation,
         )
         self.seats[index] = attempt.seat
         return attempt
@@ -168,6 +196,7 @@ class Slot:
         except TenureError as error:
             self.trouble(f"the outcome of {occupant.workflow} could not be settled: {error}")
         finally:
+            attempt.record.count_end(ok=result.ok)
             self.end(attempt)
 
     @staticmethod
@@ -201,8 +230,16 @@ class Slot:
                 seat.look()
         elif isinstance(line, Drain):
             self.draining.set()
+            self.admitted.set()
             self.going.set()
-            self.mailbox.wake()
+            self.lanes.wake()
+        elif isinstance(line, Intake):
+            self.peers = line.peers
+            if line.open:
+                self.admitted.set()
+            elif self.admitted.is_set() and not self.draining.is_set():
+                self.admitted.clear()
+                self.lanes.wake()
 
     def _look(self) -> None:
         """A supervisor that is stopped kills nobody: past the lease and the grace, the slot ends itself."""

@@ -23,9 +23,11 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     folder: str
     supervisor: int
     settings: dict[str, Any]
+    worker: str = ""
+    """The worker's name, which exclude lists use; the incarnation where it has no other."""
 
     def slot_settings(self) -> SlotSettings:
-        return SlotSettings(**self.settings)
+        return SlotSettings(**{**self.settings, "more_queues": tuple(self.settings.get("more_queues", ()))})
 
 
 class Go(msgspec.Struct, frozen=True, tag="go"):
@@ -42,6 +44,13 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Claim nothing more; end when idle."""
+
+
+class Intake(msgspec.Struct, frozen=True, tag="intake"):
+    """Whether to claim new work from now on, and how many other workers could do it."""
+
+    open: bool
+    peers: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -63,7 +72,7 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     text: str
 
 
-Line = Start | Go | Cancel | Drain | Ready | Broken | Trouble
+Line = Start | Go | Cancel | Drain | Intake | Ready | Broken | Trouble
 _decoder = msgspec.json.Decoder(Line)
 
 

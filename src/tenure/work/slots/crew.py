@@ -13,7 +13,7 @@ from pathlib import Path
 from tenure.clock import Clock
 from tenure.work.envelope import WorkFailure
 from tenure.work.slots.aftermath import cause_of_exit
-from tenure.work.slots.control import Broken, Ready, Start, Trouble
+from tenure.work.slots.control import Broken, Intake, Ready, Start, Trouble
 from tenure.work.slots.evidence import cgroup_oom_kills, describe_exit
 from tenure.work.slots.processes import MARK, read_stat, send
 from tenure.work.slots.settings import SlotSettings
@@ -37,6 +37,7 @@ class Crew:
         board: Path,
         folder: Path,
         incarnation: str,
+        worker: str,
         clock: Clock,
         say: Callable[[str], None],
         on_death: Callable[[SlotProcess, WorkFailure], None],
@@ -57,7 +58,10 @@ class Crew:
             folder=str(folder),
             supervisor=os.getpid(),
             settings=asdict(settings),
+            worker=worker,
         )
+        self._open_seats: frozenset[int] | None = None
+        self._peers = 0
         self._mark = f"{MARK}={incarnation}".encode()
         self.slots: list[SlotProcess] = []
         self.draining = False
@@ -103,7 +107,19 @@ class Crew:
         width = self._settings.concurrency
         for seat in range(self._settings.slots):
             if seat not in taken and spares and not self.draining:
-                spares.pop().go(seat, list(range(seat * width, (seat + 1) * width)))
+                spare = spares.pop()
+                spare.admit(self._intake(seat))  # before it may claim
+                spare.go(seat, list(range(seat * width, (seat + 1) * width)))
+
+    def admit(self, seats: frozenset[int] | None, peers: int) -> None:
+        """These seats may take new work from now on; None: all of them."""
+        self._open_seats, self._peers = seats, peers
+        for slot in self.slots:
+            if slot.seat is not None:
+                slot.admit(self._intake(slot.seat))
+
+    def _intake(self, seat: int) -> Intake:
+        return Intake(self._open_seats is None or seat in self._open_seats, self._peers)
 
     def reap(self) -> None:
         for slot in list(self.slots):

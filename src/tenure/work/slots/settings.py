@@ -13,6 +13,9 @@ class SlotSettings:
     """Settings of a supervisor and its slots; all times in seconds."""
 
     queue: str = "work"
+    """The mailbox to serve."""
+    more_queues: tuple[str, ...] = ()
+    """Others to serve beside it, in the order in which they are looked at: see `lanes`."""
     slots: int = 2
     concurrency: int = 1
     """How many async workflows one slot runs at once."""
@@ -48,6 +51,11 @@ class SlotSettings:
                 f"lease_s {self.lease_s:g} is under ten ticks of {self.tick_s:g} s: beats could not renew it in time",
                 remedy=f"Set lease_s to {10 * self.tick_s:g} or more, or tick_s lower",
             )
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """All mailboxes that are served, each once; earlier ones go first, later ones never starve (decision 0146)."""
+        return tuple(dict.fromkeys((self.queue, *self.more_queues)))
 
     @property
     def extend_every_s(self) -> float:

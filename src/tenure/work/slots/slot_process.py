@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.work.slots.control import Channel, Drain, Go, Start
+from tenure.work.slots.control import Channel, Drain, Go, Intake, Start
 from tenure.work.slots.evidence import cannot_answer, dump_size, look_at_process, read_dump
 from tenure.work.slots.processes import MARK, kill_tree, send
 
@@ -42,6 +42,8 @@ class SlotProcess:
     seat: int | None = None
     records: list[int] = field(default_factory=list)
     killed_by_us: bool = False
+    intake: Intake = field(default_factory=lambda: Intake(True))
+    """What it was last told; a new slot claims."""
     below: set[int] = field(default_factory=set)
     """Descendants that were killed with it: they become our children, and have to be buried."""
 
@@ -59,6 +61,12 @@ class SlotProcess:
 
     def drain(self) -> None:
         self.channel.send(Drain())
+
+    def admit(self, intake: Intake) -> None:
+        """Said only when it is news to this slot."""
+        if intake != self.intake:
+            self.intake = intake
+            self.channel.send(intake)
 
     def ask_for_stacks(self) -> tuple[dict[str, str], int]:
         """Have every thread's stack written. What /proc shows, where the process cannot run a handler; else where to read."""

@@ -21,7 +21,7 @@ from random import Random
 
 import msgspec
 
-from tenure.beat.board import BeatBoard, Identity, Phase, Reading, board_folder
+from tenure.beat.board import BeatBoard, Identity, Phase, Reading, Totals, board_folder
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine
 from tenure.errors import ReceiptHandleExpiredError, TenureError
@@ -68,11 +68,23 @@ class Supervisor:
         ids: IdSource = new_id,
         say: Callable[[str], None] = print,
         folder: Path | None = None,
+        worker: str = "",
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings or SlotSettings()
         self._modules, self._engine_url, self._say = modules, engine_url, say
         self._clock, self._random = clock or SystemClock(), random or fresh_random()
         self.incarnation = ids()
+        self.worker = worker or self.incarnation
+        """Its name, which may outlive this start."""
+        self._on_change = on_change
+        """Called from `run`'s thread when an attempt began or ended."""
+        self._seen: dict[int, tuple[int, bool]] = {}
+        self._board: BeatBoard | None = None
+        self._board_lock = threading.Lock()
+        self._crew: Crew | None = None
+        self._steps = 0
+        self._handover = ""
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
         self._watched: dict[int, Watched] = {}
@@ -95,6 +107,23 @@ class Supervisor:
         """Hand everything over now."""
         self._draining = self._stopping = True
         self._wake_up()
+
+    def hand_over(self, reason: str) -> None:
+        """Claim nothing more, ask what runs to stop, kill it after its grace, then return from `run`."""
+        self._handover, self._draining = reason, True
+        self._wake_up()
+
+    def admit(self, most: int | None, peers: int = 0) -> None:
+        """How many slots may take new work from now on, None for all; and how many other workers could do it."""
+        self._later(lambda: self._admit(most, peers))
+
+    def _admit(self, most: int | None, peers: int) -> None:
+        seats = None
+        if most is not None:
+            busy = {index // self.settings.concurrency for index in self._watched}
+            free_first = sorted(range(self.settings.slots), key=lambda seat: (seat in busy, seat))
+            seats = frozenset(free_first[:most])
+        self._running_crew().admit(seats, peers)
 
     def cancel(
         self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
@@ -121,13 +150,27 @@ class Supervisor:
         return cancel
 
     def readings(self) -> list[tuple[int, Reading]]:
-        """What every record shows now."""
-        return [(record.index, record.read()) for record in self._board.records]
+        """What every record shows now; nothing before `run` and after it."""
+        with self._board_lock:
+            return [(record.index, record.read()) for record in self._board.records] if self._board else []
+
+    def totals(self) -> Totals:
+        """Of all attempts of this start."""
+        with self._board_lock:
+            found = [record.totals() for record in self._board.records] if self._board else []
+        # A record's steps are moved from one word to another as the next attempt begins: never show the moment in between.
+        self._steps = max(self._steps, sum(one.steps for one in found))
+        return Totals(sum(one.completed for one in found), sum(one.failed for one in found), self._steps)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether it can serve at all."""
+        return self.ready.is_set() and not self._draining and self.broken is None
 
     @property
     def broken(self) -> Broken | None:
         """What keeps the slots from serving, if anything does."""
-        return self._crew.broken
+        return self._crew.broken if self._crew else None
 
     # The life of a supervisor.
 
@@ -140,16 +183,17 @@ class Supervisor:
             self._open_board(engine_name)
             self._evidence = engine.store("evidence")
             self._aftermath = Aftermath(
-                engine, self.incarnation, self._private, clock=self._clock, random=self._random, say=self._say
+                engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say
             )
-            self._crew = Crew(
+            self._crew = crew = Crew(
                 self.settings,
                 selector,
                 engine_url=self._engine_url,
                 modules=self._modules,
-                board=self._board.path,
+                board=self._open().path,
                 folder=self._private,
                 incarnation=self.incarnation,
+                worker=self.worker,
                 clock=self._clock,
                 say=self._say,
                 on_death=self._settle_dead,
@@ -158,10 +202,12 @@ class Supervisor:
             try:
                 return self._loop(selector)
             finally:
-                self._crew.end()
+                crew.end()
                 self._pool.shutdown(wait=True)
                 kill_strays(self.incarnation)
-                self._board.close()
+                with self._board_lock:
+                    self._open().close()
+                    self._board = None
                 shutil.rmtree(self._private, ignore_errors=True)
                 self._wake_in.close()
                 self._wake_out.close()
@@ -179,22 +225,32 @@ class Supervisor:
         self._private = self._folder / self.incarnation
         self._private.mkdir(mode=0o700)
 
+    def _open(self) -> BeatBoard:
+        assert self._board is not None, "it is open while it runs"
+        return self._board
+
+    def _running_crew(self) -> Crew:
+        assert self._crew is not None, "it is there while it runs"
+        return self._crew
+
     def _loop(self, selector: selectors.BaseSelector) -> int:
         selector.register(self._wake_out, selectors.EVENT_READ, None)
+        crew = self._running_crew()
         while True:
-            self._crew.keep()
+            crew.keep()
             for key, _ in selector.select(self.settings.tick_s):
                 if key.data is None:
                     self._wake_out.recv(4_096)
                 else:
-                    self._crew.hear(key.data)
+                    crew.hear(key.data)
             while not self._done.empty():
                 self._done.get()()
-            self._crew.reap()
+            crew.reap()
             self._look()
-            if self._crew.serving == self.settings.slots:
+            if crew.serving == self.settings.slots and not self.ready.is_set():
                 self.ready.set()
-            if self._crew.broken is not None and not self._crew.ever_ready:
+                self._on_change()
+            if crew.broken is not None and not crew.ever_ready:
                 return BROKEN
             if self._draining and self._drained():
                 return 0
@@ -203,14 +259,19 @@ class Supervisor:
 
     def _look(self) -> None:
         monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
-        for slot in self._crew.slots:
+        records, seen = self._open().records, dict[int, tuple[int, bool]]()
+        for slot in self._running_crew().slots:
             for index in slot.records:
-                reading = self._board.records[index].read()
+                reading = records[index].read()
+                seen[index] = reading.serial, reading.phase is Phase.RUNNING
                 watched = self._follow(index, reading)
                 if watched is not None:
                     verdict = watched.watch.step(reading, monotonic, boottime)
                     if verdict.act is not Act.NOTHING:
                         self._act(slot, index, watched, reading, verdict)
+        if seen != self._seen:
+            self._seen = seen
+            self._on_change()
 
     def _follow(self, index: int, reading: Reading) -> Watched | None:
         """The watch of what is in this record now; another serial is another attempt."""
@@ -252,7 +313,7 @@ class Supervisor:
         self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
         if code is CancelCode.STALL:
             watched.facts, watched.dump_offset = slot.ask_for_stacks()
-        self._board.records[index].request_cancel(code, watched.serial)
+        self._open().records[index].request_cancel(code, watched.serial)
         slot.channel.send(Cancel(index))
 
     def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
@@ -265,16 +326,16 @@ class Supervisor:
 
     def _blocking(self, slot: SlotProcess, index: int) -> int | None:
         """Another attempt of the same slot whose coroutine is running right now, and therefore never yields."""
-        if self._board.records[index].read().active:
+        if self._open().records[index].read().active:
             return None
         for other in slot.records:
-            if other != index and other in self._watched and self._board.records[other].read().active:
+            if other != index and other in self._watched and self._open().records[other].read().active:
                 return other
         return None
 
     def _cancel(self, index: int, code: CancelCode, reason: str) -> None:
         watched = self._watched.get(index)
-        slot = next((slot for slot in self._crew.slots if index in slot.records), None)
+        slot = next((slot for slot in self._running_crew().slots if index in slot.records), None)
         if watched is not None and slot is not None and watched.watch.code is CancelCode.NONE:
             self._request_cancel(slot, index, watched, code, reason)
 
@@ -305,11 +366,11 @@ class Supervisor:
         watched.extending = False
         watched.watch.extended(until)
         # The answer may come after the work ended: the serial keeps it from whoever took the record since.
-        self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
+        self._open().records[index].set_lease_until(watched.watch.lease_until, watched.serial)
 
     def _lost(self, index: int, watched: Watched, reason: str) -> None:
         watched.extending = False
-        reading = self._board.records[index].read()
+        reading = self._open().records[index].read()
         if reading.serial == watched.serial and reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
             self._cancel(index, CancelCode.LEASE_LOST, reason)
 
@@ -320,7 +381,7 @@ class Supervisor:
 
     def _settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
         """Settle what a dead slot held: the attempts at fault with their failure, the others uncounted."""
-        readings = {index: self._board.records[index].read() for index in slot.records}
+        readings = {index: self._open().records[index].read() for index in slot.records}
         blamed = {
             i
             for i in readings
@@ -332,7 +393,9 @@ class Supervisor:
         for index, reading in readings.items():
             watched = self._watched.pop(index, None)
             held = Held.of(index, reading)
-            self._board.records[index].clear()
+            if reading.phase is not Phase.EMPTY and index in blamed:
+                self._open().records[index].count_end(ok=False)
+            self._open().records[index].clear()
             if held is None:
                 continue
             if reading.phase is Phase.CLAIMED or index not in blamed:
@@ -344,16 +407,17 @@ class Supervisor:
 
     def _drained(self) -> bool:
         now = self._clock.monotonic()
-        if not self._crew.draining:
+        crew = self._running_crew()
+        if not crew.draining:
             self._drain_deadline = now + self.settings.drain_timeout_s
-            self._crew.drain()
-        if self._stopping or self.settings.drain == "handover" or now >= self._drain_deadline:
+            crew.drain()
+        if self._stopping or self._handover or self.settings.drain == "handover" or now >= self._drain_deadline:
             for index in list(self._watched):
-                self._cancel(index, CancelCode.DRAIN, "the worker is shutting down")
+                self._cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
         if self._stopping:
             for watched in self._watched.values():
                 watched.watch.kill_at = min(watched.watch.kill_at, now)
-        return not self._crew.slots
+        return not crew.slots
 
     def _later(self, call: Callable[[], None]) -> None:
         self._done.put(call)

@@ -1,0 +1,84 @@
+"""Claiming from several mailboxes: the first in order that has work, and all of them wake us.
+
+Priorities are one mailbox each, so order is strict for seven claims of eight; every eighth looks from the other end, so that a busy high
+priority leaves the low ones an eighth of the slots (decision 0146).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import NamedTuple
+
+from tenure.engines.contracts import Mailbox, Message
+from tenure.errors import TenureError
+from tenure.work.envelope import WorkItem, WorkResult
+
+WorkMailbox = Mailbox[WorkItem, WorkResult]
+WorkMessage = Message[WorkItem, WorkResult]
+FAIR_EVERY = 8
+
+
+class Claim(NamedTuple):
+    """A message, and the mailbox that it came from."""
+
+    queue: str
+    message: WorkMessage
+
+
+class Lanes:
+    """The mailboxes of one slot. `claim` from one thread, `wake` from any."""
+
+    def __init__(self, mailboxes: Sequence[tuple[str, WorkMailbox]]) -> None:
+        self._mailboxes = list(mailboxes)
+        self._turn = 0
+        # A long poll waits on one mailbox; several are several threads, made when they are needed.
+        self._pool = ThreadPoolExecutor(max(1, len(self._mailboxes)), thread_name_prefix="tenure-lane")
+
+    def wake(self) -> None:
+        """End the wait that is under way, or the next one."""
+        for _, mailbox in self._mailboxes:
+            mailbox.wake()
+
+    def claim(self, lease_s: float, wait_s: float) -> Claim | None:
+        """One provisional claim, or None after the wait."""
+        if len(self._mailboxes) == 1:
+            [(queue, mailbox)] = self._mailboxes
+            found = mailbox.receive(1, lease_s, wait_s, provisional=True)
+            return Claim(queue, found[0]) if found else None
+        self._turn += 1
+        order = self._mailboxes if self._turn % FAIR_EVERY else self._mailboxes[::-1]
+        for queue, mailbox in order:
+            if found := mailbox.receive(1, lease_s, 0, provisional=True):
+                return Claim(queue, found[0])
+        return self._wait(lease_s, wait_s)
+
+    def _wait(self, lease_s: float, wait_s: float) -> Claim | None:
+        polls = {
+            self._pool.submit(mailbox.receive, 1, lease_s, wait_s, provisional=True): queue
+            for queue, mailbox in self._mailboxes
+        }
+        wait(polls, return_when=FIRST_COMPLETED)
+        # One has work, or failed, or we were told to stop waiting: either way the others need not wait any longer.
+        for poll, (_, mailbox) in zip(polls, self._mailboxes, strict=True):
+            if not poll.done():
+                mailbox.wake()
+        wait(polls)
+        claims = [Claim(queue, found[0]) for poll, queue in polls.items() if (found := _claimed(poll))]
+        for claim in claims[1:]:
+            claim.message.release()  # two had work at one moment: the first in order wins
+        if not claims:
+            for poll in polls:
+                poll.result()  # raises what the engine said
+        return claims[0] if claims else None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+
+
+def _claimed(poll: Future[list[WorkMessage]]) -> list[WorkMessage]:
+    if isinstance(error := poll.exception(), TenureError):
+        return []
+    if error is not None:
+        raise error
+    return poll.result()

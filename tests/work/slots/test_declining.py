@@ -1,0 +1,48 @@
+"""Exclude lists at the worker: left to others while there are any, and never stranded."""
+
+from __future__ import annotations
+
+from tenure.work.envelope import WorkItem
+from tenure.work.slots.declining import MOST_PAUSE_S, Declining
+
+
+def item(*excluded: str, attempt: int = 2) -> WorkItem:
+    return WorkItem(workflow="w", job_id="j", workflow_id="w", attempt=attempt, excluded=excluded)
+
+
+def test_a_worker_leaves_work_that_excludes_it_to_others() -> None:
+    declining = Declining("w-1")
+    assert declining.declines(item("w-1", "w-3"), peers=1, now=0)
+    assert not declining.declines(item("w-3"), peers=1, now=0)
+    assert not declining.declines(item(), peers=1, now=0)
+
+
+def test_a_worker_that_is_alone_takes_it() -> None:
+    assert not Declining("w-1").declines(item("w-1"), peers=0, now=0)
+
+
+def test_nobody_declines_the_same_attempt_for_ever() -> None:
+    declining = Declining("w-1", patience_s=30)
+    assert declining.declines(item("w-1"), 5, 100.0)
+    assert declining.declines(item("w-1"), 5, 129.9)
+    assert not declining.declines(item("w-1"), 5, 130.0)
+    assert declining.declines(item("w-1", attempt=3), 5, 130.0)  # another attempt is another matter
+
+
+def test_what_is_given_back_again_and_again_is_left_alone_for_longer() -> None:
+    declining = Declining("w-1")
+    pauses = []
+    for n in range(6):
+        assert declining.declines(item("w-1"), 5, n)
+        pauses.append(declining.pause_s)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == MOST_PAUSE_S
+    assert not declining.declines(item(), 5, 10)
+    assert declining.pause_s < pauses[0]
+
+
+def test_what_it_remembers_is_bounded() -> None:
+    declining = Declining("w-1")
+    for n in range(5_000):
+        declining.declines(item("w-1", attempt=n), 1, 0)
+    assert len(declining._since) <= 1_001
