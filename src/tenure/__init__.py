@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tenure.errors import JobFailed as JobFailed
     from tenure.errors import JobsFailed as JobsFailed
     from tenure.local.embedded import embedded as embedded
+    from tenure.nodes.async_client import AsyncClient as AsyncClient
     from tenure.nodes.client import Client as Client
     from tenure.nodes.handles import Job as Job
     from tenure.work.context import AsyncContext as AsyncContext
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "AsyncContext",
     "Client",
     "Context",
@@ -46,6 +48,7 @@ __getattr__ = lazy_names(
         "durations": "days hours minutes seconds",
         "errors": "JobFailed JobsFailed",
         "local.embedded": "embedded",
+        "nodes.async_client": "AsyncClient",
         "nodes.client": "Client",
         "nodes.handles": "Job",
         "work.context": "AsyncContext Context current",

@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 from rich.console import Console
 
+from tenure.clock import SystemClock
+from tenure.engines.contracts import Engine
+from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs.states import JobState
+from tenure.nodes.candidacy import ELECTION
 from tenure.nodes.client import Client
+from tenure.nodes.messages import address_of
 from tenure.nodes.serving import DEFAULT_PORT
 
 REFUSED, UNREACHABLE, NOT_COMPLETED = 1, 3, 4
@@ -27,40 +33,75 @@ STYLES = {
     JobState.TIMED_OUT: "bold red",
 }
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+class Where(NamedTuple):
+    """How to reach a datacenter."""
+
+    address: str
+    engine: str
+    token: str
+    patience: float
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client; what goes wrong ends the command with its exit code."""
+        try:
+            addresses = [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
+            with Client(addresses, token=self.token, patience_s=self.patience) as client:
+                yield client
+        except NodeUnavailableError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(UNREACHABLE) from error
+        except TenureError as error:
+            raise click.ClickException(str(error)) from error
+
+    def _elected(self) -> list[str]:
+        """Whoever leads, by the election of the engine; the usual address where no engine is named."""
+        if not self.engine:
+            return [f"127.0.0.1:{DEFAULT_PORT}"]
+        clock = SystemClock()
+        begun = clock.monotonic()
+        with Engine.open(self.engine, clock=clock) as engine:
+            while True:
+                leader = engine.election(ELECTION).current()
+                if leader is not None and address_of(leader.candidate):
+                    return [address_of(leader.candidate)]
+                if clock.monotonic() - begun > self.patience:
+                    raise NodeUnavailableError(
+                        f"nobody leads on {redact(self.engine)}", remedy="Start a manager: tenure manager --engine URL"
+                    )
+                clock.sleep(0.2)
 
 
-def datacenter_options(function: FunctionT) -> FunctionT:
-    """Where the managers are."""
+def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the datacenter is, as the argument `where`."""
+
+    @wraps(function)
+    def called(*args: Any, address: str, engine: str, token: str, patience: float, **options: Any) -> Any:
+        return function(*args, where=Where(address, engine, token, patience), **options)
+
+    found: Callable[..., Any] = called
     for option in (
         click.option(
             "--patience", default=30.0, show_default=True, help="Seconds to go on asking while nobody answers."
         ),
         click.option("--token", default="", envvar="TENURE_TOKEN", help="The datacenter's token; or TENURE_TOKEN."),
         click.option(
+            "--engine",
+            default="",
+            envvar="TENURE_ENGINE",
+            help="Find the leader through this engine; or TENURE_ENGINE.",
+        ),
+        click.option(
+            "--address",
             "--managers",
-            default=f"127.0.0.1:{DEFAULT_PORT}",
-            show_default=True,
-            envvar="TENURE_MANAGERS",
-            help="Addresses, with commas between them; or set TENURE_MANAGERS.",
+            default="",
+            envvar=["TENURE_ADDRESS", "TENURE_MANAGERS"],
+            help=f"host:port of managers, with commas; or TENURE_ADDRESS. Without either: 127.0.0.1:{DEFAULT_PORT}.",
         ),
     ):
-        function = option(function)
-    return function
-
-
-@contextmanager
-def client_of(managers: str, token: str, patience: float) -> Iterator[Client]:
-    """A client; what goes wrong ends the command with its exit code."""
-    try:
-        addresses = [part.strip() for part in managers.split(",") if part.strip()]
-        with Client(addresses, token=token, patience_s=patience) as client:
-            yield client
-    except NodeUnavailableError as error:
-        click.echo(f"Error: {error}", err=True)
-        raise SystemExit(UNREACHABLE) from error
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
+        found = option(found)
+    return found
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,7 @@ import getpass
 
 import click
 
-from tenure.cli.asking import client_of, datacenter_options, print_json
+from tenure.cli.asking import Where, datacenter_options, print_json
 
 
 @click.command("cancel")
@@ -14,13 +14,13 @@ from tenure.cli.asking import client_of, datacenter_options, print_json
 @click.option("--reason", default="", help="Kept with the job; `tenure why` shows it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def command(job_id: str, reason: str, as_json: bool, managers: str, token: str, patience: float) -> None:
+def command(job_id: str, reason: str, as_json: bool, where: Where) -> None:
     """Cancel JOB. One that is not known yet will not run when it comes.
 
     \b
     Example:
       tenure cancel encode-5f1c09aa12b4c3d2 --reason "wrong file"
     """
-    with client_of(managers, token, patience) as client:
+    with where.client() as client:
         done = client.cancel(job_id, reason, by=getpass.getuser())
     print_json(done) if as_json else click.echo(f"{done.job_id}: {done.outcome}: {done.reason or 'cancelled'}")

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import STYLES, client_of, console, datacenter_options, print_json
+from tenure.cli.asking import STYLES, Where, console, datacenter_options, print_json
 from tenure.jobs.states import JobState
 from tenure.nodes.messages import JobList, JobView
 
@@ -17,9 +17,7 @@ from tenure.nodes.messages import JobList, JobView
 @click.option("--limit", default=50, show_default=True, help="The newest so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def command(
-    job_id: str | None, state: str | None, limit: int, as_json: bool, managers: str, token: str, patience: float
-) -> None:
+def command(job_id: str | None, state: str | None, limit: int, as_json: bool, where: Where) -> None:
     """List the newest jobs with their progress, or the workflows of one JOB.
 
     \b
@@ -28,7 +26,7 @@ def command(
       tenure ps encode-5f1c09aa12b4c3d2
       tenure ps --json | jq '.jobs[].job_id'
     """
-    with client_of(managers, token, patience) as client:
+    with where.client() as client:
         answer = client.job(job_id) if job_id else client.jobs(state=JobState(state) if state else None, limit=limit)
     if as_json:
         print_json(answer)

@@ -10,6 +10,7 @@ from tenure import __version__
 
 # name: (module, what `tenure --help` says of it). The module's `command` is the click command.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "dev": ("tenure.cli.dev", "A datacenter for your module on this machine, reloaded as your code changes"),
     "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
     "manager": ("tenure.cli.manager", "Take part in leading a datacenter: one leads, the others stand by"),
     "gate": ("tenure.cli.gate", "One address for several datacenters: place jobs, follow them, decide on their time"),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.cli.asking import NOT_COMPLETED, client_of, datacenter_options, print_json
+from tenure.cli.asking import NOT_COMPLETED, Where, datacenter_options, print_json
 from tenure.errors import JobNotEndedError
 from tenure.jobs.states import JobState
 from tenure.nodes.messages import JobView
@@ -34,9 +34,7 @@ def command(
     wait: bool,
     wait_timeout: float | None,
     as_json: bool,
-    managers: str,
-    token: str,
-    patience: float,
+    where: Where,
 ) -> None:
     """Run WORKFLOW with these arguments. A value is JSON where it can be read as JSON, and text otherwise.
 
@@ -48,7 +46,7 @@ def command(
 
     Prints the job's id. Exit codes: 1 refused, 3 no manager answered, 4 waited for and not completed.
     """
-    with client_of(managers, token, patience) as client:
+    with where.client() as client:
         job_id = client.submit(
             workflow, parse(arguments), job_id=job_id, timeout=timeout, queue=queue, priority=priority
         ).id

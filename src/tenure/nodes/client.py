@@ -21,6 +21,7 @@ from tenure.ids import IdSource, new_id
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.nodes.calling import Caller
+from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.failover import Ask, Directory
 from tenure.nodes.handles import Job
 from tenure.nodes.mapping import map_jobs
@@ -149,6 +150,10 @@ class Client:
 
     def why(self, job_id: str) -> WhyReply:
         return self._expect(WhyReply, AskWhy(job_id=job_id))
+
+    def events(self, job_id: str = "", after: str | None = None, *, queue: str = "", wait_s: float = 0.0) -> EventPage:
+        """What was decided after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or everything."""
+        return self._expect(EventPage, GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s), wait_s)
 
     def leader(self) -> LeaderView:
         """Who leads, in the words of the first node that answers."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import msgspec
+
 from tenure.clock import Clock
 from tenure.errors import JobFailed, JobNotEndedError
+from tenure.jobs.events import JobEnded, decode_event
 from tenure.jobs.states import JobState
-from tenure.jobs.why import Link
+from tenure.jobs.why import Link, link
 from tenure.nodes.bars import Bar
+from tenure.nodes.event_messages import EventLine
 from tenure.nodes.messages import JobView
 from tenure.work.registry import Workflow
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from tenure.nodes.client import Client
 
 LONG_POLL_S = 10.0
+ENDED = JobEnded.__name__
 LOOK_EVERY_S = 0.25
 """How often a progress bar moves."""
 
@@ -69,16 +74,20 @@ class Job(Generic[R]):
         return self._client.why(self.id).text
 
     def events(self) -> Iterator[Link]:
-        """Each decision about it, as it is made, from its submission to its end."""
-        seen = 0
+        """Each decision about it, as it is made, from its submission to its end; through a change of leaders without a gap."""
+        after, begun = "0", self.status().submitted_at
         while True:
-            ended = self._client.job(self.id, wait_s=LOOK_EVERY_S).ended
-            told = self._client.why(self.id).why
-            # What was elided is routine, from the middle: it is not told twice, and not at all by those who come late.
-            yield from told.links[max(0, seen - told.elided) :]
-            seen = len(told.links) + told.elided
-            if ended:
-                return
+            page = self._client.events(self.id, after, wait_s=LONG_POLL_S)
+            if page.gap is not None:
+                # What the journal has folded is told as `why` tells it; an archived job has nothing more to come.
+                yield from self._client.why(self.id).why.links
+                if self.status().ended:
+                    return
+            for line in page.events:
+                yield link_of(line, begun)
+                if line.event["type"] == ENDED:
+                    return
+            after = page.cursor
 
     def cancel(self, reason: str = "") -> None:
         """End it now. Queued work of it is never claimed, running work is stopped."""
@@ -91,6 +100,11 @@ class Job(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
+
+
+def link_of(line: EventLine, begun: float) -> Link:
+    """An event in the words of `why`."""
+    return link(decode_event(msgspec.json.encode(line.event)), begun)
 
 
 def attempts_of(view: JobView) -> int:

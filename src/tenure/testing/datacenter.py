@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
@@ -25,6 +27,7 @@ from tenure.nodes.client import Client
 from tenure.nodes.inline_slots import InlineSlots
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import candidate_at
+from tenure.nodes.operations import decode_reply
 from tenure.nodes.submitting import Target
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker import ReportSettings, WorkerNode
@@ -107,7 +110,8 @@ class TestDatacenter(Client):
                     return reply
                 heard = None
                 if hasattr(step, "address"):
-                    heard = await self.manager.answer("test", request)
+                    # As it would travel: what a test sees is what a client sees.
+                    heard = decode_reply(msgspec.json.encode(await self.manager.answer("test", request)))
                 else:
                     await self.clock.async_sleep(step.seconds)
 
