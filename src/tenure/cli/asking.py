@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -21,6 +21,9 @@ from tenure.nodes.candidacy import ELECTION
 from tenure.nodes.client import Client
 from tenure.nodes.messages import address_of
 from tenure.nodes.serving import DEFAULT_PORT
+from tenure.nodes.wire import Reply, Request
+
+ReplyT = TypeVar("ReplyT", bound=Reply)
 
 REFUSED, UNREACHABLE, NOT_COMPLETED = 1, 3, 4
 """Exit codes: it was refused; no manager answered; the job ended, and not well. 2 is click's: wrong usage."""
@@ -102,6 +105,14 @@ def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         found = option(found)
     return found
+
+
+def ask(client: Client, request: Request, wanted: type[ReplyT]) -> ReplyT:
+    """Ask what the client has no word of its own for."""
+    reply = client.ask(request)
+    if not isinstance(reply, wanted):
+        raise click.ClickException(f"a node answered a {type(request).__name__} with {type(reply).__name__}")
+    return reply
 
 
 def print_json(value: Any) -> None:

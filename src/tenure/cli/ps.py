@@ -14,10 +14,15 @@ from tenure.nodes.messages import JobList, JobView
 @click.command("ps")
 @click.argument("job_id", required=False, metavar="[JOB]")
 @click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only jobs in this state.")
+@click.option("--queue", default="", help="Only jobs of this queue.")
+@click.option("--name", default="", help="Only jobs whose name or id begins so.")
+@click.option("--label", default="", metavar="KEY[=VALUE]", help="Only jobs with this label.")
 @click.option("--limit", default=50, show_default=True, help="The newest so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def command(job_id: str | None, state: str | None, limit: int, as_json: bool, where: Where) -> None:
+def command(
+    job_id: str | None, state: str | None, queue: str, name: str, label: str, limit: int, as_json: bool, where: Where
+) -> None:
     """List the newest jobs with their progress, or the workflows of one JOB.
 
     \b
@@ -27,29 +32,39 @@ def command(job_id: str | None, state: str | None, limit: int, as_json: bool, wh
       tenure ps --json | jq '.jobs[].job_id'
     """
     with where.client() as client:
-        answer = client.job(job_id) if job_id else client.jobs(state=JobState(state) if state else None, limit=limit)
+        wanted = JobState(state) if state else None
+        filters = {"queue": queue, "name": name, "label": label}
+        answer = client.job(job_id) if job_id else client.jobs(state=wanted, limit=limit, **filters)
     if as_json:
         print_json(answer)
     else:
-        console().print(_one(answer) if isinstance(answer, JobView) else _all(answer))
+        screen = console()
+        screen.print(_one(answer) if isinstance(answer, JobView) else _all(answer, screen.width >= 100))
 
 
-def _all(found: JobList) -> Table:
+def _all(found: JobList, wide: bool) -> Table:
     title = f"{found.known} jobs" + (f", the newest {len(found.jobs)}" if found.known > len(found.jobs) else "")
-    table = Table("job", "what", "state", "progress", "workflows", "attempts", "age", "why", title=title)
+    # In a narrow terminal: which job, how it is, how far, how old. `tenure ps JOB` and `why` tell the rest.
+    more = ("what", "workflows", "attempts", "why") if wide else ()
+    table = Table("job", "state", "done", "age", *more, title=title)
     for row in found.jobs:
         done = f"{row.completed}/{row.total}" + (f", {row.failed} failed" if row.failed else "")
+        reason = "" if row.state is JobState.COMPLETED else row.reason
+        more_cells = (Text(row.name), done, str(row.attempts), Text(reason)) if wide else ()
         table.add_row(
-            Text(row.job_id),
-            Text(row.name),
+            Text(row.job_id, overflow="fold"),
             Text(row.state, style=STYLES[row.state]),
             f"{row.progress:.0%}",
-            done,
-            str(row.attempts),
-            f"{(row.ended_at or found.now) - row.submitted_at:.1f} s",
-            Text(row.reason if row.state is not JobState.COMPLETED else ""),
+            age((row.ended_at or found.now) - row.submitted_at),
+            *more_cells,
         )
     return table
+
+
+def age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
 
 
 def _one(view: JobView) -> Table:

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from tenure.clock import Clock
 from tenure.errors import TenureError
-from tenure.jobs.events import decode_event
+from tenure.jobs.events import JobSubmitted, decode_event
+from tenure.jobs.model import JobSubmission
 from tenure.jobs.why import utc
 from tenure.jobs.words import tell
 from tenure.local.site import Site
@@ -101,10 +102,20 @@ class Dev:
         if kind in ROUTINE:
             return
         try:
-            what = tell(decode_event(msgspec.json.encode(event)))
+            known = decode_event(msgspec.json.encode(event))
+            what = "submitted: " + _call(known.submission) if isinstance(known, JobSubmitted) else tell(known)
         except (msgspec.ValidationError, TenureError):
             return  # of a newer version
         self.say("job" if job_id else "dc", f"{job_id}  {what}".strip(), STYLES.get(kind, ""))
+
+
+def _call(submission: JobSubmission) -> str:
+    """What was asked for, as one would write it."""
+    words = []
+    for spec in submission.workflows[:3]:
+        given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())
+        words.append(f"{spec.called}({given[:80]})")
+    return ", ".join(words)
 
 
 def module_folder(module: str) -> Path:

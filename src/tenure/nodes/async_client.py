@@ -24,6 +24,7 @@ from tenure.nodes.bars import Bar
 from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.failover import Ask, Directory
 from tenure.nodes.handles import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
+from tenure.nodes.job_messages import GetLogs, LogLine, LogPage, ManySubmitted, RetryJob, SubmitMany
 from tenure.nodes.messages import (
     AskLeader,
     AskWhy,
@@ -37,7 +38,7 @@ from tenure.nodes.messages import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.submitting import Target, name_of, split, spread, submission_for
+from tenure.nodes.submitting import Target, accepted, batches, name_of, split, spread, submission_for
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
@@ -98,7 +99,14 @@ class AsyncClient:
 
     async def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[AsyncJob[Any]]:
         """One job for each input: a dictionary of arguments, or the value of the workflow's first."""
-        return [await self.submit(workflow, arguments, **options) for arguments in spread(workflow, inputs)]
+        made = []
+        for arguments in spread(workflow, inputs):
+            given, found = split(workflow, options, arguments)
+            made.append(submission_for(workflow, found, given, self._ids, self.default_queue))
+        jobs = []
+        for part in batches(made):
+            jobs += accepted(await self._expect(ManySubmitted, SubmitMany(submissions=part)))
+        return [self._handle(job_id, workflow) for job_id in jobs]
 
     async def map(
         self,
@@ -158,8 +166,17 @@ class AsyncClient:
         """How it stands; with `wait_s`, answered as soon as it has ended."""
         return await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
 
-    async def jobs(self, *, state: JobState | None = None, limit: int = 100) -> JobList:
-        return await self._expect(JobList, ListJobs(state=state, limit=limit))
+    async def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
+        """The newest jobs. Filters: queue, name, function, label, since, until, after."""
+        return await self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
+
+    async def retry(self, job_id: str, *, by: str = "") -> str:
+        """Run an ended job once more, as a new job; its id."""
+        return (await self._expect(Done, RetryJob(job_id=job_id, by=by))).job_id
+
+    async def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
+        """What an attempt logged, page by page; the newest attempt by default."""
+        return await self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
 
     async def why(self, job_id: str) -> WhyReply:
         return await self._expect(WhyReply, AskWhy(job_id=job_id))
@@ -274,6 +291,23 @@ class AsyncJob(Generic[R]):
     async def cancel(self, reason: str = "") -> None:
         """End it now. Queued work of it is never claimed, running work is stopped."""
         await self._client.cancel(self.id, reason)
+
+    async def retry(self) -> AsyncJob[R]:
+        """Run it once more, as a new job, after it has ended."""
+        return cast("AsyncJob[R]", self._client.get(await self._client.retry(self.id), self._workflow))
+
+    async def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> AsyncIterator[LogLine]:
+        """What it logged in one attempt; see `Job.logs`."""
+        offset = 0
+        while True:
+            page = await self._client.logs(self.id, workflow=workflow, attempt=attempt, offset=offset)
+            for line in page.lines:
+                yield line
+            attempt, offset = page.attempt, page.next
+            if (page.ended and not page.more) or not (follow or page.more):
+                return
+            if not page.more:
+                await self._client.job(self.id, wait_s=LOOK_EVERY_S)
 
     def __repr__(self) -> str:
         return f"<AsyncJob {self.id}>"

@@ -24,6 +24,7 @@ from tenure.nodes.calling import Caller
 from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.failover import Ask, Directory
 from tenure.nodes.handles import Job
+from tenure.nodes.job_messages import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
 from tenure.nodes.mapping import map_jobs
 from tenure.nodes.messages import (
     AskLeader,
@@ -38,7 +39,7 @@ from tenure.nodes.messages import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.submitting import Target, split, spread, submission_for
+from tenure.nodes.submitting import Target, accepted, batches, split, spread, submission_for
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
@@ -106,7 +107,10 @@ class Client:
     def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
         """One job for each input: a dictionary of arguments, or the value of the workflow's first."""
         made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
-        return [self._handle(self.submit_job(submission).job_id, workflow) for submission in made]
+        jobs = []
+        for part in batches(made):
+            jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=part)))
+        return [self._handle(job_id, workflow) for job_id in jobs]
 
     def map(
         self,
@@ -145,8 +149,17 @@ class Client:
         """How it stands; with `wait_s`, answered as soon as it has ended."""
         return self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
 
-    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> JobList:
-        return self._expect(JobList, ListJobs(state=state, limit=limit))
+    def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
+        """The newest jobs. Filters: queue, name, function, label, since, until, after."""
+        return self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
+
+    def retry(self, job_id: str, *, by: str = "") -> str:
+        """Run an ended job once more, as a new job; its id. Asked again, it is the same new job."""
+        return self._expect(Done, RetryJob(job_id=job_id, by=by)).job_id
+
+    def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
+        """What an attempt logged, page by page; the newest attempt by default."""
+        return self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
 
     def why(self, job_id: str) -> WhyReply:
         return self._expect(WhyReply, AskWhy(job_id=job_id))

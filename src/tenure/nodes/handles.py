@@ -14,6 +14,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import Link, link
 from tenure.nodes.bars import Bar
 from tenure.nodes.event_messages import EventLine
+from tenure.nodes.job_messages import LogLine
 from tenure.nodes.messages import JobView
 from tenure.work.registry import Workflow
 
@@ -92,6 +93,22 @@ class Job(Generic[R]):
     def cancel(self, reason: str = "") -> None:
         """End it now. Queued work of it is never claimed, running work is stopped."""
         self._client.cancel(self.id, reason)
+
+    def retry(self) -> Job[R]:
+        """Run it once more, as a new job, after it has ended. Asked again, it is the same new job."""
+        return cast("Job[R]", self._client.get(self._client.retry(self.id), self._workflow))
+
+    def logs(self, *, follow: bool = False, attempt: int = 0, workflow: str = "") -> Iterator[LogLine]:
+        """What it logged in one attempt, the newest by default; with `follow`, until that attempt can log no more."""
+        offset = 0
+        while True:
+            page = self._client.logs(self.id, workflow=workflow, attempt=attempt, offset=offset)
+            yield from page.lines
+            attempt, offset = page.attempt, page.next
+            if (page.ended and not page.more) or not (follow or page.more):
+                return
+            if not page.more:
+                self._client.job(self.id, wait_s=LOOK_EVERY_S)
 
     def _outcome(self, view: JobView) -> Any:
         if view.state is not JobState.COMPLETED:

@@ -1,0 +1,95 @@
+"""`tenure dlq`: messages that were given up, and what to do with them."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.asking import REFUSED, Where, ask, console, datacenter_options, print_json
+from tenure.jobs.commands import Outcome
+from tenure.jobs.why import utc
+from tenure.nodes.queue_messages import (
+    DeadLetterList,
+    DeadLetterView,
+    DiscardDeadLetter,
+    GetDeadLetter,
+    LetterDone,
+    ListDeadLetters,
+    ReplayDeadLetter,
+)
+
+
+@click.group("dlq")
+def command() -> None:
+    """Look at dead letters: messages that were delivered too often, cannot be read, or were refused by their consumer.
+
+    \b
+    Examples:
+      tenure dlq list
+      tenure dlq show default.p0 0192…
+      tenure dlq replay default.p0 0192…
+    """
+
+
+@command.command("list")
+@click.argument("mailbox", required=False, default="")
+@click.option("--limit", default=100, show_default=True, help="Of each mailbox.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
+    """List the dead letters of MAILBOX (as default.p0), or of all lanes."""
+    with where.client() as client:
+        found = ask(client, ListDeadLetters(mailbox=mailbox, limit=limit), DeadLetterList)
+    if as_json:
+        print_json(found)
+        return
+    table = Table("mailbox", "id", "died", "deliveries", "cause", "why", title=f"{found.count} dead letters")
+    for one in found.letters:
+        table.add_row(
+            Text(one.mailbox), Text(one.id), utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason)
+        )
+    console().print(table)
+
+
+@command.command("show")
+@click.argument("mailbox")
+@click.argument("letter")
+@click.option("--json", "as_json", is_flag=True, help="The same: a letter is shown as JSON.")
+@datacenter_options
+def show_one(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
+    """Print one dead LETTER of MAILBOX with its body."""
+    with where.client() as client:
+        print_json(ask(client, GetDeadLetter(mailbox=mailbox, id=letter), DeadLetterView))
+
+
+@command.command("replay")
+@click.argument("mailbox")
+@click.argument("letter")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def replay(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
+    """Put a dead LETTER back into MAILBOX. Refused when its job has ended, or a newer message has its key."""
+    with where.client() as client:
+        done = ask(client, ReplayDeadLetter(mailbox=mailbox, id=letter, by=getpass.getuser()), LetterDone)
+    _told(done, as_json)
+
+
+@command.command("discard")
+@click.argument("mailbox")
+@click.argument("letter")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def discard(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
+    """Forget a dead LETTER of MAILBOX for good."""
+    with where.client() as client:
+        done = ask(client, DiscardDeadLetter(mailbox=mailbox, id=letter, by=getpass.getuser()), LetterDone)
+    _told(done, as_json)
+
+
+def _told(done: LetterDone, as_json: bool) -> None:
+    print_json(done) if as_json else click.echo(f"{done.id}: {done.outcome}" + (f": {done.reason}" * bool(done.reason)))
+    if done.outcome is Outcome.REFUSED:
+        raise SystemExit(REFUSED)

@@ -1,0 +1,60 @@
+"""`tenure queue`: what each queue holds, its limits, and how to pause one."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+from msgspec import UNSET
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.asking import Where, ask, console, datacenter_options, print_json
+from tenure.nodes.messages import Done
+from tenure.nodes.queue_messages import ChangeQueue, ListQueues, QueueList
+
+
+@click.command("queue")
+@click.argument("name", required=False, default="")
+@click.option("--pause/--resume", "paused", default=None, help="Start nothing more from it; or let it go on.")
+@click.option("--max-running", type=int, help="At most so many at once; 0 lifts the limit.")
+@click.option("--rate", type=float, help="At most so many starts a second; 0 lifts the limit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def command(
+    name: str, paused: bool | None, max_running: int | None, rate: float | None, as_json: bool, where: Where
+) -> None:
+    """List the queues; or change one.
+
+    \b
+    Examples:
+      tenure queue
+      tenure queue default --pause
+      tenure queue video --max-running 4 --rate 0.5
+    """
+    changes = {
+        "paused": UNSET if paused is None else paused,
+        "max_running": UNSET if max_running is None else max_running or None,
+        "rate": UNSET if rate is None else rate or None,
+    }
+    with where.client() as client:
+        if any(value is not UNSET for value in changes.values()):
+            if not name:
+                raise click.UsageError("which queue? tenure queue NAME --pause")
+            done = ask(client, ChangeQueue(queue=name, by=getpass.getuser(), **changes), Done)  # type: ignore[arg-type]
+            print_json(done) if as_json else click.echo(f"{name}: {done.outcome}")
+            return
+        found = ask(client, ListQueues(), QueueList)
+    shown = [one for one in found.queues if name in ("", one.name)]
+    if as_json:
+        print_json(shown)
+        return
+    table = Table("queue", "state", "running", "queued", "held", "oldest", "limits")
+    for one in shown:
+        limits = [f"{one.max_running} at once" if one.max_running else "", f"{one.rate:g}/s" if one.rate else ""]
+        state = Text("paused", style="yellow") if one.paused else Text("open", style="green")
+        words = ", ".join(limit for limit in limits if limit)
+        table.add_row(
+            Text(one.name), state, str(one.running), str(one.queued), str(one.held), f"{one.oldest_s:.0f} s", words
+        )
+    console().print(table)

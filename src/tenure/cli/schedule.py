@@ -1,0 +1,175 @@
+"""`tenure schedule`: jobs that come again, by cron or every so often."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.asking import Where, ask, console, datacenter_options, print_json
+from tenure.cli.submit import parse
+from tenure.errors import TenureError
+from tenure.ids import new_id
+from tenure.jobs.schedule import Missed, Overlap, Schedule
+from tenure.jobs.why import utc
+from tenure.nodes.client import Client
+from tenure.nodes.messages import Done
+from tenure.nodes.schedule_messages import (
+    DropSchedule,
+    ListSchedules,
+    ScheduleList,
+    ScheduleView,
+    SetSchedule,
+    TriggerSchedule,
+)
+from tenure.nodes.submitting import Options, submission_for
+
+
+@click.group("schedule")
+def command() -> None:
+    """Have jobs run again and again. Each instant fires once, also while leaders change.
+
+    \b
+    Examples:
+      tenure schedule add nightly report day=yesterday --cron "0 3 * * *" --zone Europe/Berlin
+      tenure schedule add poll fetch --every 30
+      tenure schedule list
+      tenure schedule pause nightly
+    """
+
+
+@command.command("add")
+@click.argument("name")
+@click.argument("workflow")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--cron", default="", help='When, as "minute hour day month weekday".')
+@click.option("--every", default=0.0, help="Or: every so many seconds.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of --cron.")
+@click.option(
+    "--missed",
+    type=click.Choice([one.value for one in Missed]),
+    default="latest",
+    show_default=True,
+    help="What becomes of instants at which nobody led.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice([one.value for one in Overlap]),
+    default="skip",
+    show_default=True,
+    help="What becomes of an instant while the last run goes on.",
+)
+@click.option("--timeout", default=3600.0, show_default=True, help="Seconds that each run may take.")
+@click.option("--queue", default="default", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def add(
+    name: str,
+    workflow: str,
+    arguments: tuple[str, ...],
+    cron: str,
+    every: float,
+    zone: str,
+    missed: str,
+    overlap: str,
+    timeout: float,
+    queue: str,
+    as_json: bool,
+    where: Where,
+) -> None:
+    """Run WORKFLOW under NAME again and again. The same again changes nothing; another under the same name replaces it."""
+    if bool(cron) == bool(every):
+        raise click.UsageError("say when: either --cron or --every")
+    options = Options(timeout=timeout, queue=queue, job_id=name)
+    try:
+        job = submission_for(workflow, parse(arguments), options, new_id)
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+    schedule = Schedule(
+        name=name,
+        job=job,
+        cron=cron,
+        every_s=every,
+        zone=zone,
+        missed=Missed(missed),
+        overlap=Overlap(overlap),
+    )
+    with where.client() as client:
+        _tell(name, _set(client, schedule), as_json)
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def show(as_json: bool, where: Where) -> None:
+    """Every schedule: when it fires next, and what became of its instants."""
+    with where.client() as client:
+        found = ask(client, ListSchedules(), ScheduleList)
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    wide = screen.width >= 100
+    table = Table("schedule", "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
+    for one in found.schedules:
+        spec = one.schedule
+        when = f"{spec.cron} {spec.zone}" if spec.cron else f"every {spec.every_s:g} s"
+        next_at = "paused" if spec.paused else "never" if one.next_at is None else utc(one.next_at)
+        more = (str(one.fired), str(one.skipped), Text(one.problem or one.last_skipped)) if wide else ()
+        table.add_row(Text(spec.name), Text(when), next_at, Text(one.last_job), *more)
+    screen.print(table)
+
+
+@command.command("remove")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def remove(name: str, as_json: bool, where: Where) -> None:
+    """End the schedule NAME; what runs goes on."""
+    with where.client() as client:
+        _tell(name, ask(client, DropSchedule(name=name, by=getpass.getuser()), Done), as_json)
+
+
+@command.command("trigger")
+@click.argument("name")
+@click.option("--id", "job_id", default="", help="The run's id: the same again is the same run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def trigger(name: str, job_id: str, as_json: bool, where: Where) -> None:
+    """Run the job of the schedule NAME now, beside its instants. Prints the job's id."""
+    with where.client() as client:
+        request = TriggerSchedule(name=name, job_id=job_id or f"{name}/{new_id()[:12]}", by=getpass.getuser())
+        done = ask(client, request, Done)
+    print_json(done) if as_json else click.echo(done.job_id)
+
+
+@command.command("pause")
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Let it fire again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def pause(name: str, undo: bool, as_json: bool, where: Where) -> None:
+    """Let nothing of the schedule NAME fire until it is undone."""
+    with where.client() as client:
+        known = _find(client, name)
+        _tell(name, _set(client, msgspec.structs.replace(known.schedule, paused=not undo)), as_json)
+
+
+def _find(client: Client, name: str) -> ScheduleView:
+    found = ask(client, ListSchedules(), ScheduleList).schedules
+    for one in found:
+        if one.schedule.name == name:
+            return one
+    raise click.ClickException(f"there is no schedule {name!r}; there are: {', '.join(s.schedule.name for s in found)}")
+
+
+def _set(client: Client, schedule: Schedule) -> Done:
+    return ask(client, SetSchedule(schedule=schedule, by=getpass.getuser()), Done)
+
+
+def _tell(name: str, done: Done, as_json: bool) -> None:
+    words = f"{name}: {done.outcome}" + (f": {done.reason}" if done.reason else "")
+    print_json(done) if as_json else click.echo(words)
