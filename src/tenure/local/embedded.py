@@ -17,12 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, LimitError
 from tenure.ids import new_id
-from tenure.local.lines import Begin
+from tenure.jobs.model import JobSubmission
+from tenure.local.lines import PRIORITIES, Begin
 from tenure.local.places import modules_of
 from tenure.local.process import HostProcess
 from tenure.nodes.client import Client
+from tenure.nodes.messages import Done
 from tenure.nodes.submitting import name_of
 from tenure.work.modules import end_of_definitions
 from tenure.work.registry import Workflow
@@ -124,6 +126,17 @@ class Embedded(Client):
         worker = ThreadWorker(self.engine_url, self.workflows, self.default_queue, settings, self._log.write)
         worker.start()
         return worker
+
+    def submit_job(self, submission: JobSubmission) -> Done:
+        if submission.queue == self.default_queue and submission.priority not in PRIORITIES:
+            allowed = ", ".join(map(str, sorted(PRIORITIES)))
+            raise LimitError(
+                "priority",
+                submission.priority,
+                f"one of {allowed} in an embedded datacenter",
+                remedy="Nobody would serve it; a `tenure worker --priority` on the same engine would",
+            )
+        return super().submit_job(submission)
 
     def close(self) -> None:
         """Hand over what runs, and leave no process behind. Safe to call twice."""

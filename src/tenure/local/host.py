@@ -16,12 +16,13 @@ import threading
 import traceback
 from collections.abc import Callable
 
+from tenure import __version__
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.local.lines import Begin, Failed, Listening, Said, Serving, heard_by_host, send
-from tenure.nodes.reporting import Reporter
-from tenure.nodes.serving import ManagerSettings, serve
+from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, heard_by_host, send
+from tenure.nodes.supervised import SupervisedSlots
+from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, Supervisor
 
@@ -34,7 +35,7 @@ class Host:
     def __init__(self, begin: Begin, end: socket.socket) -> None:
         self._begin, self._end = begin, end
         self._stopped = threading.Event()
-        self._supervisor: Supervisor | None = None
+        self._slots: SupervisedSlots | None = None
         self._manager = ManagerThread(begin, end, self.stop) if begin.manager else None
 
     def run(self) -> int:
@@ -52,24 +53,35 @@ class Host:
     def stop(self) -> None:
         """Hand over and end. From any thread, and from signal handlers."""
         self._stopped.set()
-        if self._supervisor is not None:
-            self._supervisor.drain()
+        if self._slots is not None:
+            self._slots.drain()
 
     def _work(self) -> int:
         begin = self._begin
-        settings = SlotSettings(**{**begin.settings, "queue": mailbox_name(begin.queue, 0), "drain": "handover"})
-        supervisor = self._supervisor = Supervisor(begin.modules, begin.engine_url, settings, say=self._say)
+        lanes = tuple(mailbox_name(begin.queue, priority) for priority in PRIORITIES)
+        settings = SlotSettings(**{**begin.settings, "queue": lanes[0], "more_queues": lanes[1:], "drain": "handover"})
+
+        def supervisor(on_change: Callable[[], None]) -> Supervisor:
+            return Supervisor(
+                begin.modules, begin.engine_url, settings, say=self._say, worker=begin.name, on_change=on_change
+            )
+
+        clock = SystemClock()
+        slots = self._slots = SupervisedSlots(supervisor, clock=clock)
         if self._stopped.is_set():
             return 0
-        reporter = Reporter(supervisor, begin.engine_url, clock=SystemClock(), token=begin.token, say=self._say)
-        reporter.start()
-        threading.Thread(target=self._tell_ready, args=(supervisor,), name="tenure-ready", daemon=True).start()
+        node = WorkerThread(
+            WorkerSettings(begin.name, begin.engine_url, begin.token, __version__), slots, clock=clock, say=self._say
+        )
+        node.start()
+        threading.Thread(target=self._tell_ready, args=(slots.supervisor,), name="tenure-ready", daemon=True).start()
         try:
-            code = supervisor.run()
+            code = slots.run()
         finally:
-            reporter.stop()
-        if code == BROKEN and supervisor.broken is not None:
-            send(self._end, Failed(supervisor.broken.reason, supervisor.broken.trace))
+            node.stop()
+        broken = slots.supervisor.broken
+        if code == BROKEN and broken is not None:
+            send(self._end, Failed(broken.reason, broken.trace))
         return code
 
     def _tell_ready(self, supervisor: Supervisor) -> None:
@@ -115,6 +127,9 @@ class ManagerThread:
             self._on_end()
 
     async def _serve(self) -> None:
+        # Imported here, while the slots are starting: the server is most of what this process loads.
+        from tenure.nodes.serving import ManagerSettings, serve
+
         begin = self._begin
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._may_stop.set()

@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+PRIORITIES = (1, 0, -1)
+"""What a worker of its own serves, the highest first. Other priorities need a `tenure worker --priority`."""
+
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """The first line: what to run. Secrets travel here, not on a command line."""

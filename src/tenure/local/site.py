@@ -68,7 +68,11 @@ class Site:
 
     def _begin_work(self) -> None:
         begin = Begin(
-            engine_url=self.engine_url, name="", manager=False, modules=self._modules, settings=self._settings
+            engine_url=self.engine_url,
+            name=f"dev-worker-{os.getpid()}",
+            manager=False,
+            modules=self._modules,
+            settings=self._settings,
         )
         self._worker = HostProcess(begin, lambda text: self._say("worker", text))
         self._worker.start()
