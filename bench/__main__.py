@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from bench.harness import Report
+from bench.harness import Report, row
 
 
 def main() -> int:
@@ -20,6 +20,10 @@ def main() -> int:
         report.suite = name
         importlib.import_module(f"bench.bench_{name}").run(report)
     report.write()
+    for note in report.notes:
+        print(note)
+    for line in report.failed:
+        print(f"UNDER ITS BAR: {row(line)}")
     print(
         f"\nwritten: bench/results/latest.md, latest.json; {len(report.lines)} lines, {len(report.failed)} under their bar"
     )

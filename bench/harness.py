@@ -10,7 +10,7 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,16 @@ class Line:
 class Report:
     suite: str = ""
     lines: list[Line] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was not measured and why, and how it was measured; printed again at the end."""
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.suite}: {text}")
+        print(f"{self.suite:<10} NOTE {text}", flush=True)
+
+    def fail(self, text: str) -> None:
+        """Something of ours could not be measured at all."""
+        self._add(Line(self.suite, text, float("nan"), "", bar="measured", ok=False))
 
     def value(
         self, name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
@@ -57,7 +67,29 @@ class Report:
     ) -> None:
         """Measure both in turn. `at_least` for rates (ours / theirs), `at_most` for times and costs."""
         pairs = [(ours(), theirs()) for _ in range(rounds)]
-        mine, other = statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+        self.beside(
+            name,
+            [mine for mine, _ in pairs],
+            [other for _, other in pairs],
+            beside=beside,
+            unit=unit,
+            at_least=at_least,
+            at_most=at_most,
+        )
+
+    def beside(
+        self,
+        name: str,
+        ours: Sequence[float],
+        theirs: Sequence[float],
+        *,
+        beside: str,
+        unit: str = "per second",
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> None:
+        """As `compare`, of what was measured already, in turn."""
+        mine, other = statistics.median(ours), statistics.median(theirs)
         ratio = mine / other
         ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
         bar = f">= {at_least:g}x" if at_least is not None else f"<= {at_most:g}x" if at_most is not None else ""
@@ -75,7 +107,9 @@ class Report:
         RESULTS.mkdir(exist_ok=True)
         machine = f"Python {platform.python_version()}, {platform.machine()}"
         (RESULTS / "latest.json").write_text(
-            json.dumps({"machine": machine, "lines": [asdict(line) for line in self.lines]}, indent=1)
+            json.dumps(
+                {"machine": machine, "lines": [asdict(line) for line in self.lines], "notes": self.notes}, indent=1
+            )
         )
         head = "| suite | what | ours | beside | theirs | ratio | bar | |\n|---|---|--:|---|--:|--:|---|---|\n"
         rows = "".join(
@@ -84,7 +118,8 @@ class Report:
             f"{'ok' if x.ok else 'UNDER ITS BAR'} |\n"
             for x in self.lines
         )
-        (RESULTS / "latest.md").write_text(f"{machine}\n\n{head}{rows}")
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        (RESULTS / "latest.md").write_text(f"{machine}\n\n{head}{rows}\n{notes}")
 
 
 def row(line: Line) -> str:

@@ -1,0 +1,166 @@
+"""Measures one contender from outside, in the same way whoever it is.
+
+A round: fill its queue with no-ops while no worker runs, start one worker, and count how many jobs it ends per second from the first to
+the last (so that its start does not count); then, with the same worker idle and waiting, submit single jobs and take the
+time until each begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FIRST_JOB_S = 60.0
+DRAIN_S = 8.0
+"""How long a drain is watched at the most: slow ones are rated by what they did until then."""
+PICKUP_S = 6.0
+SAMPLES = 100
+
+
+class Broken(Exception):
+    """A contender that did not do what it was told, and why."""
+
+
+@dataclass
+class Round:
+    drained_per_s: float
+    pickups_ms: list[float]
+
+
+@dataclass
+class Contender:
+    """One library on one server, with its driver and, during a round, one worker."""
+
+    name: str
+    module: str
+    python: Path
+    url: str
+    folder: Path
+    config: str = ""
+    jobs: int = 2_000
+    sooner: str = ""
+    settings: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    _driver: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True)
+        self._driver = subprocess.Popen(
+            [str(self.python), f"{self.module}.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "driver.log").open("w"),
+            text=True,
+            **self._place(),
+        )
+        self.settings = self._ask("settings")
+
+    def play(self) -> None:
+        """One round."""
+        self._ask("fill", self.jobs)
+        (self.folder / "count").unlink(missing_ok=True)
+        worker = subprocess.Popen(
+            self._ask("worker"),
+            stdin=subprocess.DEVNULL,
+            stdout=(self.folder / "worker.log").open("a"),
+            stderr=subprocess.STDOUT,
+            **self._place(),
+        )
+        try:
+            rate = self._watch_drain(worker)
+            if self._count() < self.jobs:
+                self._ask("reset")
+            time.sleep(0.5)
+            pickups = self._ask("pickups", SAMPLES, PICKUP_S)
+        finally:
+            end(worker)
+        self.rounds.append(Round(rate, pickups))
+
+    def close(self) -> None:
+        if self._driver is not None:
+            assert self._driver.stdin is not None
+            assert self._driver.stdout is not None
+            self._driver.stdin.close()
+            end(self._driver)
+            self._driver.stdout.close()
+
+    def _place(self) -> dict[str, Any]:
+        path = [str(HERE)]
+        if self.module == "peer_tenure":
+            path += [str(ROOT / "src"), str(ROOT)]
+        own = {"PEERS_RUN": str(self.folder), "PEERS_URL": self.url, "PEERS_CONFIG": self.config}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        env = {**kept, **own, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+        return {"env": env, "cwd": HERE, "start_new_session": True}
+
+    def _ask(self, order: str, *values: Any, within: float = 120.0) -> Any:
+        assert self._driver is not None
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        try:
+            self._driver.stdin.write(json.dumps([order, *values]) + "\n")
+            self._driver.stdin.flush()
+        except BrokenPipeError:
+            raise Broken(f"its driver ended: {self._last_words('driver')}") from None
+        if not select.select([self._driver.stdout], [], [], within)[0]:
+            raise Broken(f"{order}: no answer within {within:g} s: {self._last_words('worker')}")
+        line = self._driver.stdout.readline()
+        if not line:
+            raise Broken(f"its driver ended: {self._last_words('driver')}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Broken(f"{answer['error']}; its worker said: {self._last_words('worker')}")
+        return answer["answer"]
+
+    def _last_words(self, whose: str) -> str:
+        log = self.folder / f"{whose}.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1][:300] if lines else "nothing"
+
+    def _count(self) -> int:
+        try:
+            return (self.folder / "count").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _watch_drain(self, worker: subprocess.Popen[Any]) -> float:
+        started, seen, seen_first = time.perf_counter(), 0, 0
+        first = last = 0.0
+        while seen < self.jobs:
+            now, count = time.perf_counter(), self._count()
+            if count and not first:
+                first, seen_first = now, count
+            if count != seen:
+                seen, last = count, now
+            if first and now - first > DRAIN_S:
+                break
+            if worker.poll() is not None:
+                raise Broken(f"its worker ended: {self._last_words('worker')}")
+            if not first and now - started > FIRST_JOB_S:
+                raise Broken(f"no job began within {FIRST_JOB_S:g} s: {self._last_words('worker')}")
+            time.sleep(0.001)
+        if last == first:
+            raise Broken(f"{seen} jobs ended at once: give it more")
+        return (seen - seen_first) / (last - first)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """In order, and after a while with everything that it started: it has a session of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            if number is signal.SIGTERM:
+                process.send_signal(number)
+            else:
+                os.killpg(process.pid, number)
+            process.wait(5)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
