@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
-from tools.servers import CannotStart, Nats, NatsCluster, Postgres, Redis, Server, Valkey, chosen
+from tools.servers import CannotStart, Nats, NatsCluster, PgBouncer, Postgres, Redis, Server, Valkey, chosen
 
 # A busy machine is no counterexample: how long an example takes says nothing about whether it holds.
 settings.register_profile("tenure", deadline=None)
@@ -45,6 +45,18 @@ def url_of(kind: str, fixture: str, request: pytest.FixtureRequest) -> str:
 def postgres_server() -> Iterator[Postgres]:
     """A private PostgreSQL for the session. A test that kills it restarts it before it ends."""
     yield from started(Postgres())
+
+
+@pytest.fixture(scope="session")
+def pooler() -> Iterator[PgBouncer]:
+    """PgBouncer in transaction mode in front of PostgreSQL 13, the oldest version that we support."""
+    for server in started(Postgres(version=13), instead=False):
+        yield from started(PgBouncer(server), instead=False)
+
+
+@pytest.fixture(scope="session")
+def pooler_url(pooler: PgBouncer) -> str:
+    return pooler.url
 
 
 @pytest.fixture(scope="session")

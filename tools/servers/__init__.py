@@ -10,9 +10,21 @@ loopback addresses are used. The programs come from the `.servers` environment (
 """
 
 from tools.servers.nats import Nats, NatsCluster
+from tools.servers.pgbouncer import PgBouncer
 from tools.servers.postgres import Postgres
 from tools.servers.process import CannotStart, Server
 from tools.servers.proxy import FaultProxy
-from tools.servers.redis import Redis, Valkey
+from tools.servers.redis import Redis, TlsRedis, Valkey
 
-__all__ = ["CannotStart", "FaultProxy", "Nats", "NatsCluster", "Postgres", "Redis", "Server", "Valkey"]
+__all__ = [
+    "CannotStart",
+    "FaultProxy",
+    "Nats",
+    "NatsCluster",
+    "PgBouncer",
+    "Postgres",
+    "Redis",
+    "Server",
+    "TlsRedis",
+    "Valkey",
+]

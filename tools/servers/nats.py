@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tools.servers import binaries
 from tools.servers.process import START_S, CannotStart, Server, free_port
+from tools.servers.tls import Certificate
 
 
 class Nats(Server):
@@ -20,13 +21,19 @@ class Nats(Server):
     name = "nats"
 
     def __init__(
-        self, *, member: str = "n1", config: str = "", password: str | None = None, sync_interval: str = "2m"
+        self,
+        *,
+        member: str = "n1",
+        config: str = "",
+        password: str | None = None,
+        sync_interval: str = "2m",
+        tls: Certificate | None = None,
     ) -> None:
         super().__init__()
         self.member = member
         self.sync_interval = sync_interval  # the default: a killed process loses nothing that it wrote, a machine may
         self.config = config
-        self.password = password
+        self.password, self.tls = password, tls
         self.monitor_port = 0
         self.route_port = 0
         self.routes: Sequence[int] = ()
@@ -62,6 +69,8 @@ class Nats(Server):
         ]
         if self.password:
             lines.append(f'authorization {{ user: tenure, password: "{self.password}" }}')
+        if self.tls:
+            lines.append(f'tls {{ cert_file: "{self.tls.certificate}", key_file: "{self.tls.key}" }}')
         if self.routes:
             routes = ", ".join(f'"nats://{self.host}:{port}"' for port in self.routes)
             # no_advertise: a client that came through a proxy must not learn a way around it

@@ -15,8 +15,9 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from tools.servers import binaries
+from tools.servers import binaries, packages
 from tools.servers.process import CannotStart, Server, reachable_by_others, unprivileged
+from tools.servers.tls import Certificate
 
 # Processes are killed in tests, machines are not: what was written survives without waiting for a disk.
 FAST = {"fsync": "off", "full_page_writes": "off"}
@@ -30,10 +31,19 @@ class Postgres(Server):
     end_signal = signal.SIGINT  # "fast": ends sessions, does not wait for them
     crash_signal = signal.SIGQUIT  # "immediate": no checkpoint, but the children go too
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, password: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        password: str | None = None,
+        version: int | None = None,
+        tls: Certificate | None = None,
+    ) -> None:
+        """`version` is another major one than the package of the `.servers` environment has; only those have TLS."""
         super().__init__()
         self.settings = dict(FAST if settings is None else settings)
-        self.password = password
+        self.password, self.tls = password, tls
+        self._version = version
         self._bin = Path()
         self._databases = itertools.count(1)
 
@@ -62,7 +72,8 @@ class Postgres(Server):
         return done.stdout.split()[-1]
 
     def _prepare(self) -> None:
-        self._bin = self._reachable(binaries.find("postgres").parent)
+        program = binaries.find("postgres") if self._version is None else packages.postgres(self._version)
+        self._bin = self._reachable(program.parent)
         command = [str(self._bin / "initdb"), "-D", str(self.folder / "data"), "-U", "tenure"]
         command += ["-E", "UTF8", "--no-locale", "--no-sync"]
         if self.password:
@@ -84,6 +95,18 @@ class Postgres(Server):
         )
         if done.returncode != 0:
             raise CannotStart(f"postgres: initdb failed: {(done.stdout + done.stderr)[-800:].strip()}")
+        if self.tls is not None:
+            self._place_certificate(self.tls)
+
+    def _place_certificate(self, tls: Certificate) -> None:
+        """In its own folder and its user's own: the server refuses a key that others can read."""
+        for setting, source in (("ssl_cert_file", tls.certificate), ("ssl_key_file", tls.key)):
+            copy = Path(shutil.copy(source, self.folder / setting))
+            copy.chmod(0o600)
+            if user := unprivileged():
+                os.chown(copy, *user)
+            self.settings[setting] = str(copy)
+        self.settings["ssl"] = "on"
 
     def _reachable(self, folder: Path) -> Path:
         """A copy of the programs where the unprivileged user can get at them, if it cannot where they are."""

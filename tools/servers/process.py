@@ -95,6 +95,10 @@ class Server(ABC):
     def _ready(self) -> bool:
         """Whether it serves requests now. Raises OSError, or answers False, while it does not."""
 
+    def _environment(self) -> dict[str, str] | None:
+        """Its environment variables; None for ours."""
+        return None
+
     # The life of the process.
 
     @property
@@ -199,6 +203,7 @@ class Server(ABC):
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env=self._environment(),
                 start_new_session=True,
                 **identity,  # type: ignore[call-overload]
             )

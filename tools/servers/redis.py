@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
-from tools.servers import binaries
-from tools.servers.process import Server
+from tools.servers import binaries, packages
+from tools.servers.process import Server, free_port
+from tools.servers.tls import Certificate
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 VOLATILE = {"appendonly": "no", "save": ""}
@@ -54,8 +56,11 @@ class Valkey(Server):
     def _prepare(self) -> None:
         pass
 
+    def _binary(self) -> Path:
+        return binaries.find(self.program)
+
     def _command(self) -> list[str]:
-        command = [str(binaries.find(self.program)), "--port", str(self.port), "--bind", self.host]
+        command = [str(self._binary()), "--port", str(self.port), "--bind", self.host]
         command += ["--dir", str(self.folder), "--daemonize", "no", "--databases", "16", "--protected-mode", "no"]
         command += ["--repl-diskless-sync-delay", "0"]  # a replica need not wait for others that might come
         for name, value in self.settings.items():
@@ -78,3 +83,29 @@ class Redis(Valkey):
 
     name = "redis"
     program = "redis-server"
+
+
+class TlsRedis(Valkey):
+    """Redis 7 from Debian, which speaks TLS on `tls_port`: the packages of the `.servers` environment are built without it."""
+
+    name = "redis-tls"
+
+    def __init__(self, tls: Certificate, *, password: str | None = None) -> None:
+        super().__init__(password=password)
+        self.tls = tls
+        self.tls_port = 0
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        self.tls_port = free_port()
+
+    def _binary(self) -> Path:
+        return packages.debian(*packages.REDIS) / "usr" / "bin" / "redis-server"
+
+    def _command(self) -> list[str]:
+        command = [*super()._command(), "--tls-port", str(self.tls_port), "--tls-auth-clients", "no"]
+        command += ["--tls-cert-file", str(self.tls.certificate), "--tls-key-file", str(self.tls.key)]
+        return [*command, "--tls-ca-cert-file", str(self.tls.certificate)]
+
+    def _environment(self) -> dict[str, str]:
+        return packages.with_libraries(packages.debian(*packages.REDIS))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import psycopg
 from psycopg import sql
@@ -23,12 +24,13 @@ class PostgresCase(ServerCase):
     """One server and one schema for the whole run (making one takes a tenth of a second), emptied before each test."""
 
     name = "postgres"
-    options = ""
+    fixture: ClassVar[str] = "postgres_url"
+    options: ClassVar[str] = ""
     _emptied = False
 
     @property
     def live_url(self) -> str:
-        url: str = self.request.getfixturevalue("postgres_url")
+        url: str = self.request.getfixturevalue(self.fixture)
         return f"{url}{'&' if '?' in url else '?'}schema={SCHEMA}{self.options}"
 
     def open(self) -> Engine:
@@ -36,7 +38,7 @@ class PostgresCase(ServerCase):
         if not self._emptied:
             self._emptied = True
             empty = "".join(f'DELETE FROM "{SCHEMA}".{table};' for table in TABLES.split(", "))
-            url = self.request.getfixturevalue("postgres_url")
+            url = self.request.getfixturevalue(self.fixture)
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(sql.SQL(empty))
             if chosen.other("postgres"):  # a server that is not ours keeps nothing of the tests
@@ -45,9 +47,10 @@ class PostgresCase(ServerCase):
 
 
 class PooledPostgresCase(PostgresCase):
-    """As behind a transaction pooler: no LISTEN, no prepared statements, polling."""
+    """PostgreSQL 13 behind PgBouncer in transaction mode: no LISTEN, no prepared statements, polling."""
 
-    name = "postgres-notify-off"
+    name = "postgres-13-pooled"
+    fixture = "pooler_url"
     options = "&notify=off&poll=0.02"
 
 

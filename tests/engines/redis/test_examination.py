@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import datetime
-import ipaddress
 import logging
-import ssl
-import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from tests.contract.case import Background, eventually
 from tools.servers.redis import DURABLE, VOLATILE
 
 from tenure.cli.root import tenure
@@ -171,100 +159,3 @@ def test_a_password_is_used_and_never_shown(own_server: Own, caplog: pytest.LogC
         assert "password" in refused.value.remedy
         assert "hunter" not in str(refused.value)
     assert "hunter" not in caplog.text + str(lost.value)
-
-
-def certificates(folder: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1 that vouches for itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "key.pem", folder / "cert.pem"
-    paths[0].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    paths[1].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return paths
-
-
-class Tls:
-    """Takes TLS off in front of a server, as a sidecar does: the packaged servers are built without it."""
-
-    def __init__(self, server: Valkey, key: Path, certificate: Path) -> None:
-        self._server = server
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        self._context = context
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _listen(self) -> None:
-        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._context)
-        self.port = self._listening.sockets[0].getsockname()[1]
-
-    async def _end(self) -> None:
-        self._listening.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream, downstream = await asyncio.open_connection(self._server.host, self._server.port)
-        pumps = [asyncio.ensure_future(self._pump(*pair)) for pair in ((reader, downstream), (upstream, writer))]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            writer.close()
-            downstream.close()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-
-
-def test_a_connection_may_be_encrypted_and_the_certificate_is_verified(
-    valkey_server: Valkey, namespace: str, tmp_path: Path
-) -> None:
-    key, certificate = certificates(tmp_path)
-    with Tls(valkey_server, key, certificate) as tls:
-        url = f"rediss://127.0.0.1:{tls.port}/0?namespace={namespace}&timeout=5"
-        with Engine.open(f"{url}&ssl_ca_certs={certificate}") as engine:
-            mailbox = engine.mailbox("work")
-            mailbox.send("x")
-            assert [message.body for message in mailbox.receive(1, 60, 1)] == ["x"]
-            poll = Background(lambda: mailbox.receive(1, 60, 15))
-            eventually(lambda: engine.bells.bell("m:work").listening)  # the listener speaks TLS too
-            mailbox.send("y" * 100_000)
-            assert len(poll.result()) == 1
-            assert "the connection is encrypted" in found(engine, Level.OK)
-        with pytest.raises(EngineUnavailableError, match=r"(?i)certificate.verify.failed"):
-            Engine.open(url)
-        with Engine.open(f"{url}&ssl_cert_reqs=none") as engine:
-            assert engine.now() > 0

@@ -8,21 +8,18 @@ so and are skipped.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
 
 from tools.servers.process import free_port as server_port
 
-ROOT = Path(__file__).resolve().parents[3]
-CACHE = ROOT / ".tenure" / "serf"
+from tools.servers import CannotStart, packages
 
 
 @cache
@@ -31,43 +28,10 @@ def find_serf() -> tuple[Path | None, str]:
     given = os.environ.get("TENURE_SERF") or shutil.which("serf")
     if given:
         return Path(given), ""
-    binary = CACHE / "usr" / "bin" / "serf"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:  # several test processes may come at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not binary.exists():
-            why = _unpack()
-            if why:
-                return None, f"no Serf agent: {why}"
-    return binary, ""
-
-
-def _unpack() -> str:
-    """Why it could not be had; empty when it was."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        return "this machine has no apt-get, and TENURE_SERF names no binary"
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        # The download must work for a user without rights: the sandbox user of apt cannot write into our folder.
-        fetch = subprocess.run(
-            ["apt-get", "-o", "APT::Sandbox::User=", "download", "serf"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-        packages = list(Path(folder).glob("*.deb"))
-        if fetch.returncode != 0 or not packages:
-            return f"apt-get download serf failed ({(fetch.stderr or fetch.stdout).strip().splitlines()[-1:]})"
-        unpacked = Path(folder) / "unpacked"
-        done = subprocess.run(
-            ["dpkg-deb", "-x", str(packages[0]), str(unpacked)], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            return f"dpkg-deb failed ({done.stderr.strip()})"
-        (CACHE / "usr" / "bin").mkdir(parents=True, exist_ok=True)
-        (unpacked / "usr" / "bin" / "serf").rename(CACHE / "usr" / "bin" / "serf")
-    return ""
+    try:
+        return packages.debian("serf") / "usr" / "bin" / "serf", ""
+    except CannotStart as why:
+        return None, f"no Serf agent: {why}"
 
 
 def free_port() -> int:

@@ -19,6 +19,7 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 
 from tenure.clock import Clock
+from tenure.engines import certificates
 from tenure.engines.backoff import Backoff
 from tenure.engines.nats import faults
 from tenure.engines.nats.faults import ApiError
@@ -88,7 +89,7 @@ class Link:
         if self._refused.is_set() and not self.client.is_connected:
             return  # the client goes on trying, and what it meets then (a reset, say) is not the reason
         self.last_error = error
-        if "authorization" in str(error).lower():
+        if "authorization" in str(error).lower() or certificates.is_refused(str(error)):
             self._refused.set()
         log.debug("%s: %r", self.settings.shown, error)
 

@@ -39,6 +39,9 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 5.0
     compact_bytes: int = 8_388_608
 
+    def __repr__(self) -> str:
+        return f"NatsSettings({self.shown})"  # a settings object that is logged must not tell the password
+
 
 def read_url(url: str, environment: Mapping[str, str] = os.environ) -> NatsSettings:
     main, _, query = url.partition("?")

@@ -10,6 +10,7 @@ import re
 
 import psycopg
 
+from tenure.engines import certificates
 from tenure.errors import (
     ConfigurationError,
     EngineBusyError,
@@ -73,6 +74,8 @@ def translate(error: psycopg.Error, where: str, secret: str, lost: type[EngineUn
     if secret:
         text = text.replace(secret, "***")
     fact = f"{where}: {text}"
+    if certificates.is_refused(text):
+        return ConfigurationError(fact, remedy=certificates.remedy("?sslrootcert="))
     state = error.sqlstate or next((state for pattern, state in _REFUSED if pattern.search(text)), None)
     if state in _STATES:
         kind, remedy = _STATES[state]

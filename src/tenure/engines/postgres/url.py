@@ -8,6 +8,7 @@ environment: libpq reads them, and nothing here repeats them.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +31,7 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
     """The URL without secrets."""
     secret: str
-    """The password, to be taken out of whatever a server or a library says; empty when the URL has none."""
+    """The password, to be taken out of whatever a server or a library says; empty when there is none."""
     conninfo: dict[str, Any]
     schema: str = "tenure"
     pool: int = 10
@@ -68,7 +69,7 @@ def read_url(url: str) -> PostgresSettings:
     conninfo.setdefault("tcp_user_timeout", str(int(timeout_s * 1_000)))
     return PostgresSettings(
         shown=redact(url),
-        secret=str(conninfo.get("password") or ""),
+        secret=str(conninfo.get("password") or os.environ.get("PGPASSWORD") or ""),
         conninfo=conninfo,
         schema=schema,
         pool=pool,

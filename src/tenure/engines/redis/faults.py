@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import redis.exceptions as r
 
+from tenure.engines import certificates
 from tenure.errors import (
     ConfigurationError,
     EngineBusyError,
@@ -71,6 +72,8 @@ def translate(
         text = f"the server did not answer within {patience_s:g} s"
     if secret:
         text = text.replace(secret, "***")
+    if certificates.is_refused(text) or (isinstance(error, r.ConnectionError) and "No such file" in text):
+        return ConfigurationError(f"{where}: {text}", remedy=certificates.remedy("?ssl_ca_certs="))
     word = _word(error, text)
     if word in _WORDS:
         kind, remedy = _WORDS[word]
