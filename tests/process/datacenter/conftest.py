@@ -26,9 +26,9 @@ TERM_S = 2.0
 class Node:
     """A real `tenure` process, and what it said."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, name: str, *arguments: str, program: tuple[str, ...] = ("-m", "tenure")) -> None:
         self.name, self.log = name, folder / f"{name}.log"
-        command = [sys.executable, "-m", "tenure", *arguments]
+        command = [sys.executable, *program, *arguments]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
 
@@ -56,7 +56,11 @@ class Datacenter:
 
     def manager(self, name: str, *options: str) -> Node:
         arguments = ("--engine", self.url, "--name", name, "--port", "0", "--term", str(TERM_S), *options)
-        node = self.managers[name] = Node(self.folder, name, "manager", *arguments)
+        return self.joined(name, Node(self.folder, name, "manager", *arguments))
+
+    def joined(self, name: str, node: Node) -> Node:
+        """A manager that was started, once it listens."""
+        self.managers[name] = node
         wait_until(lambda: "listens on" in node.said(), 30, node.said)
         found = re.search(r"listens on (\S+)", node.said())
         assert found is not None

@@ -1,0 +1,120 @@
+"""One hard day of a datacenter on each engine: a thousand workflows, while everything that can die does, with real processes and servers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.datacenter.conftest import TERM_S, Datacenter, wait_until
+
+from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
+from tools.servers import Nats, Postgres, Valkey
+
+JOBS, EACH = 20, 50
+SERVERS: dict[str, Callable[[], Any]] = {
+    "postgres": Postgres,
+    # Every write synced: a Redis that loses a second of writes when it is killed is refused by the nodes, loudly.
+    "valkey": lambda: Valkey({"appendonly": "yes", "appendfsync": "always"}),
+    "nats": Nats,
+}
+
+
+def job(number: int, log: Path) -> JobSubmission:
+    specs = (
+        WorkflowSpec(name=f"s{n}", function="step", arguments={"n": number * EACH + n, "log": str(log), "seconds": 0})
+        for n in range(EACH)
+    )
+    return JobSubmission(job_id=f"job-{number}", workflows=tuple(specs), timeout_seconds=600)
+
+
+class Insistence:
+    """Submits one and the same job, over and over, whatever happens."""
+
+    def __init__(self, datacenter: Datacenter, submission: JobSubmission) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._insist, args=(datacenter, submission), daemon=True)
+        self._thread.start()
+
+    def _insist(self, datacenter: Datacenter, submission: JobSubmission) -> None:
+        with datacenter.new_client() as client:
+            while not self._stop.wait(0.05):
+                self.outcomes[client.submit_job(submission).outcome] += 1
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def on(own_server: Callable[[Any], Any], datacenter: Datacenter) -> Iterator[Callable[[str], Any]]:
+    """The datacenter on a private server of this kind; gives the server."""
+
+    def start(kind: str) -> Any:
+        server = own_server(SERVERS[kind]())
+        datacenter.url = server.url
+        return server
+
+    yield start
+    datacenter.close()  # before its server goes
+
+
+def ran(log: Path) -> int:
+    return len(log.read_text().split()) if log.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", list(SERVERS))
+def test_a_thousand_workflows_survive_the_death_of_everything_once(
+    kind: str, on: Callable[[str], Any], datacenter: Datacenter, tmp_path: Path
+) -> None:
+    server = on(kind)
+    log = tmp_path / "log"
+    datacenter.manager("m-1")
+    first = datacenter.until_led(60)
+    datacenter.manager("m-2")
+    doomed = datacenter.worker("--slots", "2", "--lease", "5")
+    client = datacenter.client
+    insistence = Insistence(datacenter, job(0, log))
+    for number in range(JOBS):
+        client.submit_job(job(number, log))
+    deadlines = {f"job-{number}": client.job(f"job-{number}").deadline for number in range(JOBS)}
+
+    wait_until(lambda: ran(log) > 100, 120, datacenter.said)
+    datacenter.managers[first].kill()
+    wait_until(lambda: ran(log) > 300, 120, datacenter.said)
+    server.kill()
+    time.sleep(1.0)  # nobody has an engine: nothing may be lost, and nobody may give up
+    server.restart()
+    datacenter.worker("--slots", "2", "--lease", "5")
+    wait_until(lambda: ran(log) > 500, 120, datacenter.said)
+    doomed.kill()
+    wait_until(lambda: ran(log) > 700, 120, datacenter.said)
+    second = datacenter.until_led(60)
+    datacenter.manager("m-3")
+    datacenter.managers[second].signal(signal.SIGSTOP)
+    time.sleep(2 * TERM_S)  # longer than its term: somebody else leads when it goes on
+    datacenter.managers[second].signal(signal.SIGCONT)
+
+    for number in range(JOBS):
+        view = client.wait(f"job-{number}", 120)
+        assert view.state is JobState.COMPLETED, client.why(view.job_id).text
+        assert [one.result for one in view.workflows] == [2 * (number * EACH + n) for n in range(EACH)]
+        recorded = Counter(link.kind for link in client.why(view.job_id).why.links)
+        assert recorded["WorkflowCompleted"] == EACH
+        assert view.deadline == deadlines[view.job_id]
+    insistence.end()
+    assert insistence.outcomes[Outcome.ACCEPTED] <= 1
+    assert set(insistence.outcomes) <= {Outcome.ACCEPTED, Outcome.ALREADY}
+    assert client.jobs().known == JOBS
+    assert set(map(int, log.read_text().split())) == set(range(JOBS * EACH))
+    epochs = datacenter.epochs()
+    assert epochs == sorted(epochs)
