@@ -8,15 +8,16 @@ after the results that waited were drained, so that work that ended in time is c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Protocol
 
 import msgspec
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox, Message
-from tenure.errors import DeposedError, EngineError, KeyRefusedError, ReceiptHandleExpiredError
+from tenure.engines.contracts import Engine, Mailbox, Message, Outgoing
+from tenure.errors import DeposedError, EngineError
 from tenure.jobs import (
     CheckJob,
     ConfirmCleaned,
@@ -45,6 +46,8 @@ RESULTS_LEASE_S = 10.0
 RESULTS_WAIT_S = 10.0
 HANDED_BACK_S = 0.2
 TEND_AT_LEAST_S = 5.0
+MOST_BYTES_AT_ONCE = 262_144
+_encode = msgspec.json.Encoder().encode
 
 
 class LeaderPart(Protocol):
@@ -186,10 +189,8 @@ class Leader:
                 raise answer
             if isinstance(answer, Exception):
                 self._say(f"a result was not recorded: {answer}")
-        for message in messages:
-            try:
-                await self._calls.run(message.acknowledge)
-            except ReceiptHandleExpiredError:
+        if messages:
+            for message in await self._calls.run(self._results.acknowledge_many, messages):
                 self._say(f"result {message.id} comes again: it was recorded, and will be known already")
         return len(messages)
 
@@ -237,8 +238,8 @@ class Leader:
         """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
         # Read, not looked up: the book is ahead of the journal while an append is under way, and nothing is sent before its decision is durable.
         while orders := await self.ledger.read(lambda book: to_dispatch(book, self._now(), limit=200)):
-            for order in orders:
-                await self._send(order)
+            for name, some in batches(orders):
+                await self._send(name, some)
             answers = [
                 self.submit(
                     RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
@@ -247,8 +248,17 @@ class Leader:
             ]
             await asyncio.gather(*answers)
 
-    async def _send(self, order: Dispatch) -> None:
-        item = WorkItem(
+    async def _send(self, name: str, orders: list[Dispatch]) -> None:
+        batch = [
+            Outgoing(self._item(order), key=order.key, generation=order.generation, reply_to=RESULTS)
+            for order in orders
+        ]
+        for order, sent in zip(orders, await self._calls.run(self._mailbox(name).send_many, batch), strict=True):
+            if sent.refused:
+                self._say(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
+
+    def _item(self, order: Dispatch) -> WorkItem:
+        return WorkItem(
             workflow=order.function,
             version=order.version or None,
             args=order.arguments,
@@ -259,11 +269,6 @@ class Leader:
             excluded=self._excluded(order),
             managed=True,
         )
-        mailbox = self._mailbox(order.mailbox)
-        try:
-            await self._calls.run(mailbox.send, item, key=order.key, generation=order.generation, reply_to=RESULTS)
-        except KeyRefusedError as error:
-            self._say(f"{order.key}, attempt {order.attempt}, was not sent again: {error.fact}")
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Who shall leave it to others; nobody, where there are none: work must not be stranded."""
@@ -297,3 +302,17 @@ class Leader:
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
+
+
+def batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
+    """Orders for one mailbox together, in their order; none much larger than an engine takes in one step."""
+    for name, group in groupby(orders, key=lambda order: order.mailbox):
+        batch: list[Dispatch] = []
+        size = 0
+        for order in group:
+            size += len(_encode(order.arguments))
+            if batch and size > MOST_BYTES_AT_ONCE:
+                yield name, batch
+                batch, size = [], 0
+            batch.append(order)
+        yield name, batch
