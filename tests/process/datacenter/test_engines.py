@@ -7,12 +7,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.process.datacenter.conftest import TERM_S, Datacenter, wait_until
 
+from tenure.errors import NodeUnavailableError
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
 from tools.servers import Nats, Postgres, Valkey
 
@@ -45,7 +47,8 @@ class Insistence:
     def _insist(self, datacenter: Datacenter, submission: JobSubmission) -> None:
         with datacenter.new_client() as client:
             while not self._stop.wait(0.05):
-                self.outcomes[client.submit_job(submission).outcome] += 1
+                with suppress(NodeUnavailableError):  # its patience is over; ours is not
+                    self.outcomes[client.submit_job(submission).outcome] += 1
 
     def end(self) -> None:
         self._stop.set()
