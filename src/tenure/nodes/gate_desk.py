@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError, SubmissionConflictError
@@ -44,12 +45,14 @@ Report = JobProgressReport | JobTimeoutReport
 class GateDesk:
     """A manager's ear for gates. Registers itself with the manager, and its reporting with whichever leader this node becomes."""
 
+    reporting_class: ClassVar[type[GateReporting]] = GateReporting
+
     def __init__(
         self, manager: Manager, candidacy: Candidacy, caller: AsyncCaller, identity: Identity, *, clock: Clock
     ) -> None:
         self._candidacy, self._identity, self._clock, self._census = candidacy, identity, clock, manager.census
         self._flow = DispatchFlow(clock)
-        candidacy.parts.append(lambda leader: GateReporting(leader, caller, identity, clock=clock))
+        candidacy.parts.append(lambda leader: self.reporting_class(leader, caller, identity, clock=clock))
         candidacy.parts.append(self._watched)
         manager.handlers[TellDatacenter] = self.told
         manager.handlers[AskDatacenter] = self.probed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import ClassVar
 
 from tenure.clock import Clock
 from tenure.jobs import Decision
@@ -32,6 +33,8 @@ def gate_addresses(info: JobInfo) -> tuple[str, ...]:
 
 class GateReporting:
     """Part of a leader (`LeaderPart`)."""
+
+    courier_class: ClassVar[type[Courier]] = Courier
 
     def __init__(self, leader: Leader, caller: AsyncCaller, identity: Identity, *, clock: Clock) -> None:
         self._leader, self._caller, self._identity, self._clock = leader, caller, identity, clock
@@ -86,7 +89,7 @@ class GateReporting:
             return None
         courier = self._couriers.get(addresses)
         if courier is None:
-            courier = self._couriers[addresses] = Courier(
+            courier = self._couriers[addresses] = self.courier_class(
                 addresses,
                 self._caller,
                 self._leader.ledger,

@@ -25,6 +25,8 @@ from tenure.sim.world import World
 SCENARIOS: dict[str, str] = {
     "leadership": "tenure.sim.scenarios.leadership:Leadership",
     "datacenter": "tenure.sim.scenarios.datacenter:Datacenter",
+    "gates": "tenure.sim.scenarios.gates:Gates",
+    "many-gates": "tenure.sim.scenarios.gates:ManyGates",
 }
 """Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
 

@@ -65,6 +65,10 @@ class World:
             found = self._backends[engine] = Backend(self, engine)
         return found
 
+    def forget_backend(self, engine: str) -> None:
+        """This engine loses everything: nodes that start from now on find an empty one."""
+        self._backends.pop(engine, None)
+
     @property
     def engines(self) -> tuple[str, ...]:
         """The endpoints of all engines that a node uses."""

@@ -25,6 +25,7 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
 
     journal_name: ClassVar[str] = JOURNAL
     election_name: ClassVar[str] = ELECTION
+    ledger_class: ClassVar[type[GateLedger]] = GateLedger
     leader_class: ClassVar[type[GateLeader]] = GateLeader
 
     def __init__(
@@ -46,7 +47,7 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
         return self._fit()
 
     def _new_ledger(self) -> GateLedger:
-        return GateLedger(settings=self._settings, **self._ledger_parts())
+        return self.ledger_class(settings=self._settings, **self._ledger_parts())
 
     def _new_leader(self) -> GateLeader:
         return self.leader_class(

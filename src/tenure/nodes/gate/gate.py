@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -74,7 +74,7 @@ MEASURED = (Submit, Cancel, TellGate)
 class Gate:
     """One gate. `run` until cancelled; `answer` from the first moment on."""
 
-    candidacy_class = GateCandidacy
+    candidacy_class: ClassVar[type[GateCandidacy]] = GateCandidacy
 
     def __init__(
         self,

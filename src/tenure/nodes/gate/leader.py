@@ -137,7 +137,7 @@ class GateLeader:
     async def run(self) -> None:
         """Say what the last leader did not get across, then go on until deposed."""
         try:
-            self._changed.update(dict.fromkeys(self.ledger.book.jobs))
+            self._owe_everything()
             while True:
                 self._rung.clear()
                 try:
@@ -153,6 +153,9 @@ class GateLeader:
                 await self._rest()
         except DeposedError as error:
             self._say(f"stopped leading: {error}")
+
+    def _owe_everything(self) -> None:
+        self._changed.update(dict.fromkeys(self.ledger.book.jobs))
 
     async def _follow_up(self) -> None:
         """Jobs that changed have other deadlines, and other things to be said. Then say what is due."""

@@ -31,7 +31,7 @@ STEP_S = 1.0
 class Pace:
     """Every duration of a world, a tenth or so of what document 002 says."""
 
-    term_s: float = 2.0
+    term_s: float = 3.0
     lease_s: float = 3.0
     jobs: JobSettings = field(
         default_factory=lambda: JobSettings(report_interval=1.5, fallback_after=20.0, stuck_threshold=8.0)
@@ -41,7 +41,7 @@ class Pace:
             check_interval=1.5, stuck_threshold=10.0, resend_first=0.5, resend_most=3.0
         )
     )
-    probes: ProbeSettings = field(default_factory=lambda: ProbeSettings(interval_s=2.0, timeout_s=2.0, suspicion_s=6.0))
+    probes: ProbeSettings = field(default_factory=lambda: ProbeSettings(interval_s=3.0, timeout_s=2.0, suspicion_s=8.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Plan:
         )
 
 
-async def manage(host: Host, datacenter: str, pace: Pace, candidacy_class: type[Candidacy] = Candidacy) -> None:
+async def manage(host: Host, datacenter: str, pace: Pace, desk_class: type[GateDesk] = GateDesk) -> None:
     """A manager: the program of one node."""
-    candidacy = candidacy_class(
+    candidacy = Candidacy(
         candidate_at(host.id, host.name),
         host.engine,
         host.calls,
@@ -82,7 +82,7 @@ async def manage(host: Host, datacenter: str, pace: Pace, candidacy_class: type[
         say=host.record,
     )
     manager = Manager(candidacy, host.engine, host.calls, clock=host.clock, say=host.record)
-    GateDesk(
+    desk_class(
         manager, candidacy, SimCaller(host), Identity(datacenter, host.id, *parse_address(host.name)), clock=host.clock
     )
     serve(host, manager.answer)

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.book import JobBook
 from tenure.jobs.gate_tracker import GateJobTracker
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobInfo, JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.candidacy import JOURNAL, Candidacy
+from tenure.nodes.candidacy import JOURNAL
 from tenure.nodes.gate.candidacy import JOURNAL as GATE_JOURNAL
 from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.messages import Cancel, Done, Submit
 from tenure.nodes.route import Route
 from tenure.nodes.wire import Request
@@ -31,8 +32,8 @@ from tenure.sim.node import Host
 from tenure.sim.scenario import Scenario
 from tenure.sim.world import World
 
-LATE_S = 16.0
-"""How long after its deadline a job may end at the latest while things fail: the longest fault, two terms, a check and a resend."""
+SETTLE_S = 10.0
+"""How long a decision may take to be made, and an end to be known everywhere, once faults are over: two terms, a check, the longest resend, a report."""
 
 _LINK = (FaultKind.PARTITION, FaultKind.ONE_WAY, FaultKind.LOSS, FaultKind.DELAY, FaultKind.BREAK)
 
@@ -67,12 +68,13 @@ class Gates(Scenario):
     """Two datacenters, two gates, a client: small, so that many schedules can be played."""
 
     plan: ClassVar[Plan] = Plan.of(2, 2)
-    duration_s = 44.0
-    faults = link_faults(plan, 4, 12.0, 8.0)
+    duration_s = 40.0
+    faults: ClassVar[FaultProfile] = link_faults(plan, 4, 12.0, 8.0)
     jobs: ClassVar[int] = 3
     submit_until_s: ClassVar[float] = 10.0
     timeout_s: ClassVar[tuple[float, float]] = (4.0, 10.0)
-    candidacy: ClassVar[type[Candidacy]] = Candidacy
+    settle_s: ClassVar[float] = SETTLE_S
+    desk: ClassVar[type[GateDesk]] = GateDesk
     gate: ClassVar[type[Gate]] = Gate
 
     def __init__(self) -> None:
@@ -82,6 +84,8 @@ class Gates(Scenario):
         self.books = {name: JobBook() for name in self.plan.managers}
         self.tracker = GateJobTracker()
         self._ended: dict[tuple[str, str], JobState] = {}
+        self._seen: dict[tuple[str, str], float] = {}
+        """When the observer first saw a job end in a place, or a gate decide about it, in true time."""
         self._seqs: dict[str, int] = dict.fromkeys((*self.plan.managers, self.plan.gate_engine), 0)
 
     def setup(self, world: World) -> None:
@@ -93,7 +97,7 @@ class Gates(Scenario):
         }
         for name, addresses in plan.managers.items():
             for address in addresses:
-                program = partial(manage, datacenter=name, pace=plan.pace, candidacy_class=self.candidacy)
+                program = partial(manage, datacenter=name, pace=plan.pace, desk_class=self.desk)
                 world.node(address, program, engine=name).start()
             for worker in plan.workers[name]:
                 world.node(worker, partial(work, plan=plan, datacenter=name), engine=name).start()
@@ -170,29 +174,114 @@ class Gates(Scenario):
             if info.state.terminal:
                 before = self._ended.setdefault((name, job_id), info.state)
                 self.require(before is info.state, f"{job_id} ended in {name} as {before} and then as {info.state}")
+                self._seen.setdefault((name, job_id), self._world.now)
+        if book is self.tracker:
+            for job_id, known in self.tracker.jobs.items():
+                if known.decided is not None:
+                    self._seen.setdefault(("decision", job_id), self._world.now)
+
+    @property
+    def quiet_at(self) -> float:
+        """From here on nothing fails."""
+        return self.faults.until_s + self.faults.duration_s[1] if self.faults.most else 0.0
 
     def finish(self, world: World) -> None:
         for job_id, (at, submission) in self.accepted.items():
-            info = self.tracker.jobs.get(job_id)
-            self.require(info is not None, f"{job_id} was accepted at {at:.3f} and is not known to the gate")
-            assert info is not None
-            over = world.now - at > submission.timeout_seconds + LATE_S
-            self.require(
-                info.state.terminal or not over, f"{job_id}, accepted at {at:.3f}, is {info.state} after its time"
-            )
-            if info.decided is None and info.state.terminal:
-                self.require(job_id not in self.cancelled or self._had_ended(info), f"{job_id} was cancelled in vain")
+            self._finish_job(world, job_id, at, submission)
         for name, book in self.books.items():
             for job_id, here in book.jobs.items():
-                known = self.tracker.jobs.get(job_id)
-                self.require(known is not None, f"{name} runs {job_id}, and no gate knows of it")
-                assert known is not None
-                self.require(here.state.terminal, f"{job_id} is {here.state} in {name} at the end of everything")
-                self.require(name in known.dc_status, f"{name} has {job_id}, and it is for {known.target_datacenters}")
-                self.require(
-                    known.dc_status[name] is here.state,
-                    f"{job_id} ended in {name} as {here.state}, and the gate has {known.dc_status[name]}",
-                )
+                self._finish_in(name, job_id, here)
 
-    def _had_ended(self, info: Any) -> bool:
-        return bool(info.ended_at or info.state is not JobState.RUNNING)
+    def _finish_job(self, world: World, job_id: str, at: float, submission: JobSubmission) -> None:
+        """Decided in time, ended everywhere soon after."""
+        info = self.tracker.jobs.get(job_id)
+        self.require(info is not None, f"{job_id} was accepted at {at:.3f} and is not known to the gate")
+        assert info is not None
+        due = max(self.quiet_at, at + submission.timeout_seconds + max(info.dc_extensions.values(), default=0.0))
+        decided = self._seen.get(("decision", job_id), self._seen.get((self.plan.gate_engine, job_id)))
+        if decided is None:
+            self.require(
+                world.now < due + self.settle_s, f"{job_id}, accepted at {at:.3f}, is {info.state} after its time"
+            )
+            return
+        self.require(decided <= due + self.settle_s, f"{job_id}: due at {due:.3f}, decided at {decided:.3f}")
+        if info.decided is None:
+            return
+        soon = max(self.quiet_at, decided) + self.settle_s
+        for name in info.target_datacenters:
+            ended = self._seen.get((name, job_id))
+            if ended is not None or job_id in self.books[name].jobs:
+                late = f"{job_id}: decided at {decided:.3f}, ended in {name} at {ended}"
+                self.require(ended <= soon if ended is not None else world.now < soon, late)
+        if job_id in self.cancelled:
+            known = self._seen.get((self.plan.gate_engine, job_id))
+            self.require(
+                known is not None or world.now < soon, f"{job_id} was cancelled at {decided:.3f} and is not ended"
+            )
+
+    def _finish_in(self, name: str, job_id: str, here: JobInfo) -> None:
+        """Nothing runs on, and the gate knows how it ended."""
+        known = self.tracker.jobs.get(job_id)
+        self.require(known is not None, f"{name} runs {job_id}, and no gate knows of it")
+        assert known is not None
+        self.require(name in known.dc_status, f"{name} has {job_id}, and it is for {known.target_datacenters}")
+        self.require(here.state.terminal, f"{job_id} is {here.state} in {name} at the end of everything")
+        self.require(
+            known.dc_status[name] is here.state,
+            f"{job_id} ended in {name} as {here.state}, and the gate has {known.dc_status[name]}",
+        )
+        self.require(here.gate_acked, f"{name} does not know that the gate knows how {job_id} ended")
+
+
+class CalmGates(Gates):
+    """Nothing fails: a deadline is kept within one check and one round trip, a cancel within a round trip."""
+
+    faults = FaultProfile(most=0)
+    duration_s = 26.0
+    settle_s: ClassVar[float] = 0.3
+
+
+class ManyGates(Gates):
+    """Five datacenters with two managers each, three gates, hundreds of jobs."""
+
+    plan: ClassVar[Plan] = Plan.of(5, 3, managers=2, workers=2)
+    duration_s = 60.0
+    faults = link_faults(plan, 12, 22.0, 8.0)
+    jobs: ClassVar[int] = 200
+    submit_until_s: ClassVar[float] = 20.0
+
+
+class LostJournal(Gates):
+    """The gates' engine loses everything in the middle: what was owned is learned back from the datacenters."""
+
+    lost_at_s: ClassVar[float] = 11.0
+
+    def setup(self, world: World) -> None:
+        super().setup(world)
+        world.at(self.lost_at_s, self._lose, world)
+
+    def _lose(self, world: World) -> None:
+        for name in self.plan.gates:
+            world.nodes[name].crash()
+        world.forget_backend(self.plan.gate_engine)
+        world.record("fault", "the gates lost their journal")
+        self._journals[self.plan.gate_engine] = world.backend_of(self.plan.gate_engine).engine.journal(GATE_JOURNAL)
+        self._seqs[self.plan.gate_engine] = 0
+        self.tracker = GateJobTracker()
+        for seen in (self._ended, self._seen):
+            for key in [key for key in seen if key[0] in (self.plan.gate_engine, "decision")]:
+                del seen[key]
+        for name in self.plan.gates:
+            world.nodes[name].start()
+
+    def _finish_job(self, world: World, job_id: str, at: float, submission: JobSubmission) -> None:
+        """One whose only record is gone before a datacenter had it, or after all had told its end, is known to nobody."""
+        here = [book.jobs[job_id] for book in self.books.values() if job_id in book.jobs]
+        if job_id in self.tracker.jobs or not all(info.state.terminal and info.gate_acked for info in here):
+            super()._finish_job(world, job_id, at, submission)
+
+    def _finish_in(self, name: str, job_id: str, here: JobInfo) -> None:
+        if job_id not in self.tracker.jobs:
+            self.require(here.state.terminal and here.gate_acked, f"{name} runs {job_id}, and no gate knows of it")
+        else:
+            super()._finish_in(name, job_id, here)
