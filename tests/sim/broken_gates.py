@@ -146,12 +146,12 @@ class Cadenced(CalmGates):
 
 
 MUTANTS = {
-    "SaidOnce": 150,
-    "Unchecked": 20,
-    "Inherited": 150,
-    "Early": 150,
-    "Dropped": 100,
-    "Worded": 20,
-    "Cadenced": 30,
+    "SaidOnce": range(100),
+    "Unchecked": range(20),
+    "Inherited": range(50, 150),
+    "Early": range(100),
+    "Dropped": range(10, 100),
+    "Worded": range(20),
+    "Cadenced": range(20),
 }
-"""The most seeds that finding it may take."""
+"""The seeds within which it has to be found."""
