@@ -80,7 +80,7 @@ def attempt_failed(event: e.AttemptFailed) -> str:
         rest = event.not_before - event.at
         text += f". Attempt {event.next_attempt} of {event.evidence['max_attempts']}"
         text += f" follows after {seconds(round(rest, 1))}" if rest > 0 else " follows at once"
-        return text + (f"; {event.worker} is on its exclude list" if event.exclude else "")
+        return text + (f"; {event.worker} leaves it to others while there are any" if event.exclude else "")
     return text + ". No further attempt"
 
 

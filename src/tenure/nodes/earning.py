@@ -23,7 +23,8 @@ class Earning:
 
     def __init__(self) -> None:
         self._deadline: float | None = None
-        self._span = 0.0
+        self.span = 0.0
+        """The longest that was ever left: what a report with progress gives; 0 before any is known."""
         self._asked_steps: int | None = None
         self._denied_at: float | None = None
         self._pause_s = 0.0
@@ -32,7 +33,7 @@ class Earning:
     def left(self, seconds: float, now: float) -> None:
         """The leader said how much is left; 0 where no deadline runs."""
         self._deadline = now + seconds if seconds > 0 else None
-        self._span = max(self._span, seconds)
+        self.span = max(self.span, seconds)
 
     def paused(self, seconds: float) -> None:
         """This process woke so much later than it asked to."""
@@ -43,7 +44,7 @@ class Earning:
     ) -> HealthcheckExtensionRequest | None:
         """What to ask for now, if anything."""
         remaining = self._remaining(view.attempts, now)
-        if not view.attempts or self._deadline is None or self._deadline - now > self._span * NEAR_SHARE:
+        if not view.attempts or self._deadline is None or self._deadline - now > self.span * NEAR_SHARE:
             return None
         if not self._advanced(view) or self._denied_lately(now):
             return None
@@ -76,7 +77,7 @@ class Earning:
         return view.steps > self._asked_steps
 
     def _denied_lately(self, now: float) -> bool:
-        return self._denied_at is not None and now - self._denied_at < self._span * NEAR_SHARE
+        return self._denied_at is not None and now - self._denied_at < self.span * NEAR_SHARE
 
     def _remaining(self, attempts: tuple[AttemptReport, ...], now: float) -> float | None:
         """How long the slowest will take at the pace since it was first seen; None where one does not say how far it is."""

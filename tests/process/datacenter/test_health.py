@@ -1,0 +1,52 @@
+"""A worker that is stopped and goes on, with real processes and signals: suspected, evicted, its work done elsewhere, and back."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+
+from tenure.jobs import JobState
+
+PATIENCE_S = 60.0
+
+
+def starts(worker: Node) -> list[str]:
+    """The incarnations that it has had."""
+    return re.findall(r"^worker (\w+): \d+ slots", worker.said(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_on_it_comes_back_as_somebody_new(
+    datacenter: Datacenter, tmp_path: Path
+) -> None:
+    datacenter.manager("m-1", "--healthcheck", "4")
+    datacenter.until_led()
+    options = ("--slots", "1", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
+    workers = {name: datacenter.worker("--name", name, *options) for name in ("anna", "berta")}
+    client, log = datacenter.client, tmp_path / "log"
+    client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="long")
+    wait_until(lambda: client.job("long").state is JobState.RUNNING, PATIENCE_S, datacenter.said)
+    first = client.job("long").workflows[0].worker
+    assert first in workers
+    second = next(name for name in workers if name != first)
+
+    datacenter.stop_between_transactions(workers[first])
+    wait_until(lambda: client.job("long").workflows[0].attempt == 2, PATIENCE_S, datacenter.said)
+    wait_until(lambda: client.job("long").workflows[0].worker == second, PATIENCE_S, datacenter.said)
+    text = client.why("long").text
+    assert f"{first} was evicted" in text
+    assert f"{first} leaves it to others while there are any" in text
+
+    workers[first].signal(signal.SIGCONT)
+    wait_until(lambda: len(starts(workers[first])) == 2, PATIENCE_S, datacenter.said)
+    assert "is evict: " in workers[first].said()
+    # The other is busy: what is submitted now, to another of its queues, is done by the one that came back.
+    client.submit("step", {"n": 21, "log": str(tmp_path / "steps")}, job_id="next", queue="more")
+    view = client.wait("next", PATIENCE_S)
+    assert (view.state, view.workflows[0].worker) == (JobState.COMPLETED, first), client.why("next").text
+    assert client.job("long").workflows[0].attempt == 2
+    client.cancel("long")
