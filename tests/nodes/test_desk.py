@@ -13,6 +13,7 @@ from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.board_report import attempt_report
 from tenure.nodes.messages import (
     Cancel,
     GetJob,
@@ -21,7 +22,6 @@ from tenure.nodes.messages import (
     Submit,
 )
 from tenure.nodes.obedience import Obedience
-from tenure.nodes.supervised import attempt_report
 from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
 
 

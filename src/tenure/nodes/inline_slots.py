@@ -18,8 +18,8 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.ids import IdSource, new_id
+from tenure.nodes.board_report import attempt_report
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.supervised import attempt_report
 from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenure.beat.board import Phase, Reading
+from tenure.beat.board import Phase
 from tenure.clock import Clock
+from tenure.nodes.board_report import attempt_report
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker_messages import AttemptReport
 from tenure.work.slots.supervisor import Supervisor
 
 
@@ -93,22 +93,3 @@ class SupervisedSlots:
         supervisor = self._supervisor
         self._evicting = supervisor
         supervisor.hand_over(f"this worker was evicted: {reason}")
-
-
-def attempt_report(reading: Reading, now: float) -> AttemptReport | None:
-    """What a record says, if a leader should hear of it."""
-    occupant = reading.occupant
-    if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
-        return None
-    declared = now < reading.silent_until
-    return AttemptReport(
-        job_id=occupant.job,
-        workflow=occupant.workflow_id,
-        attempt=occupant.attempt,
-        delivery=occupant.ticket.delivery_count,
-        steps=reading.steps,
-        fraction=reading.fraction if 0 <= reading.fraction <= 1 else None,
-        silent_s=0.0 if declared else max(0.0, now - reading.beat_at),
-        stall_s=occupant.stall_s,
-        note=occupant.note[:200],
-    )
