@@ -101,7 +101,7 @@ def datacenter(url: str) -> Iterator[Processes]:
         until(lambda: bool(dc.leader()), lambda: "nobody leads")
         client = dc.client()
         for number in range(8):  # warm: every slot has run something
-            client.wait(client.submit("nothing", job_id=f"warm-{number}"), 60)
+            client.wait(client.submit("nothing", job_id=f"warm-{number}").id, 60)
         yield dc
 
 
@@ -147,7 +147,7 @@ def pick_up(report: Report, name: str, dc: Processes) -> None:
     client, taken, whole = dc.client(), [], []
     for number in range(PICK_UPS):
         asked = time.monotonic()
-        view = client.wait(client.submit("begun", job_id=f"pick-{number}"), 60)
+        view = client.wait(client.submit("begun", job_id=f"pick-{number}").id, 60)
         whole.append(1e3 * (time.monotonic() - asked))
         taken.append(1e3 * (view.workflows[0].result - asked))
         time.sleep(0.02)

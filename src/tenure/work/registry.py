@@ -259,6 +259,10 @@ class Registry:
             )
         return versions[version]
 
+    def knows(self, name: str, version: str | None = None) -> bool:
+        versions = self._found.get(name, {})
+        return bool(versions) if version is None else version in versions
+
     def __iter__(self) -> typing.Iterator[Workflow[..., Any]]:
         for versions in self._found.values():
             yield from versions.values()

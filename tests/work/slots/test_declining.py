@@ -21,6 +21,21 @@ def test_a_worker_that_is_alone_takes_it() -> None:
     assert not Declining("w-1").declines(item("w-1"), peers=0, now=0)
 
 
+def test_work_of_a_version_that_is_not_here_is_left_to_those_who_have_it() -> None:
+    def knows(workflow: str, version: str | None) -> bool:
+        return (workflow, version) == ("encode", "2")
+
+    old = WorkItem(workflow="encode", version="1", job_id="j", workflow_id="w", attempt=1)
+    new = WorkItem(workflow="encode", version="2", job_id="k", workflow_id="w", attempt=1)
+    declining = Declining("w-1", knows=knows, unknown_patience_s=300)
+    assert declining.declines(old, peers=1, now=0)
+    assert not declining.declines(new, peers=1, now=0)
+    assert declining.declines(old, peers=1, now=299)
+    # Then it is a clear failure, and nobody waits for ever; alone, it is one at once.
+    assert not declining.declines(old, peers=1, now=300)
+    assert not declining.declines(old, peers=0, now=1)
+
+
 def test_nobody_declines_the_same_attempt_for_ever() -> None:
     declining = Declining("w-1", patience_s=30)
     assert declining.declines(item("w-1"), 5, 100.0)

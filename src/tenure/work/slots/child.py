@@ -59,7 +59,7 @@ class Slot:
         """Set while this slot may claim, and once it drains: then nobody shall wait for it."""
         self.admitted.set()
         self.peers = 0
-        self.declining = Declining(start.worker or start.incarnation)
+        self.declining = Declining(start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named))
         self.going = threading.Event()
         self.seats: dict[int, Seat] = {}
         self.random = fresh_random()
