@@ -13,11 +13,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenure.agent import (
+    EvalLoop,
+    EvalRequest,
+    EvalResult,
+    MainLoop,
+    MainLoopRequest,
+    MainLoopResult,
+    Prompt,
+    Sample,
+    Score,
+    Session,
+)
 from tenure.beat import HealthServer, Heartbeat, LeaseExtender, LeaseExtenderConfig, StallReport
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine
 from tenure.errors import LoopDiedError, PortTakenError, ReceiptHandleExpiredError
-from tenure.testing import FakeMailbox, create_test_message
+from tenure.testing import FakeMailbox, ScriptedAdapter, create_test_message
 from tenure.work import FunctionLoop, LoopGroup
 
 
@@ -196,17 +208,27 @@ def test_one_ready_message_is_not_held_back_for_a_full_batch(engine: Engine) -> 
 # The eval loop had no public heartbeat, so the watchdog never watched it
 
 
+class Agent(MainLoop[str, str]):
+    hung: threading.Event
+
+    def prepare(self, request: str) -> tuple[Prompt[str], Session]:
+        self.hung.wait(60)
+        return Prompt("agent", request), Session()
+
+
 def test_every_loop_has_a_public_heartbeat_and_is_watched(engine: Engine, clock: ManualClock) -> None:
     stalls: list[StallReport] = []
     hung = threading.Event()
-    loops = [
-        FunctionLoop(engine.mailbox(name), lambda message, heartbeat: hung.wait(20), clock=clock)
-        for name in ("main", "eval")
-    ]
-    with LoopGroup(loops, clock=clock, on_stall=stalls.append):
-        for loop in loops:
-            loop.requests.send(1)
-        until(lambda: all(loop.vitals().in_hand for loop in loops))
+    requests = engine.mailbox("main", MainLoopRequest[str], MainLoopResult[str])
+    samples = engine.mailbox("eval", EvalRequest[str, str], EvalResult)
+    main = Agent(adapter=ScriptedAdapter(["a", "b"]), requests=requests, clock=clock)
+    main.hung = hung
+    evals = EvalLoop(loop=main, evaluator=lambda output, expected: Score(1.0), requests=samples, clock=clock)
+    assert evals.heartbeat is not main.heartbeat
+    with LoopGroup(loops=[main, evals], clock=clock, on_stall=stalls.append):
+        requests.send(MainLoopRequest("go"))
+        samples.send(EvalRequest(run_id="run", sample=Sample("s1", "go", "a")))
+        until(lambda: main.vitals().in_hand and evals.vitals().in_hand)
         for _ in range(13):
             clock.until_waiting(1)
             clock.advance(60)
@@ -309,3 +331,22 @@ def test_a_raising_shutdown_callback_skips_nothing(engine: Engine) -> None:
 def test_readiness_turns_at_half_of_the_watchdogs_threshold(engine: Engine, clock: ManualClock) -> None:
     group = LoopGroup([idle_loop(engine, "a", clock=clock)], clock=clock)
     assert (group.readiness_threshold, group.watchdog_threshold) == (360, 720)
+
+
+def test_a_stalled_loop_is_unready_for_minutes_before_the_watchdog_acts(engine: Engine, clock: ManualClock) -> None:
+    stalls: list[StallReport] = []
+    hung = threading.Event()
+    loop = FunctionLoop(engine.mailbox("a"), lambda message, heartbeat: hung.wait(60), clock=clock)
+    with LoopGroup([loop], clock=clock, on_stall=stalls.append) as group:
+        engine.mailbox("a").send(1)
+        until(lambda: loop.vitals().in_hand)
+        unready_at = None
+        for minute in range(1, 14):
+            clock.until_waiting(1)
+            clock.advance(60)
+            if unready_at is None and not group.readiness().ready:
+                unready_at = minute
+            assert stalls == [] or minute >= 12
+        until(lambda: stalls)
+        hung.set()
+    assert unready_at in (6, 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from tenure.agent.adapter import PromptResponse
@@ -14,6 +15,7 @@ from tenure.agent.main_loop import AsyncMainLoop, MainLoop
 from tenure.agent.requests import MainLoopRequest
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import Cancelled, LeaseLostError
+from tenure.work.courier import courier_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +42,25 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         settings.setdefault("lease_extender", loop.config.lease_extender)
         super().__init__(requests, **settings)
         self._loop = loop
+        self._events: asyncio.Runner | None = None
         self._evaluator = evaluator
+
+    def run(
+        self,
+        *,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        with ExitStack() as stack:
+            if isinstance(self._loop, AsyncMainLoop):
+                self._events = stack.enter_context(asyncio.Runner())
+                self._hand_over = stack.enter_context(courier_for(self.requests, self.name))
+            super().run(
+                max_iterations=max_iterations,
+                visibility_timeout=visibility_timeout,
+                wait_time_seconds=wait_time_seconds,
+            )
 
     def handle(self, message: Message[EvalRequest[Any, Any], EvalResult]) -> EvalResult:
         request = message.body
@@ -71,7 +91,8 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         asked = MainLoopRequest(request.sample.input, request.key)
         if isinstance(self._loop, MainLoop):
             return self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper)[0]
-        return asyncio.run(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
+        assert self._events is not None, "handle() is called by run()"
+        return self._events.run(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
 
     def _judge(self, response: PromptResponse[Any], request: EvalRequest[Any, Any]) -> tuple[Score, str | None]:
         if not response.done:

@@ -27,10 +27,9 @@ from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message
 from tenure.engines.memory import InMemoryMailbox
-from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
 from tenure.work.context import AsyncContext, Context
-from tenure.work.courier import Courier
+from tenure.work.courier import courier_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
@@ -273,10 +272,7 @@ class AsyncMainLoop(_AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT
         visibility_timeout: float = 300,
         wait_time_seconds: float = 30,
     ) -> None:
-        # The memory engine never blocks: there, beats renew by themselves, and a test in manual time does the same every time.
-        in_memory = isinstance(self.requests, MemoryMailbox)
-        with asyncio.Runner() as self._events, Courier(self.name) as courier:
-            self._hand_over = None if in_memory else courier.take
+        with asyncio.Runner() as self._events, courier_for(self.requests, self.name) as self._hand_over:
             super().run(
                 max_iterations=max_iterations,
                 visibility_timeout=visibility_timeout,

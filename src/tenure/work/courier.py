@@ -8,9 +8,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from tenure.engines.contracts import Mailbox
+from tenure.engines.memory.mailbox import MemoryMailbox
 
 _logger = logging.getLogger(__name__)
 
@@ -45,3 +49,16 @@ class Courier:
                 call()
             except Exception:
                 _logger.exception("A call that was handed over failed")
+
+
+@contextmanager
+def courier_for(mailbox: Mailbox[Any, Any], name: str) -> Iterator[HandOver | None]:
+    """Who makes the calls of a loop that works in an event loop.
+
+    Nobody for the memory engine, which never blocks: there a test in manual time does the same thing every time.
+    """
+    if isinstance(mailbox, MemoryMailbox):
+        yield None
+        return
+    with Courier(name) as courier:
+        yield courier.take

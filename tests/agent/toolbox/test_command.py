@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -145,25 +146,42 @@ def container_engine() -> str:
             if os.environ.get("TENURE_TEST_IMAGE") or "alpine:latest" in images.stdout:
                 return name
     pytest.skip(
-        "NOT RUN: no podman or docker with a running engine and an alpine image here; commands in containers are not tested"
+        "NOT RUN: no podman or docker with a running engine and an alpine image here; commands in containers are not tested. "
+        "tools/podman_for_tests.sh makes one"
     )
 
 
-def test_a_command_runs_in_a_container_and_is_removed_with_it(tmp_path: Path) -> None:
+def test_a_command_in_a_container_beats_per_line_and_nothing_of_it_is_left_when_its_time_or_the_works_is_over(
+    tmp_path: Path,
+) -> None:
     engine = container_engine()
     image = os.environ.get("TENURE_TEST_IMAGE", "alpine:latest")
     runner = CommandRunner(tmp_path, container=Container(image, engine), timeout_s=60)
-    assert runner.run(["sh", "-c", "pwd; touch made"], a_context()).output == "/work"
+
+    def left() -> str:
+        names = subprocess.run([engine, "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True)
+        return names.stdout
+
+    heartbeat = Heartbeat()
+    context = a_context(heartbeat)
+    assert runner.run(["sh", "-c", "pwd; touch made; seq 20"], context).output.startswith("/work\n1\n2")
     assert (tmp_path / "made").exists()
+    assert heartbeat.count >= 20
     with pytest.raises(AgentError, match="was ended"):
-        runner.run(["sleep", "60"], a_context(), timeout_s=3)
-    names = subprocess.run([engine, "ps", "--format", "{{.Names}}"], capture_output=True, text=True)
-    assert "tenure-" not in names.stdout
+        runner.run(["sleep", "60"], context, timeout_s=3)
+    assert "tenure-" not in left()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(runner.run, ["sh", "-c", "touch begun; sleep 60 & sleep 60"], context)
+        until((tmp_path / "begun").exists)
+        heartbeat.interrupt(LeaseLostError("m", "gone"))
+        with pytest.raises(LeaseLostError):
+            running.result(60)
+    assert "tenure-" not in left()
 
 
 def until(done: Callable[[], bool]) -> None:
     clock = SystemClock()
-    end = clock.monotonic() + 10
+    end = clock.monotonic() + 60
     while not done():
-        assert clock.monotonic() < end, "it did not happen within 10 s"
+        assert clock.monotonic() < end, "it did not happen within 60 s"
         clock.sleep(0.01)
