@@ -13,7 +13,7 @@ from tenure.engines.aio import calls_for
 from tenure.jobs.alarms import AlarmKind
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Cancel, Submit
-from tenure.nodes.metrics import ManagerGauges, ManagerMetrics
+from tenure.nodes.node_metrics import NodeMetrics
 from tenure.nodes.observing import Observer
 from tenure.nodes.worker_messages import WorkerReport
 
@@ -59,17 +59,13 @@ def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
 
 def measured(office: Office) -> tuple[Manager, CollectorRegistry]:
     """A manager with metrics in a registry of its own."""
-    registry = CollectorRegistry()
+    metrics = NodeMetrics()
     _, candidacy = office.open("m-1")
     office.tasks.pop("m-1").cancel()
-    metrics = ManagerMetrics(registry)
-    manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, metrics=metrics)
-    census = manager.census
-    registry.register(
-        ManagerGauges(candidacy, lambda: manager.observer.alarms, lambda: census.verdicts(office.clock.monotonic()))
-    )
+    manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, metrics=metrics.manager)
+    metrics.watch(candidacy, manager, office.clock)
     office.start("m-1", manager)
-    return manager, registry
+    return manager, metrics.registry
 
 
 def test_decisions_are_counted_and_the_state_is_shown() -> None:

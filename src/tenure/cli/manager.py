@@ -10,18 +10,19 @@ from collections.abc import Callable
 
 import click
 
+from tenure.cli.front import front_options
 from tenure.errors import TenureError
 from tenure.logs import LogForm, node_log
+from tenure.nodes.front import from_options
 from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 
 
 @click.command("manager")
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
 @click.option("--name", default="", help="Names this manager; by default the host's name and the process id.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback needs a token.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="The port; 0 for a free one.")
 @click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
-@click.option("--token", default="", envvar="TENURE_TOKEN", help="What clients and workers must know; or TENURE_TOKEN.")
+@front_options
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
 @click.option("--datacenter", default="local", show_default=True, help="What gates call this datacenter.")
 @click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
@@ -45,6 +46,10 @@ def command(
     port: int,
     advertise: str,
     token: str,
+    tokens: str,
+    tls_cert: str,
+    tls_key: str,
+    tls_client_ca: str,
     term: float,
     datacenter: str,
     report: float,
@@ -72,6 +77,8 @@ def command(
             port=port,
             advertise=advertise,
             token=token,
+            tokens_file=tokens,
+            tls=from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca).tls,
             term_s=term,
             stuck_s=stuck,
             healthcheck_s=healthcheck,

@@ -14,6 +14,7 @@ import msgspec
 from tenure.errors import NodeUnavailableError
 from tenure.nodes.calling import MAX_REPLY_BYTES, parse_address
 from tenure.nodes.operations import decode_reply
+from tenure.nodes.tls import ClientTls
 from tenure.nodes.wire import Reply, Request, path_of
 
 _encode = msgspec.json.Encoder().encode
@@ -37,8 +38,10 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class HttpCaller:
     """Asks over HTTP. For one event loop."""
 
-    def __init__(self, *, token: str = "", source: str = "") -> None:
-        """`source`: the address of this machine to speak from, where it has several; empty: as the system chooses."""
+    def __init__(self, *, token: str = "", source: str = "", tls: ClientTls | None = None) -> None:
+        """`source`: the address of this machine to speak from, where it has several; empty: as the system chooses.
+        Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        self._tls = tls if tls is not None else ClientTls.from_environment()
         self._token = token
         self._source = (source, 0) if source else None
         self._kept: dict[str, list[Line]] = {}
@@ -58,12 +61,17 @@ class HttpCaller:
             except (OSError, EOFError, _Broken):
                 continue  # it may have been closed since: a new one tells whether the node is there
         host, port = parse_address(address)
-        line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source)
+        secure = self._tls.context_for(address)
+        line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
         return await self._exchange(address, line, data)
 
     def _encoded(self, address: str, request: Request) -> bytes:
         body = _encode(request)
-        head = [f"POST {path_of(request)} HTTP/1.1", f"Host: {address}", "Content-Type: application/json"]
+        head = [
+            f"POST {path_of(request)} HTTP/1.1",
+            f"Host: {address.rpartition('//')[2]}",
+            "Content-Type: application/json",
+        ]
         if self._token:
             head.append(f"Authorization: Bearer {self._token}")
         head += [f"Content-Length: {len(body)}", "", ""]

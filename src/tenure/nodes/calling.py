@@ -8,6 +8,7 @@ import msgspec
 
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.nodes.operations import decode_reply
+from tenure.nodes.tls import ClientTls
 from tenure.nodes.wire import Reply, Request, path_of
 
 MAX_REPLY_BYTES = 16 << 20
@@ -15,8 +16,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, with or without `http://`."""
-    host, colon, port = text.removeprefix("http://").rstrip("/").rpartition(":")
+    """`host:port`, with or without `http://` or `https://`."""
+    host, colon, port = text.removeprefix("http://").removeprefix("https://").rstrip("/").rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigurationError(f"{text!r} is not the address of a node", remedy="Write host:port, as 127.0.0.1:8470")
     return host.strip("[]"), int(port)
@@ -25,7 +26,9 @@ def parse_address(text: str) -> tuple[str, int]:
 class Caller:
     """Asks nodes, one request at a time, over connections that stay open. Not for several threads."""
 
-    def __init__(self, *, token: str = "") -> None:
+    def __init__(self, *, token: str = "", tls: ClientTls | None = None) -> None:
+        """Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        self._tls = tls if tls is not None else ClientTls.from_environment()
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -50,8 +53,7 @@ class Caller:
     def _ask(self, address: str, request: Request, timeout: float) -> Reply:
         connection = self._open.get(address)
         if connection is None:
-            host, port = parse_address(address)
-            connection = self._open[address] = http.client.HTTPConnection(host, port)
+            connection = self._open[address] = self._connection(address)
         connection.timeout = timeout
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
@@ -61,6 +63,13 @@ class Caller:
         if len(body) > MAX_REPLY_BYTES:
             raise http.client.HTTPException(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
         return decode_reply(body)
+
+    def _connection(self, address: str) -> http.client.HTTPConnection:
+        host, port = parse_address(address)
+        context = self._tls.context_for(address)
+        if context is None:
+            return http.client.HTTPConnection(host, port)
+        return http.client.HTTPSConnection(host, port, context=context)
 
     def _drop(self, address: str) -> None:
         connection = self._open.pop(address, None)

@@ -144,6 +144,17 @@ class Manager:
         leader = self._candidacy.leader
         return [] if leader is None else [worker_node(one) for one in leader.desk.fleet.standings(self._now())]
 
+    @property
+    def unready(self) -> dict[str, str]:
+        """Why this manager should not be asked now; empty when it should."""
+        if not self._candidacy.engine_answers:
+            return {"engine": "it does not answer"}
+        if not self.ledger.seq:
+            return {"journal": "it was not read yet"}
+        if not self.leads and not self._candidacy.term_is_current:
+            return {"leader": "nobody is known to lead"}
+        return {}
+
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
         """What this manager tells of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
         time, ledger = self._candidacy.time, self.ledger

@@ -15,15 +15,21 @@ from tenure.errors import LimitError, NodeUnavailableError
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.nodes.access_log import AccessLog
 from tenure.nodes.async_calling import HttpCaller
+from tenure.nodes.calling import parse_address
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.event_feed import Told
 from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.fleet_settings import HEALTHCHECK_S, FleetSettings
+from tenure.nodes.front import Front
 from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
-from tenure.nodes.transport import HttpServer, check_bind, is_loopback
+from tenure.nodes.node_metrics import NodeMetrics
+from tenure.nodes.presence import Presence
+from tenure.nodes.tls import ServerTls
+from tenure.nodes.transport import HttpServer, is_loopback
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 
@@ -42,6 +48,9 @@ class ManagerSettings:
     advertise: str = ""
     """host:port under which others reach it; empty: where it listens."""
     token: str = ""
+    tokens_file: str = ""
+    """Tokens with names and roles; then `token` is only what this node itself shows to others."""
+    tls: ServerTls | None = None
     term_s: float = 10.0
     """How long a leader that fell silent is waited for."""
     stuck_s: float = STUCK_THRESHOLD_S
@@ -56,7 +65,7 @@ class ManagerSettings:
     """A local timeout that no gate has answered for this long is executed here."""
 
     def __post_init__(self) -> None:
-        check_bind(self.host, self.token)
+        _ = self.front  # which refuses what is not protected
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
         FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
@@ -66,6 +75,10 @@ class ManagerSettings:
             raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
         if not self.name or "@" in self.name or not self.name.isprintable():
             raise LimitError("name", repr(self.name), "printable, and without @")
+
+    @property
+    def front(self) -> Front:
+        return Front(self.host, self.token, self.tokens_file, self.tls)
 
 
 async def serve(
@@ -82,14 +95,27 @@ async def serve(
     engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
     calls = calls_for(engine)
     try:
-        door = Door()
+        front, door, metrics = settings.front, Door(), NodeMetrics()
         server = HttpServer(
-            door.answer, host=settings.host, port=settings.port, token=settings.token, streams=door.streams, clock=clock
+            door.answer,
+            host=settings.host,
+            port=settings.port,
+            tokens=front.book(),
+            tls=front.tls,
+            streams=door.streams,
+            ready=door.ready,
+            metrics=metrics.render,
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
+            clock=clock,
         )
         port = await server.start()
-        say(f"serves {settings.host}:{port}")
+        say(f"serves {front.scheme}{settings.host}:{port}")
+        if front.bare:
+            say(
+                "the wire is not encrypted: whoever can read it can read tokens and results. Give --tls-cert and --tls-key"
+            )
         try:
-            address = settings.advertise or f"{settings.host}:{port}"
+            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
             candidacy = Candidacy(
                 candidate_at(settings.name, address),
                 engine,
@@ -106,14 +132,23 @@ async def serve(
                 fleet=fleet,
                 say=say,
             )
-            manager = Manager(candidacy, engine, calls, clock=clock, say=say)
-            host, _, known_port = address.rpartition(":")
-            identity = Identity(settings.datacenter, settings.name, host, int(known_port))
+            manager = Manager(candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager)
+            metrics.watch(candidacy, manager, clock)
+            identity = Identity(settings.datacenter, settings.name, *parse_address(address))
+            started = clock.wall()
+            presence = Presence(
+                engine,
+                calls,
+                clock,
+                node=lambda: manager.node(settings.name, address, started),
+                now=candidacy.time.now,
+            )
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
                 GateDesk(manager, candidacy, caller, identity, clock=clock)
                 door.manager = manager
                 on_ready(address)
-                await until_stopped(stop, manager.run())
+                with front.reloading(server, say):
+                    await until_stopped(stop, _both(manager.run(), presence.run()))
         finally:
             await server.stop()
     finally:
@@ -128,6 +163,16 @@ def own_loopback(host: str) -> str:
     return host if is_loopback(host) and host.startswith("127.") else ""
 
 
+async def _both(life: Coroutine[Any, Any, None], beside: Coroutine[Any, Any, None]) -> None:
+    """`beside` ends with `life`, and first: what it has to take back needs an engine."""
+    aside = asyncio.create_task(beside)
+    try:
+        await life
+    finally:
+        aside.cancel()
+        await asyncio.gather(aside, return_exceptions=True)
+
+
 class Door:
     """The port is open before the manager is there: its address is part of the manager's name."""
 
@@ -137,6 +182,14 @@ class Door:
         if self.manager is None:
             return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
         return await self.manager.answer(sender, request)
+
+    def ready(self) -> tuple[bool, Any]:
+        """For an orchestrator: whether this manager can answer, and every alarm that stands."""
+        if self.manager is None:
+            return False, {"ready": False, "reasons": {"node": "it is starting"}, "alarms": []}
+        reasons = self.manager.unready
+        alarms = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in self.manager.observer.alarms]
+        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": alarms}
 
     async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
         if self.manager is None:

@@ -23,11 +23,15 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Read the files. Connections that are made from now on are served by them."""
         _load("the certificate", f"{self.cert} and {self.key}", lambda: context.load_cert_chain(self.cert, self.key))
         if self.client_ca:
             _load("the clients' CA", self.client_ca, lambda: context.load_verify_locations(self.client_ca))
             context.verify_mode = ssl.CERT_REQUIRED
-        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,17 @@ class ClientTls:
         """`TENURE_CA`, `TENURE_CERT` and `TENURE_KEY`."""
         return cls(*(os.environ.get(name, "") for name in ("TENURE_CA", "TENURE_CERT", "TENURE_KEY")))
 
+    @property
+    def given(self) -> bool:
+        return bool(self.ca or self.cert)
+
     def context(self) -> ssl.SSLContext:
         return _client_context(self)
+
+    def context_for(self, address: str) -> ssl.SSLContext | None:
+        """None for plain HTTP. An address that does not say is asked over TLS where a CA or a certificate was given."""
+        secure = address.startswith("https://") or ("://" not in address and self.given)
+        return self.context() if secure else None
 
 
 @lru_cache(maxsize=16)

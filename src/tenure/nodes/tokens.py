@@ -124,7 +124,8 @@ def _signature(identity: Identity, given: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    # A header may hold any bytes; those that are no UTF-8 come as surrogates.
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _check(token: Token, names: set[str]) -> None:

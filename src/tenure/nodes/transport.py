@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tenure.beat.readiness import Readiness
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, DeposedError, LimitError, PortTakenError, TenureError
 from tenure.ids import IdSource, new_id
+from tenure.logs import facts
 from tenure.nodes.access_log import AccessLog
 from tenure.nodes.admission import Admission, Caller, Visitor, check_bind, is_loopback
 from tenure.nodes.event_feed import Told
@@ -52,6 +52,8 @@ Handler = Callable[[str, Request], Awaitable[Reply]]
 Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
 """Given a request that streams, what to tell, for as long as somebody listens."""
 Metrics = Callable[[], tuple[bytes, str]]
+Ready = Callable[[], tuple[bool, Any]]
+"""Whether the node can serve, and what to say about it."""
 
 _STATUS = {
     ProblemKind.INVALID: 400,
@@ -93,7 +95,7 @@ class HttpServer:
         tls: ServerTls | None = None,
         limits: HttpLimits | None = None,
         streams: Streams | None = None,
-        ready: Callable[[], Readiness] = lambda: Readiness(True),
+        ready: Ready = lambda: (True, {"ready": True}),
         metrics: Metrics | None = None,
         log: AccessLog | None = None,
         clock: Clock | None = None,
@@ -105,7 +107,7 @@ class HttpServer:
         self._handler, self._streams, self._ready, self._metrics = handler, streams, ready, metrics
         self._host, self._port, self._ids, self._log = host, port, ids, log or AccessLog()
         self._clock, self._limits = clock or SystemClock(), limits or HttpLimits()
-        self._ssl = tls.context() if tls is not None else None
+        self._tls, self._ssl = tls, tls.context() if tls is not None else None
         self._scheme = "https" if tls is not None else "http"
         self.admission = Admission(tokens, self._limits, self._clock, mutual_tls=mutual)
         self._server: web.Server | None = None
@@ -141,6 +143,12 @@ class HttpServer:
         if server is not None:
             server.pre_shutdown()
             await server.shutdown(CLOSE_AFTER_S)
+
+    def reload_certificates(self) -> None:
+        """Connections from now on are shown what is in the files now. Raises `ConfigurationError`, and then nothing changed."""
+        if self._tls is not None and self._ssl is not None:
+            self._tls.context()  # whether the files can be used is found out where nobody is served by them
+            self._tls.load_into(self._ssl)
 
     def _connect(self) -> asyncio.Protocol:
         """The protocol of a new connection. Where there are too many, the one that has been idle for longest makes room."""
@@ -178,8 +186,8 @@ class HttpServer:
         if path in _LIVE:
             return self._plain(visit, b'{"alive":true}\n')
         if path in _READY:
-            verdict = self._ready()
-            return self._plain(visit, _encode(verdict.as_json()) + b"\n", status=200 if verdict.ready else 503)
+            ready, said = self._ready()
+            return self._plain(visit, _encode(said) + b"\n", status=200 if ready else 503)
         caller = self._admit(visit)
         if path == "/metrics" and self._metrics is not None:
             body, kind = self._metrics()
@@ -227,7 +235,8 @@ class HttpServer:
             raise _full()
         try:
             message = sign(message, caller.identity)
-            reply = await self._handler(f"{caller}, request {visit.request_id}", message)
+            with facts(request=visit.request_id):
+                reply = await self._handler(str(caller), message)
         finally:
             stile.leave(caller.key)
         if not operation.reads:
