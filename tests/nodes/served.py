@@ -26,9 +26,9 @@ class Answer(NamedTuple):
 class Served:
     """`with Served() as node:` until it leads; `ask` is one request on a connection of its own."""
 
-    def __init__(self, tls: ClientTls | None = None, **settings: Any) -> None:
+    def __init__(self, trust: ClientTls | None = None, **settings: Any) -> None:
         self._settings = ManagerSettings(engine_url="memory://", name="m-1", port=0, **settings)
-        self._tls = tls or ClientTls()
+        self._tls = trust or ClientTls()
         self.said: list[str] = []
         self.address = ""
         self._thread = threading.Thread(target=self._run)

@@ -10,6 +10,7 @@ aiohttp's low-level server, without its router: what there is is a table already
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -46,6 +47,10 @@ HANDSHAKE_S = 10.0
 SPARE_FILES = 128
 """Files that a process needs beside connections."""
 _LARGE = 64 << 10
+_log = logging.getLogger(__name__)
+# Every malformed head would be written with a traceback: whoever likes could fill our disk.
+_aiohttp_log = logging.getLogger(f"{__name__}.malformed")
+_aiohttp_log.setLevel(logging.CRITICAL)
 
 Handler = Callable[[str, Request], Awaitable[Reply]]
 """Given who asks, in words for a log, and the request, gives the reply. Raises nothing."""
@@ -122,6 +127,7 @@ class HttpServer:
             self._serve,
             handler_cancellation=True,  # whoever hangs up does not wait any more, and is not counted as waiting
             access_log=None,
+            logger=_aiohttp_log,
             keepalive_timeout=self._limits.idle_s,
             lingering_time=1.0,
             auto_decompress=False,
@@ -173,6 +179,12 @@ class HttpServer:
                 response = await self._route(visit)
             except _Refused as refused:
                 response = self._respond(visit, refused.problem, refused.status, refused.headers)
+            except Exception as error:
+                _log.exception("The answer to %s failed", request.path)
+                fact = f"{type(error).__name__} while it was answered"
+                response = self._respond(
+                    visit, Problem(kind=ProblemKind.FAILED, fact=fact, remedy="See the node's log")
+                )
             if isinstance(response, web.Response) and response.content_length and response.content_length > _LARGE:
                 await self._send(request, response)
         finally:
@@ -397,7 +409,12 @@ class _Full(asyncio.Protocol):
 
 
 def _headers(request_id: str) -> dict[str, str]:
-    return {"X-Request-Id": request_id, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return {
+        "X-Request-Id": request_id,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Server": "tenure",
+    }
 
 
 async def _all_of(content: Any, most: int) -> bytes:
