@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.jobs import events as e
 from tenure.jobs import queues
+from tenure.jobs.fold_schedules import SCHEDULE_FOLDS
+from tenure.jobs.fold_workers import WORKER_FOLDS, progressed
 from tenure.jobs.model import (
-    EVICTED,
     ArchivedJob,
-    DrainRecord,
     Job,
     JobInfo,
     JobSubmission,
     TimeoutTrackingState,
     Tombstone,
-    WorkerRecord,
     Workflow,
 )
-from tenure.jobs.schedule import ScheduleRecord
 from tenure.jobs.settings import STUCK_THRESHOLD_S
 from tenure.jobs.states import (
     JobState,
@@ -107,30 +105,6 @@ def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingS
     )
 
 
-def cron_fired(book: JobBook, event: e.CronFired) -> None:
-    if record := book.state.schedules.get(event.schedule):
-        record.last_instant = max(event.instant, record.last_instant)
-        record.last_job, record.fired = event.job_id, record.fired + 1
-
-
-def schedule_set(book: JobBook, event: e.ScheduleSet) -> None:
-    known = book.state.schedules.get(event.schedule.name)
-    if known is None:
-        book.state.schedules[event.schedule.name] = ScheduleRecord(schedule=event.schedule, since=event.at)
-    else:
-        known.schedule, known.since = event.schedule, event.at
-
-
-def schedule_removed(book: JobBook, event: e.ScheduleRemoved) -> None:
-    del book.state.schedules[event.schedule]
-
-
-def instants_skipped(book: JobBook, event: e.InstantsSkipped) -> None:
-    record = book.state.schedules[event.schedule]
-    record.last_instant = max(event.until, record.last_instant)
-    record.skipped, record.last_skipped = record.skipped + event.count, event.reason
-
-
 def dispatched(book: JobBook, event: e.Dispatched) -> None:
     info = book.job(event.job_id)
     workflow = info.workflows[event.workflow]
@@ -151,12 +125,6 @@ def workflow_started(book: JobBook, event: e.WorkflowStarted) -> None:
     if info.state is JobState.PENDING:
         info.state, info.started_at = JobState.RUNNING, event.at
     progressed(info, event.at)
-
-
-def progressed(info: JobInfo, at: float) -> None:
-    tracking = info.timeout_tracking
-    if at > tracking.last_progress_at:
-        tracking.last_progress_at = at
 
 
 def progress_recorded(book: JobBook, event: e.ProgressRecorded) -> None:
@@ -287,70 +255,8 @@ def see_gate_epoch(info: JobInfo, epoch: int) -> None:
     tracking.gate_epoch = max(tracking.gate_epoch, epoch)
 
 
-def extension_granted(book: JobBook, event: e.ExtensionGranted) -> None:
-    record = worker_record(book, event.worker)
-    record.extension_count, record.total_extended = event.count, event.total
-    record.last_progress, record.last_counter = event.progress, event.counter
-    record.deadline = event.deadline
-    for job_id in event.jobs:
-        info = book.jobs.get(job_id)
-        if info is None or info.state.terminal:
-            continue
-        tracking = info.timeout_tracking
-        given = tracking.extensions_by_worker
-        given[event.worker] = min(event.bound, given.get(event.worker, 0.0) + event.seconds)
-        # The maximum, not the sum: a job's deadline must not grow with the size of the fleet.
-        tracking.total_extensions_granted = max(given.values())
-        progressed(info, event.at)
-
-
-def extension_denied(book: JobBook, event: e.ExtensionDenied) -> None:
-    worker_record(book, event.worker)
-
-
-def extensions_reset(book: JobBook, event: e.ExtensionsReset) -> None:
-    record = worker_record(book, event.worker)
-    record.extension_count, record.total_extended = 0, 0.0
-    record.last_progress, record.last_counter = 0.0, None
-
-
-def worker_judged(book: JobBook, event: e.WorkerJudged) -> None:
-    record = worker_record(book, event.worker)
-    if event.incarnation and event.incarnation != record.incarnation:
-        record = book.state.workers[event.worker] = WorkerRecord(incarnation=event.incarnation)
-    record.verdict, record.reason, record.since = event.verdict, event.reason, event.at
-
-
-def worker_evicted(book: JobBook, event: e.WorkerEvicted) -> None:
-    record = book.state.workers.get(event.worker)
-    if record is not None and event.incarnation and record.incarnation not in ("", event.incarnation):
-        return  # another start of it is there now
-    # Kept, so that a new leader too tells this incarnation, should it wake, that it is over.
-    book.state.workers[event.worker] = WorkerRecord(
-        incarnation=event.incarnation, verdict=EVICTED, reason=event.reason, since=event.at
-    )
-
-
-def worker_forgotten(book: JobBook, event: e.WorkerForgotten) -> None:
-    book.state.workers.pop(event.worker, None)
-
-
-def worker_record(book: JobBook, worker: str) -> WorkerRecord:
-    record = book.state.workers.get(worker)
-    if record is None:
-        record = book.state.workers[worker] = WorkerRecord()
-    return record
-
-
 def queue_changed(book: JobBook, event: e.QueueChanged) -> None:
     book.state.queues[event.queue] = queues.changed(book.state.queues.get(event.queue), event)
-
-
-def worker_drained(book: JobBook, event: e.WorkerDrained) -> None:
-    if event.drained:
-        book.state.drained[event.worker] = DrainRecord(at=event.at, by=event.by, reason=event.reason)
-    else:
-        book.state.drained.pop(event.worker, None)
 
 
 def results_expired(book: JobBook, event: e.ResultsExpired) -> None:
@@ -398,12 +304,10 @@ def forgotten(book: JobBook, event: e.Forgotten) -> None:
 
 
 FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
+    **WORKER_FOLDS,
+    **SCHEDULE_FOLDS,
     e.LeaderElected: leader_elected,
     e.JobSubmitted: job_submitted,
-    e.CronFired: cron_fired,
-    e.ScheduleSet: schedule_set,
-    e.ScheduleRemoved: schedule_removed,
-    e.InstantsSkipped: instants_skipped,
     e.Dispatched: dispatched,
     e.WorkflowStarted: workflow_started,
     e.ProgressRecorded: progress_recorded,
@@ -417,14 +321,7 @@ FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
     e.GlobalDecisionRefused: global_decision_refused,
     e.GateEpochSeen: gate_epoch_seen,
     e.GateAcknowledged: gate_acknowledged,
-    e.ExtensionGranted: extension_granted,
-    e.ExtensionDenied: extension_denied,
-    e.ExtensionsReset: extensions_reset,
-    e.WorkerJudged: worker_judged,
-    e.WorkerEvicted: worker_evicted,
-    e.WorkerForgotten: worker_forgotten,
     e.QueueChanged: queue_changed,
-    e.WorkerDrained: worker_drained,
     e.ResultsExpired: results_expired,
     e.JobArchived: job_archived,
     e.Forgotten: forgotten,

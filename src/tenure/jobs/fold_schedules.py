@@ -1,0 +1,44 @@
+"""How events about schedules change the book."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenure.jobs import events as e
+from tenure.jobs.schedule import ScheduleRecord
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+
+
+def cron_fired(book: JobBook, event: e.CronFired) -> None:
+    if record := book.state.schedules.get(event.schedule):
+        record.last_instant = max(event.instant, record.last_instant)
+        record.last_job, record.fired = event.job_id, record.fired + 1
+
+
+def schedule_set(book: JobBook, event: e.ScheduleSet) -> None:
+    known = book.state.schedules.get(event.schedule.name)
+    if known is None:
+        book.state.schedules[event.schedule.name] = ScheduleRecord(schedule=event.schedule, since=event.at)
+    else:
+        known.schedule, known.since = event.schedule, event.at
+
+
+def schedule_removed(book: JobBook, event: e.ScheduleRemoved) -> None:
+    del book.state.schedules[event.schedule]
+
+
+def instants_skipped(book: JobBook, event: e.InstantsSkipped) -> None:
+    record = book.state.schedules[event.schedule]
+    record.last_instant = max(event.until, record.last_instant)
+    record.skipped, record.last_skipped = record.skipped + event.count, event.reason
+
+
+SCHEDULE_FOLDS: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {
+    e.CronFired: cron_fired,
+    e.ScheduleSet: schedule_set,
+    e.ScheduleRemoved: schedule_removed,
+    e.InstantsSkipped: instants_skipped,
+}
