@@ -25,6 +25,12 @@ APP = """
     def add(ctx, a: int, b: int = 1) -> int:
         return a + b
 
+    @workflow
+    def total(ctx, upto: int) -> int:
+        jobs = [ctx.submit(add, a=n, b=0) for n in range(upto)]
+        ctx.log.info("waiting for %d children", len(jobs))
+        return sum(job.wait() for job in jobs)
+
     @workflow(stall=60)
     def count(ctx, to: int) -> list[int]:
         begun = ctx.resume or 0
@@ -64,8 +70,11 @@ def test_a_script_without_a_guard_submits_maps_and_is_told_why(tmp_path: Path) -
         script(
             tmp_path,
             """
-            with embedded(workflows=[add, count]) as t:
+            with embedded(workflows=[add, count, total]) as t:
                 print(t.submit(add, a=1, b=2).wait(progress=True), t.map(add, range(4)))
+                parent = t.submit(total, upto=5)
+                print(parent.wait(), [line.text for line in parent.logs()])
+                print([job.wait() for job in t.submit_many(add, [{"a": 1}, {"a": 2}])])
                 job = t.submit(count, to=10_000)
                 try:
                     job.wait(0.3)
@@ -83,9 +92,10 @@ def test_a_script_without_a_guard_submits_maps_and_is_told_why(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[:3] == ["3 [1, 2, 3, 4]", "JobNotEndedError", "cancelled enough"]
-    assert not psutil.pid_exists(int(lines[3]))
-    assert lines[4:] == ["main __main__"]  # once: slots import the script, and stop where its main part begins
+    assert lines[:3] == ["3 [1, 2, 3, 4]", "10 ['waiting for 5 children']", "[2, 3]"]
+    assert lines[3:5] == ["JobNotEndedError", "cancelled enough"]
+    assert not psutil.pid_exists(int(lines[5]))
+    assert lines[6:] == ["main __main__"]  # once: slots import the script, and stop where its main part begins
 
 
 def test_what_is_cut_off_by_an_error_or_kill_9_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -167,3 +167,66 @@ def test_two_runs_of_one_seed_are_alike() -> None:
     begun = time.monotonic()
     assert run() == run()
     assert time.monotonic() - begun < 60
+
+
+@workflow(stall=120)
+async def piece(ctx: Any, n: int, minutes: int = 1) -> int:
+    async for _ in ctx.track(range(minutes)):
+        await asyncio.sleep(60)
+    return n * n
+
+
+@workflow(stall=60, max_attempts=3)
+async def sum_of_squares(ctx: Any, upto: int, minutes: int = 1) -> int:
+    jobs = [await ctx.submit(piece, n=n, minutes=minutes) for n in range(upto)]
+    total = sum([await job.wait() for job in jobs])
+    if ctx.attempt == 1 and minutes == 2:
+        raise RuntimeError("after its children ended")
+    return total
+
+
+@workflow(stall=60)
+def one_square(ctx: Any, n: int) -> int:
+    child: int = ctx.submit(piece, n=n, minutes=10, key="the piece").wait()
+    return child
+
+
+def children_of(datacenter: TestDatacenter, job_id: str) -> list[Any]:
+    return [row for row in datacenter.jobs(label=f"tenure.parent={job_id}").jobs if row.job_id.startswith(f"{job_id}/")]
+
+
+def test_a_workflow_waits_for_its_children_without_stalling(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sum_of_squares, upto=3, minutes=10)
+    assert job.wait() == 5
+    assert job.attempts == 1  # its own stall threshold is a minute, and it waited for ten
+    assert tenure_dc.submit(one_square, n=4, job_id="sync").wait() == 16
+    assert [row.job_id for row in children_of(tenure_dc, "sync")] == ["sync/one_square/the piece"]
+
+
+def test_the_next_attempt_finds_the_children_of_the_last(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sum_of_squares, upto=3, minutes=2)
+    assert (job.wait(), job.attempts) == (5, 2)
+    children = children_of(tenure_dc, job.id)
+    assert len(children) == 3
+    assert {row.attempts for row in children} == {1}
+
+
+def test_children_are_cancelled_with_their_parent_whoever_leads(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(sum_of_squares, upto=2, minutes=50)
+    tenure_dc.advance(minutes=2)
+    assert {row.state for row in children_of(tenure_dc, job.id)} == {JobState.RUNNING}
+    job.cancel("enough")
+    tenure_dc.crash_manager()
+    tenure_dc.advance(minutes=1)
+    children = children_of(tenure_dc, job.id)
+    assert [row.state for row in children] == [JobState.CANCELLED] * 2
+    assert job.id in children[0].reason
+
+
+def test_a_child_that_fails_fails_its_parent_with_its_reason(tenure_dc: TestDatacenter) -> None:
+    @workflow(max_attempts=1)
+    async def parent(ctx: Any) -> None:
+        await (await ctx.submit(raises, word="deep inside")).wait()
+
+    with pytest.raises(JobFailed, match="deep inside"):
+        tenure_dc.submit(parent).wait()

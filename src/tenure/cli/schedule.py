@@ -25,7 +25,7 @@ from tenure.nodes.schedule_messages import (
     SetSchedule,
     TriggerSchedule,
 )
-from tenure.nodes.submitting import Options, submission_for
+from tenure.work.submitting import Options, submission_for
 
 
 @click.group("schedule")

@@ -15,6 +15,7 @@ from tenure import __version__
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
+from tenure.nodes.courier import CONNECT
 from tenure.nodes.supervised import SupervisedSlots
 from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
@@ -97,6 +98,8 @@ def command(
             memory_limit_mb=memory_limit,
             drain="handover" if drain == "handover" else "finish",
             drain_timeout_s=drain_timeout,
+            courier=CONNECT if managed else "",
+            token=token,
         )
         name = name or (f"{socket.gethostname()}-{os.getpid()}" if managed else "")
 

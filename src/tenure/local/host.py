@@ -21,6 +21,7 @@ from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, heard_by_host, send
+from tenure.nodes.courier import CONNECT
 from tenure.nodes.supervised import SupervisedSlots
 from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
@@ -59,7 +60,14 @@ class Host:
     def _work(self) -> int:
         begin = self._begin
         lanes = tuple(mailbox_name(begin.queue, priority) for priority in PRIORITIES)
-        settings = SlotSettings(**{**begin.settings, "queue": lanes[0], "more_queues": lanes[1:], "drain": "handover"})
+        own = {
+            "queue": lanes[0],
+            "more_queues": lanes[1:],
+            "drain": "handover",
+            "courier": CONNECT,
+            "token": begin.token,
+        }
+        settings = SlotSettings(**{**begin.settings, **own})
 
         def supervisor(on_change: Callable[[], None]) -> Supervisor:
             return Supervisor(

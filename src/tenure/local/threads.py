@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from tenure.clock import SystemClock
@@ -13,6 +14,7 @@ from tenure.engines.contracts import Engine
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
 from tenure.nodes.async_calling import HttpCaller
+from tenure.nodes.courier import LeaderCourier
 from tenure.nodes.inline_slots import InlineSlots
 from tenure.nodes.worker import WorkerNode
 from tenure.randomness import fresh_random
@@ -66,7 +68,14 @@ class ThreadWorker:
         calls, caller = calls_for(engine), HttpCaller()
         try:
             slots = InlineSlots(
-                engine, calls, self._registry, self._settings, clock=clock, random=fresh_random(), say=self._say
+                engine,
+                calls,
+                self._registry,
+                self._settings,
+                clock=clock,
+                random=fresh_random(),
+                courier=cache(lambda: LeaderCourier(self._engine_url)),
+                say=self._say,
             )
             node = WorkerNode(
                 f"threads-{new_id()[:8]}",

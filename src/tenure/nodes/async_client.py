@@ -21,6 +21,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
 from tenure.nodes.async_calling import HttpCaller
 from tenure.nodes.bars import Bar
+from tenure.nodes.batches import accepted, batches
 from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.failover import Ask, Directory
 from tenure.nodes.handles import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
@@ -38,10 +39,10 @@ from tenure.nodes.messages import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.submitting import Target, accepted, batches, name_of, split, spread, submission_for
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
+from tenure.work.submitting import Target, name_of, split, spread, submission_for
 
 ReplyT = TypeVar("ReplyT")
 R = TypeVar("R")

@@ -20,6 +20,7 @@ from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableErr
 from tenure.ids import IdSource, new_id
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
+from tenure.nodes.batches import accepted, batches
 from tenure.nodes.calling import Caller
 from tenure.nodes.event_messages import EventPage, GetEvents
 from tenure.nodes.failover import Ask, Directory
@@ -39,10 +40,10 @@ from tenure.nodes.messages import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.submitting import Target, accepted, batches, split, spread, submission_for
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
+from tenure.work.submitting import Target, split, spread, submission_for
 
 POLL_S = 10.0
 

@@ -20,6 +20,7 @@ from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.ids import IdSource, new_id
 from tenure.nodes.board_report import attempt_report
 from tenure.nodes.slot_runner import SlotsView
+from tenure.work.children import Courier
 from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
@@ -66,11 +67,13 @@ class InlineSlots:
         random: Random,
         ids: IdSource = new_id,
         threads: Threads | None = None,
+        courier: Callable[[], Courier] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._engine, self._calls, self.registry, self.settings = engine, calls, registry, settings
         self._clock, self._ids, self._say = clock, ids, say
         self._threads = threads or DaemonThreads()
+        self._courier = courier
         self._mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(settings.queue, WorkItem, WorkResult)
         self._settler = Settler(engine, clock=clock, random=random, say=say)
         self._incarnation = ids()
@@ -197,6 +200,7 @@ class InlineSlots:
             queue=self.settings.queue,
             stall_s=self.settings.stall_s,
             worker=self._incarnation,
+            courier=self._courier,
         )
         failure = attempt.prepare()
         if failure is not None:

@@ -26,6 +26,7 @@ from tenure.nodes.census import Census
 from tenure.nodes.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.event_feed import EventFeed
 from tenure.nodes.event_messages import GetEvents
+from tenure.nodes.families import Families
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.job_desk import JobDesk
 from tenure.nodes.ledger import Ledger
@@ -99,6 +100,7 @@ class Manager:
             engine.journal(JOURNAL), calls, clock=clock, state=self._state_for, queue_of=self._queue_of
         )
         candidacy.on_change = self._waiting.look
+        candidacy.parts.append(Families)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,
             Cancel: self._cancel,

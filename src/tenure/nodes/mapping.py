@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.errors import JobFailed, JobsFailed, LimitError
 from tenure.nodes.bars import Bar
 from tenure.nodes.messages import MAX_LISTED
-from tenure.nodes.submitting import Target, name_of, spread
+from tenure.work.submitting import Target, name_of, spread
 
 if TYPE_CHECKING:
     from tenure.nodes.client import Client

@@ -12,29 +12,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
-from tenure.errors import NodeUnavailableError, SimulationDeadlockError
+from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDeadlockError
 from tenure.ids import seeded_ids
+from tenure.jobs.model import JobSubmission
 from tenure.jobs.outbox import mailbox_name
 from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.client import Client
+from tenure.nodes.courier import child_view
 from tenure.nodes.inline_slots import InlineSlots
 from tenure.nodes.manager import Manager
-from tenure.nodes.messages import candidate_at
+from tenure.nodes.messages import (
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobView,
+    Problem,
+    Submit,
+    WhyReply,
+    candidate_at,
+)
 from tenure.nodes.operations import decode_reply
-from tenure.nodes.submitting import Target
 from tenure.nodes.wire import Reply, Request
 from tenure.nodes.worker import ReportSettings, WorkerNode
 from tenure.randomness import Random
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
+from tenure.work.children import ChildView
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.submitting import Target
+
+ReplyT = TypeVar("ReplyT", bound=Reply)
 
 ADDRESS = "127.0.0.1:1"
 ASK_S = 600.0
@@ -185,6 +200,7 @@ class TestDatacenter(Client):
                 random=Random(f"{self._seed}/{name}"),
                 ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
                 threads=self._loop.threads,
+                courier=lambda: LoopCourier(self),
                 say=self._say(name),
             )
             node = WorkerNode(
@@ -215,6 +231,41 @@ class TestDatacenter(Client):
         for task in self._tasks.values():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
+
+
+class LoopCourier:
+    """What a workflow of the kit submits goes to the test's manager; it looks again as the clock moves."""
+
+    poll_s = 0.0
+
+    def __init__(self, datacenter: TestDatacenter) -> None:
+        self._datacenter = datacenter
+
+    def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str:
+        if workflow is not None:
+            self._datacenter.registry.add(workflow)
+        return self._ask(Submit(submission=submission), Done).job_id
+
+    def look(self, job_id: str, wait_s: float) -> ChildView:
+        return child_view(self._ask(GetJob(job_id=job_id), JobView))
+
+    def cancel(self, job_id: str, reason: str) -> None:
+        self._ask(Cancel(job_id=job_id, reason=reason), Done)
+
+    def why(self, job_id: str) -> str:
+        return self._ask(AskWhy(job_id=job_id), WhyReply).text
+
+    def _ask(self, request: Request, wanted: type[ReplyT]) -> ReplyT:
+        """From a workflow's thread: the loop answers while it waits."""
+        while True:
+            answer = self._datacenter.manager.answer("workflow", request)
+            reply = asyncio.run_coroutine_threadsafe(answer, self._datacenter._loop).result()
+            if isinstance(reply, wanted):
+                return reply
+            if not isinstance(reply, Problem) or not reply.retryable:
+                fact = reply.fact if isinstance(reply, Problem) else type(reply).__name__
+                raise NodeRefusedError("failed", fact)
+            self._datacenter.clock.sleep(1.0)
 
 
 class DirectCaller:

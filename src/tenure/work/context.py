@@ -10,11 +10,11 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sized
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sized
 from contextvars import ContextVar
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -23,6 +23,10 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Message
 from tenure.errors import Cancelled, LimitError, ReceiptHandleExpiredError, SerializationError, WorkError
 from tenure.work.subprocesses import Finished, run_command, run_command_async
+
+if TYPE_CHECKING:
+    from tenure.jobs.model import JobSubmission
+    from tenure.work.children import AsyncChildJob, ChildJob, Children, Courier
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -56,8 +60,16 @@ _current: ContextVar[BaseContext | None] = ContextVar("tenure_context", default=
 class Seat:
     """Where one attempt runs: its record on the board, its message, its clock. Shared by the context and its runner."""
 
-    def __init__(self, record: Record, message: Message[Any, Any], occupant: Occupant, clock: Clock) -> None:
+    def __init__(
+        self,
+        record: Record,
+        message: Message[Any, Any],
+        occupant: Occupant,
+        clock: Clock,
+        courier: Callable[[], Courier] | None = None,
+    ) -> None:
         self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
+        self.courier = courier
         self.cancel_code = CancelCode.NONE
         self.resumed_from: bytes | None = message.checkpoint
         self.saved: bytes | None = message.checkpoint
@@ -111,6 +123,7 @@ class BaseContext:
         self._steps = itertools.count(1)
         self._look_at = 0.0
         self._note = ""
+        self._children: Children | None = None
         self.log = logging.LoggerAdapter(
             logging.getLogger("tenure.workflow"),
             {"job": seat.occupant.job, "workflow": seat.occupant.workflow, "attempt": seat.occupant.attempt},
@@ -225,6 +238,20 @@ class BaseContext:
         self._seat.confirm_start()
         return self._seat.message.fence
 
+    def _child(
+        self, target: Any, arguments: Mapping[str, Any] | None, key: str, given: dict[str, Any]
+    ) -> tuple[Courier, JobSubmission, Any]:
+        """What `submit` of both contexts sends, and by whom."""
+        # Imported here: most workflows submit nothing, and a slot shall start quickly.
+        from tenure.work.children import Children, no_courier
+        from tenure.work.registry import Workflow
+
+        courier = (self._seat.courier or no_courier)()
+        if self._children is None:
+            self._children = Children(self)
+        submission = self._children.prepare(target, given, arguments, key)
+        return courier, submission, target if isinstance(target, Workflow) else None
+
     def _encode_checkpoint(self, data: Any) -> bytes:
         try:
             return msgspec.json.encode(data)
@@ -253,6 +280,27 @@ class Context(BaseContext):
                 with seat.changed:
                     seat.clock.wait(seat.changed, min(left, 30.0))  # a cancellation notifies; this is for a lost one
 
+    def submit(
+        self,
+        workflow: Any,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key: str = "",
+        **options_and_arguments: Any,
+    ) -> ChildJob[Any]:
+        """Have another workflow run as a job of its own; `wait()` for it, which proves what it proves.
+
+        The next attempt of this job finds the same child: by `key`, or by the order in which it is submitted. It is cancelled when
+        this job does not complete; `labels={"tenure.parent": ""}` lets it live on.
+        """
+        from tenure.work.children import ChildJob
+
+        courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
+        job_id = courier.submit(submission, known)
+        self.beat()
+        return ChildJob(self, courier, job_id, workflow)
+
     def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""
         return run_command(self, command, **options)
@@ -271,6 +319,23 @@ class AsyncContext(BaseContext):
         """Do nothing for a while, as a declared silence; a cancellation cancels the task."""
         async with self.silence(seconds + 1.0, "sleep"):
             await self._seat.clock.async_sleep(seconds)
+
+    async def submit(
+        self,
+        workflow: Any,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key: str = "",
+        **options_and_arguments: Any,
+    ) -> AsyncChildJob[Any]:
+        """Have another workflow run as a job of its own; see `Context.submit`. Tasks that submit at once give each a `key`."""
+        from tenure.work.children import AsyncChildJob
+
+        courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
+        job_id = await asyncio.to_thread(courier.submit, submission, known)
+        self.beat()
+        return AsyncChildJob(self, courier, job_id, workflow)
 
     async def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,9 @@ from tenure.work.context import (
 )
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
+
+if TYPE_CHECKING:
+    from tenure.work.children import Courier
 
 CAUSES = {
     CancelCode.CANCEL: Cause.CANCELLED,
@@ -49,6 +52,7 @@ class Attempt:
         queue: str,
         stall_s: float,
         worker: str,
+        courier: Callable[[], Courier] | None = None,
     ) -> None:
         self.message, self.record, self.item = message, record, message.body
         self._registry, self._clock, self._worker = registry, clock, worker
@@ -66,7 +70,7 @@ class Attempt:
             workflow_id=self.item.workflow_id,
         )
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
-        self.seat = Seat(record, message, self.occupant, clock)
+        self.seat = Seat(record, message, self.occupant, clock, courier)
 
     def prepare(self) -> WorkFailure | None:
         """Find the function and check its arguments; a failure of this attempt, never of the worker."""

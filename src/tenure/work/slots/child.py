@@ -21,7 +21,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import Clock, SystemClock
@@ -40,6 +40,9 @@ from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
 from tenure.work.slots.lanes import Claim, Lanes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
 from tenure.work.slots.settling import Settler
+
+if TYPE_CHECKING:
+    from tenure.work.children import Courier
 
 BROKEN_EXIT = 3
 LOOK_EVERY_S = 0.25
@@ -67,6 +70,8 @@ class Slot:
         self.registry = Registry()
         self._cancelled_at: dict[int, float] = {}
         self._pause_s = 0.1
+        self._courier: Courier | None = None
+        self._making_courier = threading.Lock()
 
     def open(self) -> None:
         """Import what is to be served and open the engine; whatever fails here is told to the supervisor."""
@@ -170,9 +175,20 @@ class Slot:
             queue=claim.queue,
             stall_s=self.settings.stall_s,
             worker=self.start.worker or self.start.incarnation,
+            courier=self.courier,
         )
         self.seats[index] = attempt.seat
         return attempt
+
+    def courier(self) -> Courier:
+        """The way to the managers, made when a workflow first submits a job."""
+        from tenure.work.children import courier_from
+
+        with self._making_courier:
+            if self._courier is None:
+                settings = self.settings
+                self._courier = courier_from(settings.courier, self.start.engine_url, settings.token)
+            return self._courier
 
     def conclude(self, attempt: Attempt, result: WorkResult) -> None:
         """Write the outcome; the record stays taken until it is written, so that a kill in between is seen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tenure.errors import ConfigurationError, LimitError
@@ -34,6 +34,10 @@ class SlotSettings:
     tick_s: float = 0.1
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
+    courier: str = ""
+    """`module:function` that connects a slot with the managers, for workflows that submit jobs; empty: they cannot."""
+    token: str = field(default="", repr=False)
+    """Of the datacenter; goes to slots over their control line."""
 
     def __post_init__(self) -> None:
         for name in ("lease_s", "claim_s", "stall_s", "grace_s", "wait_s", "drain_timeout_s", "tick_s"):

@@ -5,23 +5,17 @@ A function's own settings (attempts, backoff, stall) travel with the job, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, cast
 
-import msgspec
-
-from tenure.errors import ArgumentsError, ConfigurationError, LimitError, NodeRefusedError
+from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.ids import IdSource
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
-from tenure.nodes.job_messages import MAX_SUBMISSIONS, ManySubmitted
 from tenure.work.registry import Workflow, plain_arguments
 from tenure.work.retry import Retry
 
 Target = Workflow[..., Any] | str
 """What is to be run: a function marked with @workflow, or its registered name."""
-
-BATCH_BYTES = 4 << 20
-"""Of the submissions in one request."""
 
 
 class Options(TypedDict, total=False):
@@ -125,30 +119,6 @@ def spread(target: Target, inputs: Iterable[Any]) -> list[dict[str, Any]]:
             )
         found.append({target.parameters[0]: value})
     return found
-
-
-def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
-    """As many as one request may bring, by number and by size."""
-    part: list[JobSubmission] = []
-    size = 0
-    for one in submissions:
-        bytes_of_one = len(msgspec.json.encode(one))
-        if part and (len(part) == MAX_SUBMISSIONS or size + bytes_of_one > BATCH_BYTES):
-            yield tuple(part)
-            part, size = [], 0
-        part.append(one)
-        size += bytes_of_one
-    if part:
-        yield tuple(part)
-
-
-def accepted(answer: ManySubmitted) -> list[str]:
-    """The jobs' ids. The first that was refused is raised; those that were accepted run, and the same call again is the same jobs
-    only where you gave them ids."""
-    for one in answer.jobs:
-        if one.problem is not None:
-            raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answer.jobs)} was refused: {one.reason}")
-    return [one.job_id for one in answer.jobs]
 
 
 def name_of(target: Target) -> str:
