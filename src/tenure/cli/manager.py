@@ -11,9 +11,11 @@ from collections.abc import Callable
 import click
 
 from tenure.cli.front import front_options
+from tenure.cli.pool_options import gossip_options
 from tenure.errors import TenureError
 from tenure.logs import LogForm, node_log
 from tenure.nodes.front import from_options
+from tenure.nodes.pooling import PoolSettings
 from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 
 
@@ -39,7 +41,9 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
     envvar="TENURE_LOG_FORMAT",
     help="Lines for people, or JSON for machines; or TENURE_LOG_FORMAT.",
 )
+@gossip_options
 def command(
+    pool: PoolSettings,
     url: str,
     name: str,
     host: str,
@@ -82,6 +86,7 @@ def command(
             term_s=term,
             stuck_s=stuck,
             healthcheck_s=healthcheck,
+            gossip=pool,
             datacenter=datacenter,
             report_s=report,
             fallback_s=fallback,

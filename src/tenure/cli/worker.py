@@ -12,10 +12,12 @@ from types import FrameType
 import click
 
 from tenure import __version__
+from tenure.cli.pool_options import gossip_options
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.nodes.courier import CONNECT
+from tenure.nodes.pooling import PoolSettings
 from tenure.nodes.supervised import SupervisedSlots
 from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
@@ -56,9 +58,11 @@ from tenure.work.slots.supervisor import Supervisor
     help="On SIGTERM: let running work finish, or stop it and let another worker resume from its checkpoint.",
 )
 @click.option("--drain-timeout", default=3600.0, show_default=True, help="Seconds after which a drain hands over.")
+@gossip_options
 def command(
     modules: tuple[str, ...],
     url: str,
+    pool: PoolSettings,
     name: str,
     queues: tuple[str, ...],
     managed: bool,
@@ -110,7 +114,8 @@ def command(
 
         runner = SupervisedSlots(supervisor, clock=SystemClock())
         _obey_signals(runner)
-        node = WorkerThread(WorkerSettings(name, url, token, __version__), runner, clock=SystemClock(), say=_say)
+        about = WorkerSettings(name, url, token, __version__, pool)
+        node = WorkerThread(about, runner, clock=SystemClock(), say=_say)
         if managed:
             node.start()
         code = runner.run()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.errors import LimitError, NodeUnavailableError
+from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
@@ -27,6 +28,7 @@ from tenure.nodes.gate_desk import GateDesk
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
 from tenure.nodes.node_metrics import NodeMetrics
+from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.presence import Presence
 from tenure.nodes.tls import ServerTls
 from tenure.nodes.transport import HttpServer, is_loopback
@@ -57,6 +59,7 @@ class ManagerSettings:
     """No progress for this long, in a job that does not say otherwise, and it is stuck."""
     healthcheck_s: float = HEALTHCHECK_S
     """A worker without proof of life or progress for this long is suspect, and then evicted."""
+    gossip: PoolSettings = field(default_factory=PoolSettings)
     datacenter: str = "local"
     """What gates call the datacenter of this manager."""
     report_s: float = 10.0
@@ -69,8 +72,8 @@ class ManagerSettings:
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
         FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
-        for field in ("stuck_s", "report_s", "fallback_s"):
-            check_positive(field, getattr(self, field))
+        for name in ("stuck_s", "report_s", "fallback_s"):
+            check_positive(name, getattr(self, name))
         if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
             raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
         if not self.name or "@" in self.name or not self.name.isprintable():
@@ -94,7 +97,10 @@ async def serve(
     fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
     engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
     calls = calls_for(engine)
+    stack = contextlib.AsyncExitStack()
     try:
+        entering = pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say)
+        pool = await stack.enter_async_context(entering)
         front, door, metrics = settings.front, Door(), NodeMetrics()
         server = HttpServer(
             door.answer,
@@ -130,6 +136,7 @@ async def serve(
                     fallback_after=settings.fallback_s,
                 ),
                 fleet=fleet,
+                pool=pool,
                 say=say,
             )
             manager = Manager(candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager)
@@ -148,14 +155,30 @@ async def serve(
                 door.manager = manager
                 on_ready(address)
                 with front.reloading(server, say):
-                    await until_stopped(stop, _both(manager.run(), presence.run()))
+                    await until_stopped(
+                        stop, _both(_both(manager.run(), _tell_pool(candidacy, pool, clock)), presence.run())
+                    )
         finally:
             await server.stop()
     finally:
+        await stack.aclose()
         if isinstance(calls, ThreadCalls):
             await calls.close()
         else:
             engine.close()
+
+
+async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> None:
+    while pool is not None:
+        leader = candidacy.leader
+        workers = leader.desk.fleet.standings(candidacy.time.now()) if leader is not None else []
+        pool.tell_fleet(
+            reads=candidacy.ledger.seq > 0,
+            free=sum(one.free for one in workers),
+            running=sum(one.running for one in workers),
+            workers=len(workers),
+        )
+        await clock.async_sleep(TELL_EVERY_S)
 
 
 def own_loopback(host: str) -> str:

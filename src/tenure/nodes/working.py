@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls, ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.errors import TenureError
+from tenure.health.overload import OverloadState
+from tenure.health.piggyback import NodeType
 from tenure.nodes.async_calling import HttpCaller
-from tenure.nodes.slot_runner import SlotRunner
+from tenure.nodes.pooling import Pool, PoolSettings, pooled
+from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker import WorkerNode
 from tenure.randomness import fresh_random
 
@@ -30,6 +33,7 @@ class WorkerSettings:
     engine_url: str
     token: str = ""
     version: str = ""
+    gossip: PoolSettings = field(default_factory=PoolSettings)
 
 
 class WorkerThread:
@@ -96,6 +100,23 @@ class WorkerThread:
         return None
 
     async def _work(self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event) -> None:
+        name, gossip = self._settings.name, self._settings.gossip
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                entering = pooled(gossip, name, NodeType.WORKER, clock=self._clock, say=self._say)
+                pool = await stack.enter_async_context(entering)
+            except (TenureError, OSError) as error:
+                self._say(f"this worker does not gossip: {error}")
+                pool = None
+            await self._live_as_node(engine, calls, caller, stop, pool)
+
+    async def _live_as_node(
+        self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event, pool: Pool | None
+    ) -> None:
+        def on_view(view: SlotsView, overload: OverloadState) -> None:
+            if pool is not None:
+                pool.tell_slots(view, overload, self._runner.incarnation)
+
         node = WorkerNode(
             self._settings.name,
             self._runner,
@@ -106,6 +127,7 @@ class WorkerThread:
             random=fresh_random(),
             version=self._settings.version,
             say=self._say,
+            on_view=on_view,
         )
         living = asyncio.create_task(node.run())
         stopping = asyncio.create_task(stop.wait())

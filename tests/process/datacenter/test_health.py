@@ -23,13 +23,17 @@ def starts(worker: Node) -> list[str]:
 def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_on_it_comes_back_as_somebody_new(
     datacenter: Datacenter, tmp_path: Path
 ) -> None:
-    datacenter.manager("m-1", "--healthcheck", "4")
+    manager = datacenter.manager("m-1", "--healthcheck", "4", "--gossip", "127.0.0.1:0")
     datacenter.until_led()
-    options = ("--slots", "1", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
+    pool = re.search(r"gossips on (\S+)", manager.said())
+    assert pool is not None
+    options = ("--gossip", "127.0.0.1:0", "--join", pool[1])
+    options += ("--slots", "1", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
     workers = {name: datacenter.worker("--name", name, *options) for name in ("anna", "berta")}
     client, log = datacenter.client, tmp_path / "log"
     client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="long")
     wait_until(lambda: client.job("long").state is JobState.RUNNING, PATIENCE_S, datacenter.said)
+    wait_until(lambda: datacenter.said().count("joined the gossip of") == 2, PATIENCE_S, datacenter.said)
     first = client.job("long").workflows[0].worker
     assert first in workers
     second = next(name for name in workers if name != first)
