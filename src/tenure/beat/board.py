@@ -257,21 +257,23 @@ class BeatBoard:
     @classmethod
     def create(cls, folder: Path, records: int, identity: Identity) -> BeatBoard:
         """Make a board in `folder`, a place in shared memory where there is one (see `board_folder`)."""
-        path = folder / f"board-{identity.incarnation}"
+        # Under another name until it says whose it is: who clears up meanwhile would take it for a broken one.
+        path, unfinished = folder / f"board-{identity.incarnation}", folder / f"new-{identity.incarnation}"
         size = mmap.PAGESIZE + records * RECORD_BYTES
         name = msgspec.msgpack.encode(identity)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # Reserve the room now: a full /dev/shm must be an error here, not a SIGBUS at some later beat.
             os.posix_fallocate(descriptor, 0, size)
             page = mmap.mmap(descriptor, size)
         except OSError:
-            path.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
         _HEADER.pack_into(page, 0, MAGIC, VERSION, records, identity.pid, len(name))
         page[_HEADER.size : _HEADER.size + len(name)] = name
+        unfinished.rename(path)
         return cls(path, page, records, identity, owner=True)
 
     @classmethod

@@ -22,6 +22,9 @@ from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.journaled import Journaled
 from tenure.randomness import Random
 
+RESIGN_S = 5.0
+"""What a stop may wait for the engine: on a busy one a second was too short, and the next leader waited for the term instead."""
+
 
 class Leads(Protocol):
     """What leads during one term."""
@@ -190,6 +193,6 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
 
     async def _resign(self, term: Term) -> None:
         try:
-            await asyncio.wait_for(self._calls.run(self._election.resign, term), 1.0)
+            await asyncio.wait_for(self._calls.run(self._election.resign, term), RESIGN_S)
         except (EngineError, TimeoutError):
             return  # then it runs out by itself

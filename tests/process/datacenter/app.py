@@ -40,6 +40,17 @@ def beat_for(ctx: Any, seconds: float, log: str) -> str:
     return "done"
 
 
+@workflow(stall=30)
+def beat_until(ctx: Any, told: str, log: str) -> str:
+    """Beats until the file is there, so that nobody has to guess how long other things take."""
+    note(log, f"start {ctx.attempt}")
+    while not os.path.exists(told):
+        ctx.beat()
+        time.sleep(0.02)
+    note(log, f"end {ctx.attempt}")
+    return "done"
+
+
 @workflow
 def large(ctx: Any, size: int) -> str:
     return "x" * size

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import TERM_S, Datacenter, wait_until
+from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, wait_until
 
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
 
@@ -42,18 +42,15 @@ def test_a_leader_killed_in_the_middle_of_hundreds_of_workflows_loses_and_double
     for number in range(JOBS):
         assert client.submit_job(job(number, log)).outcome is Outcome.ACCEPTED
     deadlines = {row.job_id: client.job(row.job_id).deadline for row in client.jobs().jobs}
-    wait_until(lambda: log.exists() and len(log.read_text().split()) > 40, 60, datacenter.said)
+    wait_until(lambda: log.exists() and len(log.read_text().split()) > 40, why=datacenter.said)
 
     datacenter.managers[first].kill()
-    killed = time.monotonic()
-    answer = client.submit_job(job(JOBS, log))
-    failover = time.monotonic() - killed
+    answer = client.submit_job(job(JOBS, log))  # how soon, `bench_datacenter` measures
     assert answer.outcome is Outcome.ACCEPTED
     assert answer.epoch > 1
-    assert failover < 2 * TERM_S, f"the next submission was accepted after {failover:.1f} s"
 
     for number in range(JOBS + 1):
-        view = client.wait(f"job-{number}", 90)
+        view = client.wait(f"job-{number}", PATIENCE_S)
         assert view.state is JobState.COMPLETED, client.why(view.job_id).text
         assert [one.result for one in view.workflows] == [2 * (number * EACH + n) for n in range(EACH)]
         links = client.why(view.job_id).why.links
@@ -76,14 +73,14 @@ def test_a_leader_killed_together_with_a_worker_that_is_killed_or_stopped_costs_
     client, log = datacenter.client, tmp_path / "log"
     for n in range(40):
         client.submit("step", {"n": n, "log": str(log), "seconds": 0.2}, job_id=f"j-{n}")
-    wait_until(lambda: log.exists() and len(log.read_text().split()) > 5, 30, datacenter.said)
+    wait_until(lambda: log.exists() and len(log.read_text().split()) > 5, why=datacenter.said)
     datacenter.managers[first].kill()
     if number is signal.SIGSTOP:
         datacenter.stop_between_transactions(doomed)
     else:
         doomed.kill()
     for n in range(40):
-        view = client.wait(f"j-{n}", 60)
+        view = client.wait(f"j-{n}", PATIENCE_S)
         assert (view.state, view.workflows[0].result) == (JobState.COMPLETED, 2 * n), client.why(view.job_id).text
         links = client.why(view.job_id).why.links
         assert sum(link.kind == "WorkflowCompleted" for link in links) == 1
@@ -105,10 +102,10 @@ def test_a_leader_stopped_for_longer_than_its_term_writes_nothing_more_when_it_g
     late = json.dumps({"job_id": "before", "reason": "too late"}).encode()
     head = f"POST /v1/cancel HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(late)}\r\n"
     host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as line:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
         line.sendall(head.encode() + b"Connection: close\r\n\r\n" + late)
         new = next(name for name in datacenter.managers if name != old)
-        wait_until(lambda: f"manager {new}: leads" in datacenter.managers[new].said(), 5 * TERM_S, datacenter.said)
+        wait_until(lambda: f"manager {new}: leads" in datacenter.managers[new].said(), why=datacenter.said)
         others = datacenter.new_client(first=new)
         epoch = others.submit_job(job(1, tmp_path / "log")).epoch
         node.signal(signal.SIGCONT)
@@ -121,13 +118,13 @@ def test_a_leader_stopped_for_longer_than_its_term_writes_nothing_more_when_it_g
     if status == 307:
         assert datacenter.addresses[new].encode() in answer
     assert others.job("before").state is JobState.PENDING
-    wait_until(lambda: "answered in time" in node.said() or "no longer safe" in node.said(), 10, datacenter.said)
+    wait_until(lambda: "answered in time" in node.said() or "no longer safe" in node.said(), why=datacenter.said)
     epochs = datacenter.epochs()
     assert epochs == sorted(epochs)
     assert epochs[-1] >= epoch > epochs[0]
     # It follows again, and knows what happened while it was away.
     direct = datacenter.new_client(first=old)
-    wait_until(lambda: len(direct.jobs().jobs) == 2, 10, datacenter.said)
+    wait_until(lambda: len(direct.jobs().jobs) == 2, why=datacenter.said)
 
 
 @pytest.mark.slow
@@ -155,14 +152,14 @@ def test_a_submission_that_is_retried_through_a_failover_is_one_job(datacenter: 
     time.sleep(0.5)
     datacenter.managers[first].kill()
     datacenter.manager("m-3")
-    wait_until(lambda: datacenter.leader() not in ("", first), 10, datacenter.said)
+    wait_until(lambda: datacenter.leader() not in ("", first), why=datacenter.said)
     time.sleep(0.5)
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert outcomes.count(Outcome.ACCEPTED) <= 1  # its answer may have died with the leader
     assert set(outcomes) <= {Outcome.ACCEPTED, Outcome.ALREADY}
-    assert datacenter.client.wait("once", 30).state is JobState.COMPLETED
+    assert datacenter.client.wait("once", PATIENCE_S).state is JobState.COMPLETED
     assert datacenter.client.jobs().known == 1
     assert log.read_text().split() == ["7"]
 
@@ -171,13 +168,12 @@ def test_a_submission_that_is_retried_through_a_failover_is_one_job(datacenter: 
 def test_a_leader_that_is_told_to_stop_resigns_and_the_next_need_not_wait_for_its_term(
     datacenter: Datacenter, tmp_path: Path
 ) -> None:
-    datacenter.manager("m-1")
-    first = datacenter.until_led()
+    datacenter.manager("m-1", "--term", "3600")
+    assert datacenter.until_led() == "m-1"
     second = datacenter.manager("m-2")
-    datacenter.managers[first].signal(signal.SIGTERM)
-    assert datacenter.managers[first].process.wait(10) == 0
-    took = wait_until(lambda: "leads with" in second.said(), 10, datacenter.said)
-    assert took < TERM_S
+    datacenter.managers["m-1"].signal(signal.SIGTERM)
+    assert datacenter.managers["m-1"].process.wait(PATIENCE_S) == 0
+    wait_until(lambda: "leads with" in second.said(), why=datacenter.said)
     client = datacenter.client
     assert client.submit("step", {"n": 1, "log": str(tmp_path / "log")})
 
@@ -186,12 +182,12 @@ def test_a_leader_that_is_told_to_stop_resigns_and_the_next_need_not_wait_for_it
 def test_the_commands_submit_show_explain_and_cancel(datacenter: Datacenter, tmp_path: Path) -> None:
     datacenter.manager("m-1")
     datacenter.until_led()
-    worker = datacenter.worker("--slots", "2", "--lease", "3")
+    worker = datacenter.worker("--slots", "2")
     where = ("--managers", ",".join(datacenter.addresses.values()))
 
     def tenure(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "tenure", *arguments, *where], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "tenure", *arguments, *where], capture_output=True, text=True, timeout=120
         )
 
     log = tmp_path / "log"
@@ -203,13 +199,12 @@ def test_the_commands_submit_show_explain_and_cancel(datacenter: Datacenter, tmp
     assert failed.returncode == 4
     assert "this workflow is wrong" in failed.stderr
 
-    running = tenure("submit", "beat_for", "seconds=60", f"log={log}.beat", "--id", "long").stdout.strip()
+    running = tenure("submit", "beat_for", "seconds=600", f"log={log}.beat", "--id", "long").stdout.strip()
     assert running == "long"
-    wait_until(lambda: Path(f"{log}.beat").exists(), 20, worker.said)
+    wait_until(lambda: Path(f"{log}.beat").exists(), why=worker.said)
     cancelled = tenure("cancel", "long", "--reason", "enough")
     assert cancelled.returncode == 0
-    took = wait_until(lambda: "stopped 1" in Path(f"{log}.beat").read_text(), 10, worker.said)
-    assert took < 3  # at the latest when its lease would be extended
+    wait_until(lambda: "stopped 1" in Path(f"{log}.beat").read_text(), why=worker.said)
     rows = {row["job_id"]: row for row in json.loads(tenure("ps", "--json").stdout)["jobs"]}
     assert (rows["long"]["state"], rows["wrong"]["state"]) == ("cancelled", "failed")
     assert "long" in tenure("ps").stdout

@@ -19,7 +19,7 @@ from tenure.work.slots.processes import is_alive, kill_strays
 
 
 def clear_leftovers(folder: Path, engine: Engine, engine_name: str, clock: Clock, say: Callable[[str], None]) -> int:
-    """How many dead workers were cleared up. Boards of living ones are left alone."""
+    """How many dead workers were cleared up. Boards of living ones are left alone, and of dead ones that held work of another engine."""
     cleared = 0
     for path in sorted(folder.glob("board-*")):
         try:
@@ -34,7 +34,10 @@ def clear_leftovers(folder: Path, engine: Engine, engine_name: str, clock: Clock
             if same_boot and is_alive(identity.pid, identity.pid_started):
                 continue
             killed = kill_strays(identity.incarnation) if same_boot else 0
-            returned = _return_work(board, engine, say) if same_boot and identity.engine == engine_name else 0
+            ours = identity.engine == engine_name
+            if same_boot and not ours and _holds_work(board, clock.boottime()):
+                continue  # only a worker of its own engine can return what it names
+            returned = _return_work(board, engine, say) if same_boot and ours else 0
         finally:
             board.close()
         path.unlink(missing_ok=True)
@@ -42,6 +45,12 @@ def clear_leftovers(folder: Path, engine: Engine, engine_name: str, clock: Clock
         say(f"cleared up after worker {identity.incarnation}: {returned} deliveries returned, {killed} strays killed")
         cleared += 1
     return cleared
+
+
+def _holds_work(board: BeatBoard, boottime: float) -> bool:
+    """Whether it names a delivery whose lease still holds."""
+    readings = [(record, record.read()) for record in board.records]
+    return any(r.phase is not Phase.EMPTY and record.lease_of(r.serial) > boottime for record, r in readings)
 
 
 def _return_work(board: BeatBoard, engine: Engine, say: Callable[[str], None]) -> int:
