@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +24,9 @@ def run(report: Report) -> None:
     resigned, cancelled = (statistics.median(times) for times in zip(*measured, strict=True))
     report.value("leader resigned: the next one leads after", resigned, "s", most=TERM_S)
     report.value("a cancel stops running work after", cancelled, "s", most=1.0)
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-m", "tenure.demo"], check=True, capture_output=True)
+    report.value("python -m tenure.demo", time.monotonic() - begun, "s", most=60)
 
 
 def one_round() -> tuple[float, float]:

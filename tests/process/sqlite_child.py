@@ -143,9 +143,10 @@ def fork_unseen(url: str) -> None:
     engine.close()
 
 
-def note(ledger: int, what: str, message: str) -> None:
-    """One line, in one write: a kill leaves all of it or none."""
-    os.write(ledger, f"{time.monotonic():.6f} {what} {message} {os.getpid()}\n".encode())
+def note(ledger: int, what: str, message: str, lease_until: float = 0.0) -> None:
+    """One line, in one write: a kill leaves all of it or none. Times are boot time, as leases are."""
+    now = SystemClock().boottime()
+    os.write(ledger, f"{now:.6f} {what} {message} {os.getpid()} {lease_until:.6f}\n".encode())
 
 
 def ledger_of(path: str) -> int:
@@ -166,7 +167,7 @@ def consume(url: str, ledger_path: str) -> None:
     ledger, mailbox = ledger_of(ledger_path), opened(url).mailbox("work")
     while True:
         for message in mailbox.receive(3, LEASE_S, 5):
-            note(ledger, "got", str(message.body))
+            note(ledger, "got", str(message.body), message.lease_until)
             try:
                 message.acknowledge()
             except ReceiptHandleExpiredError:

@@ -45,9 +45,9 @@ def test_an_agent_whose_process_hangs_or_is_killed_is_finished_by_another_from_i
                 first.send_signal(signal.SIGKILL)
                 first.wait()
             second = start(tmp_path, "work")
-            (reply,) = replies.receive(1, 60, 60)
+            (reply,) = replies.receive(1, 60, 120)
             assert (reply.body["output"], reply.body["tool_calls"]) == ("done by work", 5)
-            assert second.wait(30) == 0
+            assert second.wait(60) == 0
         finally:
             for process in (first, second):
                 if process is not None:

@@ -14,7 +14,7 @@ def test_the_steady_job_is_delivered_once_and_the_hung_and_the_killed_one_twice(
         [sys.executable, "-m", "tenure.demo", "beats"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         stdin=subprocess.DEVNULL,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -27,7 +27,7 @@ def test_the_steady_job_is_delivered_once_and_the_hung_and_the_killed_one_twice(
 
 def test_an_unknown_story_is_refused_with_those_that_there_are() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "tenure.demo", "fairy-tale"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "tenure.demo", "fairy-tale"], capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 2
     assert "beats" in ended.stderr

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src", "COLUMNS": "120"}
     return subprocess.run(
-        [sys.executable, "-m", "tenure.demo", *arguments], capture_output=True, text=True, env=environment, timeout=100
+        [sys.executable, "-m", "tenure.demo", *arguments], capture_output=True, text=True, env=environment, timeout=250
     )
 
 

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.process.stillness import Stillness
 
 from tenure.engines import Engine, Message
 from tenure.errors import LoopDiedError, LoopProcessError
 from tenure.work import FunctionLoop, LoopGroup, Retry
 
-FAST = {"visibility_timeout": 6, "wait_time_seconds": 0.2, "watchdog_threshold": 1.5, "watchdog_interval": 0.2}
+LONG = {"visibility_timeout": 60, "wait_time_seconds": 0.2, "watchdog_threshold": 30, "watchdog_interval": 0.2}
+STRICT_S = 2.5
+STRICT = {"visibility_timeout": 5, "wait_time_seconds": 0.2, "watchdog_threshold": STRICT_S, "watchdog_interval": 0.2}
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def raise_it(message: Message[Any, Any], heartbeat: Any) -> None:
     raise SystemExit("this loop gives up")
 
 
-def answers(engine: Engine, count: int, seconds: float = 20) -> list[Any]:
+def answers(engine: Engine, count: int, seconds: float = 60) -> list[Any]:
     mailbox, found = engine.mailbox("answers"), []
     until = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < until:
@@ -54,13 +57,13 @@ def answers(engine: Engine, count: int, seconds: float = 20) -> list[Any]:
 
 def test_each_loop_has_a_process_of_its_own_and_the_probe_sees_its_beats(engine: Engine) -> None:
     loops = [FunctionLoop(engine.mailbox(name), tell_pid, name=name) for name in ("a", "b")]
-    with LoopGroup(loops, isolation="process", **FAST) as group:  # type: ignore[arg-type]
+    with LoopGroup(loops, isolation="process", **LONG) as group:  # type: ignore[arg-type]
         for name in ("a", "b"):
             engine.mailbox(name).send(name, reply_to="answers")
         found = {body: pid for pid, body in answers(engine, 2)}
         assert set(found) == {"a", "b"}
         assert len({*found.values(), os.getpid()}) == 3
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while not group.readiness().ready and time.monotonic() < until:
             time.sleep(0.05)
         assert group.readiness().ready, group.readiness()
@@ -72,21 +75,26 @@ def test_each_loop_has_a_process_of_its_own_and_the_probe_sees_its_beats(engine:
 def test_a_loop_that_hangs_inside_c_is_killed_alone_and_started_again(engine: Engine) -> None:
     bad = FunctionLoop(engine.mailbox("bad"), hang_once, name="bad")
     good = FunctionLoop(engine.mailbox("good"), tell_pid, name="good")
-    options: dict[str, Any] = {**FAST, "on_loop_death": "restart", "restart": Retry(base_s=0.05)}
+    options: dict[str, Any] = {**STRICT, "on_loop_death": "restart", "restart": Retry(base_s=0.05)}
     with LoopGroup([bad, good], isolation="process", **options):
-        engine.mailbox("good").send("before", reply_to="answers")
-        [(first, _)] = answers(engine, 1)
-        engine.mailbox("bad").send("x", reply_to="answers")
-        time.sleep(2.5)
-        engine.mailbox("good").send("after", reply_to="answers")
-        found = {body: pid for pid, body in answers(engine, 2)}
-    assert found["after"] == first, "the good loop lost its process"
-    assert set(found) == {"after", "x"}
+        for _ in range(5):
+            with Stillness() as machine:
+                engine.mailbox("good").send("before", reply_to="answers")
+                [(first, _)] = answers(engine, 1)
+                engine.mailbox("bad").send("x", reply_to="answers")
+                [(_, body)] = answers(engine, 1)
+                engine.mailbox("good").send("after", reply_to="answers")
+                [(after, _)] = answers(engine, 1)
+            assert body == "x"  # hung at its first delivery, and was done at a later one
+            if machine.longest_s < STRICT_S / 2:  # else every loop was silent for too long
+                assert after == first, "the good loop lost its process"
+                return
+    pytest.skip(f"this machine stands still for over {STRICT_S / 2:g} s again and again")
 
 
 def test_a_loop_whose_process_dies_ends_the_group_with_the_reason(engine: Engine) -> None:
     loop = FunctionLoop(engine.mailbox("a"), raise_it, name="a")
-    group = LoopGroup([loop], isolation="process", **FAST)  # type: ignore[arg-type]
+    group = LoopGroup([loop], isolation="process", **LONG)  # type: ignore[arg-type]
     engine.mailbox("a").send("x")
     with pytest.raises(LoopDiedError) as caught:
         group.run()
@@ -96,7 +104,7 @@ def test_a_loop_whose_process_dies_ends_the_group_with_the_reason(engine: Engine
 
 def test_a_process_that_somebody_kills_is_noticed(engine: Engine) -> None:
     loop = FunctionLoop(engine.mailbox("a"), tell_pid, name="a")
-    group = LoopGroup([loop], isolation="process", **FAST)  # type: ignore[arg-type]
+    group = LoopGroup([loop], isolation="process", **LONG)  # type: ignore[arg-type]
     died: list[BaseException] = []
 
     def run() -> None:
@@ -110,5 +118,5 @@ def test_a_process_that_somebody_kills_is_noticed(engine: Engine) -> None:
     engine.mailbox("a").send("x", reply_to="answers")
     [(pid, _)] = answers(engine, 1)
     os.kill(pid, signal.SIGKILL)
-    thread.join(10)
+    thread.join(60)
     assert "was ended by signal 9" in str(died[0])

@@ -34,12 +34,14 @@ from tools.servers import FaultProxy, Postgres
 pytestmark = pytest.mark.slow
 SECONDS = 60.0 if os.environ.get("TENURE_SOAK") else 8.0
 LEASE_S = 1.5
+DRAIN_S = 60.0
 TTL_S = 1.0
 OUT_OF_REACH = (EngineUnavailableError, EngineBusyError)
 BOOT = SystemClock()
 
 
 class Delivery(NamedTuple):
+    asked_at: float
     got_at: float
     lease_until: float
     count: int
@@ -57,6 +59,9 @@ class History:
     appended: dict[str, int] = field(default_factory=dict)
     errors: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_telling(self) -> bool:
+        return len(self.sent) > 50 and self.errors > 0 and len(self.epochs) > 1
 
 
 def produce(engine: Engine, history: History, name: str, stop: threading.Event) -> None:
@@ -84,7 +89,9 @@ def consume(engine: Engine, history: History, name: str, stop: threading.Event) 
         at = BOOT.boottime()
         with history.lock:
             for message in messages:
-                history.deliveries[message.body].append(Delivery(at, message.lease_until, message.delivery_count))
+                history.deliveries[message.body].append(
+                    Delivery(message.lease_until - LEASE_S, at, message.lease_until, message.delivery_count)
+                )
         for message in messages:
             if chance.random() < 0.05:
                 continue  # as if the worker had died: it must come back after its lease
@@ -158,10 +165,13 @@ def run(engines: list[Engine], break_things: Callable[[Random], None]) -> Histor
     ]
     for thread in threads:
         thread.start()
-    end, chance = time.monotonic() + SECONDS, Random(5)
-    while time.monotonic() < end and not failed:
+    end, chance, faults = time.monotonic() + SECONDS, Random(5), 0
+    most = time.monotonic() + 100 + SECONDS
+    # A slow machine is given the time to do, and to meet, what is judged.
+    while not failed and (time.monotonic() < end or faults < 4 or not history.is_telling()) and time.monotonic() < most:
         time.sleep(0.3 + chance.random())
         break_things(chance)
+        faults += 1
     stop.set()
     for thread in threads:
         thread.join(60)
@@ -174,9 +184,10 @@ def drain(engine: Engine, history: History) -> None:
     """Take everything that is left, as one more consumer."""
     mailbox, quiet_since = engine.mailbox("work"), time.monotonic()
     while time.monotonic() - quiet_since < LEASE_S + 1:
-        for message in mailbox.receive(100, LEASE_S, 0.2):
+        for message in mailbox.receive(100, DRAIN_S, 0.2):
             quiet_since = time.monotonic()
-            delivery = Delivery(BOOT.boottime(), message.lease_until, message.delivery_count)
+            asked_at = message.lease_until - DRAIN_S
+            delivery = Delivery(asked_at, BOOT.boottime(), message.lease_until, message.delivery_count)
             history.deliveries[message.body].append(delivery)
             message.acknowledge()
             history.settled[message.body] = BOOT.boottime()
@@ -190,12 +201,12 @@ def judge(engine: Engine, history: History) -> None:
     assert lost == [], "acknowledged, and never delivered"
     assert set(history.deliveries) <= history.sent | history.unsure, "delivered, and never sent"
     for body, deliveries in history.deliveries.items():
-        deliveries.sort()
+        deliveries.sort(key=lambda delivery: delivery.count)  # an answer may come late, when another has it already
         for first, second in itertools.pairwise(deliveries):
             assert second.got_at >= first.lease_until, f"{body} was delivered twice while its lease held: {deliveries}"
             assert second.count > first.count, f"the fence of {body} did not grow: {deliveries}"
         if body in history.settled:
-            assert deliveries[-1].got_at <= history.settled[body], f"{body} came back after it was settled"
+            assert deliveries[-1].asked_at <= history.settled[body], f"{body} came back after it was settled"
     epochs = [epoch for _, epoch in sorted(history.epochs)]
     assert len(epochs) > 1
     assert epochs == sorted(set(epochs)), "epochs went back"
@@ -227,7 +238,7 @@ def test_a_server_killed_and_restarted_under_load_loses_nothing_and_repeats_noth
         history = run([one, other], kill)
         drain(one, history)
         judge(one, history)
-    assert kills >= 3
+    assert kills >= 4
 
 
 def test_connections_cut_at_random_moments_lose_nothing_and_repeat_nothing(own_server: Callable[[Any], Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 
 import pytest
+from tests.process.stillness import Stillness
 
 PREAMBLE = """
 import ctypes, logging, os, sys, threading, time
@@ -24,7 +26,7 @@ def run(work, threshold=0.5):
 """
 
 
-def python(script: str, *, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+def python(script: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     code = PREAMBLE + textwrap.dedent(script)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout)
 
@@ -40,7 +42,7 @@ def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() 
         """
     )
     assert ended.returncode == -signal.SIGKILL
-    assert "reviews stalled: no beat for 0." in ended.stderr
+    assert re.search(r"reviews stalled: no beat for \d", ended.stderr)
     assert "it last said 'page 3'" in ended.stderr
     assert "in stuck_in_here" in ended.stderr
     assert "The process is ended with SIGKILL" in ended.stderr
@@ -48,18 +50,23 @@ def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() 
 
 @pytest.mark.slow
 def test_work_that_beats_is_left_alone() -> None:
-    ended = python(
-        """
-        def busy(message, heartbeat):
-            for _ in range(40):
-                time.sleep(0.1)
-                heartbeat.beat()
-            os._exit(7)
+    for _ in range(5):
+        with Stillness() as machine:
+            ended = python(
+                """
+                def busy(message, heartbeat):
+                    for _ in range(40):
+                        time.sleep(0.1)
+                        heartbeat.beat()
+                    os._exit(7)
 
-        run(busy, threshold=3)
-        """
-    )
-    assert ended.returncode == 7
+                run(busy, threshold=2)
+                """
+            )
+        if machine.longest_s < 1:  # else it could not beat
+            assert ended.returncode == 7, ended.stderr
+            return
+    pytest.skip("this machine stands still for over a second again and again")
 
 
 def test_native_code_that_holds_the_interpreter_lock_is_ended_too() -> None:
@@ -82,7 +89,7 @@ def test_the_first_process_of_a_container_is_ended_although_the_kernel_protects_
     if shutil.which("unshare") is None or subprocess.run([*as_first, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine does not let us make a process namespace (unshare)")
     code = PREAMBLE + "assert os.getpid() == 1\nrun(lambda message, heartbeat: time.sleep(60))\n"
-    ended = subprocess.run([*as_first, sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([*as_first, sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 128 + signal.SIGKILL
     assert "reviews stalled" in ended.stderr
 
@@ -107,4 +114,4 @@ def test_evidence_that_cannot_be_written_does_not_save_a_stuck_process() -> None
         """
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=120) == -signal.SIGKILL
