@@ -96,9 +96,9 @@ class Datacenter:
                     return name
         return ""
 
-    def until_led(self) -> str:
+    def until_led(self, seconds: float = PATIENCE_S) -> str:
         found: list[str] = []
-        wait_until(lambda: bool(name := self.leader()) and not found.append(name), why=self.said)
+        wait_until(lambda: bool(name := self.leader()) and not found.append(name), seconds, self.said)
         return found[0]
 
     def stop_between_transactions(self, node: Node) -> None:

@@ -100,7 +100,8 @@ def test_a_leader_stopped_for_longer_than_its_term_writes_nothing_more_when_it_g
     datacenter.stop_between_transactions(node)
     # A write that reaches the stopped leader: the kernel takes it, the process reads it when it goes on.
     late = json.dumps({"job_id": "before", "reason": "too late"}).encode()
-    head = f"POST /v1/cancel HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(late)}\r\n"
+    head = f"POST /v1/cancel HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(late)}\r\n"
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
         line.sendall(head.encode() + b"Connection: close\r\n\r\n" + late)
