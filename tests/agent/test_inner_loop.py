@@ -274,7 +274,7 @@ def test_a_call_that_failed_is_made_again_after_a_declared_wait() -> None:
     assert (heartbeat.unexplained(), heartbeat.note) == (0, "waiting to call the model again")
     assert len(adapter.requests) == 1
     clock.advance(1)
-    runner.join(10)
+    runner.join(60)
     assert answer[0].done
 
 

@@ -166,7 +166,7 @@ def test_a_tool_that_beats_less_often_than_it_declared_is_given_up_and_cut_off()
 
     def handler(params: Args, *, context: ToolContext) -> ToolResult[int]:
         context.beat()
-        let_go.wait(10)
+        let_go.wait(60)
         context.session.set("too", "late")
         try:
             context.beat()
@@ -180,7 +180,7 @@ def test_a_tool_that_beats_less_often_than_it_declared_is_given_up_and_cut_off()
     waiting.start()
     clock.until_waiting()
     clock.advance(30)
-    waiting.join(10)
+    waiting.join(60)
     assert answer[0].message == (
         "ToolSilentError: tool 'it' was silent for 30.0 s and had declared a beat every 30 s. "
         "Beat more often inside the tool, or declare a longer beat_every_s"
@@ -199,7 +199,7 @@ def test_a_tool_that_keeps_its_promise_may_run_for_as_long_as_it_likes() -> None
 
     def handler(params: Args, *, context: ToolContext) -> ToolResult[int]:
         for _ in range(10):
-            turn.acquire(timeout=10)
+            turn.acquire(timeout=60)
             context.beat()
             done.release()
         return ToolResult.ok(7)
@@ -211,8 +211,8 @@ def test_a_tool_that_keeps_its_promise_may_run_for_as_long_as_it_likes() -> None
         clock.until_waiting()
         clock.advance(20)
         turn.release()
-        assert done.acquire(timeout=10)
-    waiting.join(10)
+        assert done.acquire(timeout=60)
+    waiting.join(60)
     assert (answer[0].value, beats(context)) == (7, 12)
 
 
@@ -220,13 +220,13 @@ def test_a_leashed_tool_is_given_up_at_the_deadline() -> None:
     clock = ManualClock()
     context = replace(a_context(clock), deadline=Deadline.after(10, clock))
     let_go = threading.Event()
-    handler = lambda params, *, context: let_go.wait(10)  # noqa: E731
+    handler = lambda params, *, context: let_go.wait(60)  # noqa: E731
     answer: list[ToolResult[Any]] = []
     waiting = threading.Thread(target=lambda: answer.append(run(handler, context, beat_every_s=30)))
     waiting.start()
     clock.until_waiting()
     clock.advance(10)
-    waiting.join(10)
+    waiting.join(60)
     let_go.set()
     assert answer[0].message == "AgentError: tool 'it' was given up: the deadline is over"
 
@@ -255,7 +255,7 @@ def test_an_async_tool_that_breaks_its_promise_is_cancelled() -> None:
 def test_a_sync_tool_does_not_hold_up_the_event_loop() -> None:
     context = a_context(SystemClock())
     go = threading.Event()
-    handler = lambda params, *, context: ToolResult.ok(go.wait(10))  # noqa: E731
+    handler = lambda params, *, context: ToolResult.ok(go.wait(60))  # noqa: E731
 
     async def main() -> ToolResult[Any]:
         call = asyncio.ensure_future(AsyncToolExecutor([a_tool(handler)]).execute(CALL, context=context))

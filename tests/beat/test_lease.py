@@ -137,13 +137,13 @@ def test_without_a_rate_limit_there_is_still_only_one_call_in_flight(mailbox: Fa
     def hung_extend(seconds: float, checkpoint: bytes | None = None) -> None:
         calls.append(seconds)
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     message.extend_visibility = hung_extend  # type: ignore[method-assign]
     with LeaseExtender(LeaseExtenderConfig(interval=0)).attach(message, heartbeat):
         other = threading.Thread(target=heartbeat.beat)
         other.start()
-        inside.wait(10)
+        inside.wait(60)
         for _ in range(100):
             heartbeat.beat()  # returns at once: the engine is slow, the work is not
         go_on.set()
@@ -272,7 +272,7 @@ def test_detaching_waits_for_a_renewal_in_flight_so_that_it_cannot_meet_the_ackn
     with LeaseExtender().attach(message, heartbeat):
         other = threading.Thread(target=heartbeat.beat)
         other.start()
-        inside.wait(10)
+        inside.wait(60)
     order.append("detached")
     other.join()
     assert order == ["extended", "detached"]

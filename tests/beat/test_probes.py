@@ -31,7 +31,7 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]
 
 def ask_more(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str, dict[str, str]]:
     assert server.address is not None
-    connection = HTTPConnection(*server.address, timeout=8)
+    connection = HTTPConnection(*server.address, timeout=60)
     try:
         connection.request(method, path)
         response = connection.getresponse()
@@ -43,7 +43,7 @@ def ask_more(server: HealthServer, path: str, method: str = "GET") -> tuple[int,
 def say(server: HealthServer, request: bytes, *, half_close: bool = False) -> bytes:
     """Send raw bytes, and read until the server closes."""
     assert server.address is not None
-    with socket.create_connection(server.address, timeout=8) as client:
+    with socket.create_connection(server.address, timeout=60) as client:
         client.sendall(request)
         if half_close:
             client.shutdown(socket.SHUT_WR)
@@ -152,7 +152,7 @@ def test_checks_that_hang_hold_up_neither_liveness_nor_the_process() -> None:
         assert server.address is not None
         waiting = []
         for _ in range(8):
-            client = socket.create_connection(server.address, timeout=10)
+            client = socket.create_connection(server.address, timeout=60)
             client.sendall(b"GET /health/ready HTTP/1.1\r\n\r\n")
             waiting.append(client)
         assert ask(server, "/health/live")[0] == 200
@@ -217,9 +217,9 @@ def test_a_client_that_closes_its_side_while_a_check_is_under_way_still_gets_its
 
     with HealthServer(0, host="127.0.0.1", readiness=check) as server:
         assert server.address is not None
-        with socket.create_connection(server.address, timeout=8) as client:
+        with socket.create_connection(server.address, timeout=60) as client:
             client.sendall(b"GET /health/ready HTTP/1.1\r\n\r\n")
-            assert asked.wait(8)
+            assert asked.wait(60)
             client.shutdown(socket.SHUT_WR)
             assert ask(server, "/health/live")[0] == 200  # so that the server has seen the end of the other one
             go_on.set()
@@ -228,7 +228,7 @@ def test_a_client_that_closes_its_side_while_a_check_is_under_way_still_gets_its
 
 def test_a_request_that_comes_byte_by_byte_is_answered(server: HealthServer) -> None:
     assert server.address is not None
-    with socket.create_connection(server.address, timeout=8) as client:
+    with socket.create_connection(server.address, timeout=60) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in b"GET /health/live HTTP/1.1\r\n\r\n":
             client.sendall(bytes([byte]))
@@ -273,7 +273,7 @@ def test_beyond_its_places_the_oldest_idle_client_makes_room(monkeypatch: pytest
     monkeypatch.setattr("tenure.beat.probe_server._MAX_CONNECTIONS", 10)
     with HealthServer(0, host="127.0.0.1") as server:
         assert server.address is not None
-        idle = [socket.create_connection(server.address, timeout=8) for _ in range(30)]
+        idle = [socket.create_connection(server.address, timeout=60) for _ in range(30)]
         assert ask(server, "/health/ready")[0] == 200
         assert idle[0].recv(1) == b""  # closed by the server
         idle[-1].sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
@@ -287,8 +287,8 @@ def test_clients_that_stay_silent_are_sent_away_after_a_while() -> None:
     with HealthServer(0, host="127.0.0.1", clock=clock) as server:
         assert server.address is not None
         with (
-            socket.create_connection(server.address, timeout=8) as silent,
-            socket.create_connection(server.address, timeout=8) as half,
+            socket.create_connection(server.address, timeout=60) as silent,
+            socket.create_connection(server.address, timeout=60) as half,
         ):
             half.sendall(b"GET /health")
             assert ask(server, "/health/live")[0] == 200

@@ -118,7 +118,7 @@ class Crew:
     def kill(self, started: str) -> None:
         process = self.running.pop(started)[2]
         process.send_signal(signal.SIGKILL)
-        process.wait(20)
+        process.wait(60)
 
     def replace(self, started: str) -> None:
         role, name, process = self.running[started]

@@ -103,7 +103,7 @@ class Waiter:
         return Look(list(self.there))
 
     def result(self) -> list[int] | None:
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self.found
 

@@ -42,7 +42,7 @@ def served(story: Callable[[int], Any], token: str = "") -> None:
 
 
 def post(port: int, path: str, body: bytes = b"{}", headers: dict[str, str] = JSON, method: str = "POST") -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()

@@ -48,7 +48,7 @@ class Child:
     def line(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"it said nothing and ended with {self.process.wait(10)}"
+        assert line, f"it said nothing and ended with {self.process.wait(60)}"
         return line
 
     def tells(self) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def test_the_extender_is_called_outside_of_the_heartbeats_lock() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
 
 

@@ -21,7 +21,7 @@ from tenure.work import FunctionLoop, LoopGroup
 
 def get(server: HealthServer, path: str) -> int:
     assert server.address is not None
-    connection = HTTPConnection(*server.address, timeout=8)
+    connection = HTTPConnection(*server.address, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -114,12 +114,12 @@ def test_the_loop_group_example_serves_probes_while_it_runs() -> None:
     runner.start()
     while group.health_address is None or not group.readiness().ready:
         threading.Event().wait(0.005)
-    connection = HTTPConnection(*group.health_address, timeout=8)
+    connection = HTTPConnection(*group.health_address, timeout=60)
     connection.request("GET", "/health/ready")
     assert connection.getresponse().status == 200
     connection.close()
     assert group.shutdown()
-    runner.join(10)
+    runner.join(60)
 
 
 # MainLoop integration

@@ -62,7 +62,7 @@ def test_an_expired_receipt_wakes_a_waiting_consumer() -> None:
     while not mailbox._polls:
         time.sleep(0.001)
     mailbox.expire(message)
-    thread.join(10)
+    thread.join(60)
     assert [each.body for each in got] == ["x"]
 
 
@@ -112,7 +112,7 @@ def test_a_connection_lost_while_waiting_ends_the_wait_with_an_error(
     thread.start()
     tenure_clock.until_waiting(1)
     tenure_mailbox.lose_connection()
-    thread.join(10)
+    thread.join(60)
     assert len(errors) == 1
 
 

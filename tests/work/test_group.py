@@ -44,7 +44,7 @@ def loop_on(engine: Engine, name: str, work: Work = idle, **settings: Any) -> Fu
 
 def ready(group: LoopGroup) -> tuple[int, dict[str, Any]]:
     assert group.health_address is not None
-    connection = HTTPConnection(*group.health_address, timeout=8)
+    connection = HTTPConnection(*group.health_address, timeout=60)
     try:
         connection.request("GET", "/health/ready")
         response = connection.getresponse()
@@ -56,11 +56,11 @@ def ready(group: LoopGroup) -> tuple[int, dict[str, Any]]:
 def until(condition: Callable[[], bool]) -> None:
     """Wait, in real time, for something that threads do."""
     pause = threading.Event()
-    for _ in range(2_000):
+    for _ in range(12_000):
         if condition():
             return
         pause.wait(0.005)
-    raise AssertionError("it did not happen within 10 s")
+    raise AssertionError("it did not happen within 60 s")
 
 
 class Foreign:
@@ -91,7 +91,7 @@ class Foreign:
 
 
 def waits(loop: Foreign) -> None:
-    loop.asked.wait(20)
+    loop.asked.wait(60)
 
 
 def dies(loop: Foreign) -> None:
@@ -119,7 +119,7 @@ def test_a_group_runs_each_loop_in_its_thread_until_it_is_shut_down(engine: Engi
     engine.mailbox("b").send(2)
     until(lambda: len(threads) == 2)
     assert group.shutdown()
-    runner.join(10)
+    runner.join(60)
     assert sorted(threads) == ["tenure-loop-a", "tenure-loop-b"]
     assert not group.running
 
@@ -151,13 +151,13 @@ def test_shutdown_asks_all_loops_at_once_and_does_not_wait_for_one_before_the_ne
     all_asked = threading.Barrier(3)
 
     def body(loop: Foreign) -> None:
-        loop.asked.wait(10)
+        loop.asked.wait(60)
         asked.append(loop.name)
-        all_asked.wait(10)  # none of them ends before every one was asked
+        all_asked.wait(60)  # none of them ends before every one was asked
 
     group = LoopGroup([Foreign(name, body) for name in "abc"])
     group.start()
-    assert group.shutdown(timeout=10)
+    assert group.shutdown(timeout=60)
     assert sorted(asked) == ["a", "b", "c"]
 
 
@@ -175,19 +175,19 @@ def test_work_in_hand_is_finished_and_settled_during_the_shutdown(engine: Engine
 
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     loop = loop_on(engine, "a", work)
     group = LoopGroup([loop], health_port=0, health_host="127.0.0.1")
     group.start()
     for body in (1, 2):
         engine.mailbox("a").send(body)
-    assert begun.wait(10)
+    assert begun.wait(60)
     stopper = threading.Thread(target=group.shutdown)
     stopper.start()
     until(lambda: ready(group)[1]["reasons"] == {"a": "stopping"})
     go_on.set()
-    stopper.join(10)
+    stopper.join(60)
     assert loop.endings["done"] == 1
     assert engine.mailbox("a").depth().ready == 1
 
@@ -198,7 +198,7 @@ def test_a_loop_that_does_not_stop_is_abandoned_by_name_and_holds_up_no_other(
     go_on = threading.Event()
 
     def stubborn(loop: Foreign) -> None:
-        go_on.wait(20)
+        go_on.wait(60)
 
     ended = loop_on(engine, "tame")
     group = LoopGroup([Foreign("stubborn", stubborn), ended], shutdown_timeout=0.2)
@@ -208,7 +208,7 @@ def test_a_loop_that_does_not_stop_is_abandoned_by_name_and_holds_up_no_other(
     assert group.abandoned == ("stubborn",)
     assert not ended.running
     assert "Loop stubborn did not stop within 0.2 s" in caplog.text
-    assert "go_on.wait(20)" in caplog.text  # where it is
+    assert "go_on.wait(60)" in caplog.text  # where it is
     go_on.set()
 
 
@@ -326,8 +326,8 @@ def test_a_loop_that_dies_is_shown_on_readiness() -> None:
     go_on = threading.Event()
 
     def slow_to_end(loop: Foreign) -> None:
-        loop.asked.wait(10)
-        go_on.wait(10)
+        loop.asked.wait(60)
+        go_on.wait(60)
 
     group = LoopGroup([Foreign("slow", slow_to_end), Foreign("unlucky", dies)], health_port=0, health_host="127.0.0.1")
     group.start()
@@ -343,7 +343,7 @@ def test_a_loop_that_dies_is_started_again_where_that_is_set_and_shown_meanwhile
     def dies_twice(loop: Foreign) -> None:
         if loop.runs < 3:
             raise ValueError(f"death {loop.runs}")
-        loop.asked.wait(20)
+        loop.asked.wait(60)
 
     unlucky, other = Foreign("unlucky", dies_twice, clock), Foreign("other", waits, clock)
     group = LoopGroup(
@@ -364,7 +364,7 @@ def test_a_loop_that_dies_is_started_again_where_that_is_set_and_shown_meanwhile
     clock.advance(10)
     until(lambda: unlucky.runs == 3)
     until(lambda: group.readiness().ready)
-    assert other.runs == 1
+    until(lambda: other.runs == 1)
     assert group.shutdown()
 
 
@@ -376,8 +376,8 @@ def test_a_shutdown_does_not_wait_for_a_restart_that_is_due_later() -> None:
     clock.until_waiting(1)
     runner = threading.Thread(target=group.wait)
     runner.start()
-    assert group.shutdown(timeout=10)
-    runner.join(10)
+    assert group.shutdown(timeout=60)
+    runner.join(60)
     assert loop.runs == 1
 
 
@@ -412,7 +412,7 @@ def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: 
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         heartbeat.beat(note="page 3")
         inside.set()  # the first beat also imports the metrics: only now is the work where it hangs
-        hung.wait(20)
+        hung.wait(60)
 
     loop = loop_on(engine, "reviews", work, clock=clock)
     group = LoopGroup([loop], health_port=0, health_host="127.0.0.1", clock=clock, on_stall=stalls.append)
@@ -432,7 +432,7 @@ def test_probes_say_why_per_loop_and_turn_well_before_the_watchdog_acts(engine: 
         until(lambda: len(stalls) == 1)
         hung.set()
     assert [stall.name for stall in stalls[0].stalls] == ["reviews"]
-    assert "hung.wait(20)" in stalls[0].stacks
+    assert "hung.wait(60)" in stalls[0].stacks
 
 
 def test_every_loop_of_a_group_is_watched() -> None:

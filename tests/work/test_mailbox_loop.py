@@ -254,7 +254,7 @@ def test_settling_is_tried_again_while_the_lease_lasts(
     for _ in range(3):
         clock.until_waiting(1)
         clock.advance(1)
-    runner.join(10)
+    runner.join(60)
     assert endings(loop) == {"done": 1}
     assert caplog.text.count("could not settle") == 3
 
@@ -276,7 +276,7 @@ def test_finished_work_that_cannot_be_settled_is_lost_when_its_lease_is(
     while runner.is_alive():
         if clock.waiting:
             clock.advance(1)
-    runner.join(10)
+    runner.join(60)
     assert endings(loop) == {"lost": 1}
     assert clock.monotonic() <= 1_062
 
@@ -307,8 +307,8 @@ def test_an_unreachable_mailbox_is_tried_again_shown_and_beaten_for(
     while not loop.endings[Ending.DONE] and not deadline.wait(0.01):
         pass
     assert loop.vitals().error is None
-    assert loop.shutdown(timeout=10)
-    runner.join(10)
+    assert loop.shutdown(timeout=60)
+    runner.join(60)
 
 
 def test_an_engine_that_is_broken_for_good_ends_the_loop(mailbox: Mailbox[Any, Any], clock: ManualClock) -> None:
@@ -329,7 +329,7 @@ def test_a_closed_mailbox_ends_the_loop_in_order(mailbox: Mailbox[Any, Any], clo
     runner.start()
     clock.until_waiting(1)
     mailbox.close()
-    runner.join(10)
+    runner.join(60)
     assert not runner.is_alive()
     assert loop.vitals().state is LoopState.ENDED
 
@@ -340,8 +340,8 @@ def test_a_stop_wakes_an_idle_long_poll_at_once(mailbox: Mailbox[Any, Any], cloc
     runner.start()
     clock.until_waiting(1)
     assert loop.vitals().state is LoopState.POLLING
-    assert loop.shutdown(timeout=10)  # the clock stands still: nothing but the wake can end the poll
-    runner.join(10)
+    assert loop.shutdown(timeout=60)  # the clock stands still: nothing but the wake can end the poll
+    runner.join(60)
     assert loop.vitals().state is LoopState.ENDED
 
 
@@ -362,19 +362,19 @@ def test_shutdown_lets_the_work_in_hand_finish_and_says_when_it_has_waited_enoug
 
     def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     loop = loop_of(mailbox, work, clock)
     mailbox.send("a")
     mailbox.send("b")
     runner = threading.Thread(target=loop.run)
     runner.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert loop.vitals().in_hand is not None
     assert loop.shutdown(timeout=0) is False
     assert loop.vitals().state is LoopState.STOPPING
     go_on.set()
-    runner.join(10)
+    runner.join(60)
     assert endings(loop) == {"done": 1}
     assert mailbox.depth().ready == 1
 

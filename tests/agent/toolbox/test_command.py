@@ -104,7 +104,7 @@ def test_a_quiet_one_is_ended_with_its_children_when_the_lease_is_lost(tmp_path:
     thread.start()
     until((tmp_path / "up").exists)
     heartbeat.interrupt(LeaseLostError("m", "gone"))
-    thread.join(10)
+    thread.join(60)
     assert errors
     until(lambda: gone(tmp_path))
 

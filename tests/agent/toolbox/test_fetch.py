@@ -32,7 +32,7 @@ class Site(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"half")
             self.wfile.flush()
-            closing.wait(10)
+            closing.wait(60)
         elif self.path == "/latin":
             self.answer(200, "grün".encode("latin-1"), kind="text/plain; charset=latin-1")
         else:

@@ -52,7 +52,7 @@ def test_one_message_wakes_one_of_many_waiting_consumers() -> None:
     assert clock.woken <= 2
     engine.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 def test_a_moment_that_many_wait_for_wakes_one_of_them() -> None:
@@ -69,7 +69,7 @@ def test_a_moment_that_many_wait_for_wakes_one_of_them() -> None:
     assert clock.woken <= 4
     engine.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 def test_settled_messages_leave_nothing_behind() -> None:
@@ -222,7 +222,7 @@ def test_the_news_of_a_dead_letter_does_not_wait_for_the_poll_that_made_it() -> 
     assert news.failure is not None
     assert thread.is_alive()
     requests.close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_two_mailboxes_that_answer_each_other_from_two_threads_do_not_lock_up() -> None:
@@ -245,7 +245,7 @@ def test_two_mailboxes_that_answer_each_other_from_two_threads_do_not_lock_up() 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     assert not failed
     for mailbox in (one, two):

@@ -32,7 +32,7 @@ class Waiting:
         self._result = self._call()
 
     def result(self) -> Any:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "still waiting"
         return self._result
 
