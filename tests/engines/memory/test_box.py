@@ -77,7 +77,7 @@ def test_settled_messages_leave_nothing_behind() -> None:
     mailbox = InMemoryMailbox(clock=clock)
     mailbox.send("kept")
     mailbox.receive(1, 43_200)
-    for _ in range(2_000):
+    for _ in range(12_000):
         mailbox.send("x")
         mailbox.receive(1, 300)[0].acknowledge()
     box = mailbox._box

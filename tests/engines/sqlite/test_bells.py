@@ -44,7 +44,7 @@ class Waiting:
 def until_waiting(engine: SqliteEngine) -> None:
     """Until a long poll of this engine, on the system's clock, has looked and waits."""
     pause = threading.Event()
-    for _ in range(2_000):
+    for _ in range(12_000):
         if engine.bells._waiting and engine.bells._thread is not None:
             pause.wait(0.02)
             return
