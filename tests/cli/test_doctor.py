@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -25,7 +27,7 @@ def test_errors_make_code_1_and_show_their_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(MemoryEngine, "refusals", (Refusal("eternal life", "memory ends with its process"),))
     code, output = doctor("--engine", "memory://")
     assert code == 1
-    for text in ("the disk is full", "make room", "1 errors, 1 warnings", "not promised: eternal life"):
+    for text in ("the disk is full", "make room", "upgrade", " 1 errors, ", "not promised: eternal life"):
         assert text in output
 
 
@@ -40,6 +42,34 @@ def test_an_engine_that_cannot_be_opened_is_an_error_with_a_remedy_and_no_passwo
     assert "no engine for nowhere://" in output
     assert "Use memory://" in output
     assert "s3cret" not in output
+
+
+def test_machine_clock_and_ladder_are_looked_at_without_an_engine_too() -> None:
+    code, output = doctor()
+    for text in (
+        "this machine",
+        "Python 3.",
+        "shared memory for beats",
+        "a silent workflow is stopped after (stall): 300 s",
+    ):
+        assert text in output
+    assert code == 0
+    assert "this machine's clock is" in doctor("--engine", "memory://")[1]
+
+
+def test_a_ladder_that_does_not_stand_is_an_error_that_names_the_rung() -> None:
+    code, output = doctor("--stall", "3000", "--timeout", "3600")
+    assert code == 1
+    assert "a job may take (timeout): 3600 s, and that is not longer than" in output
+    code, output = doctor("--grace", "90")
+    assert code == 1
+    assert "Lower --grace" in output
+
+
+def test_it_speaks_json() -> None:
+    result = CliRunner().invoke(tenure, ["doctor", "--json", "--engine", "memory://"])
+    found = json.loads(result.stdout)
+    assert (found["errors"], set(found["parts"])) == (0, {"this machine", "memory://", "the ladder of timeouts"})
 
 
 def test_it_is_listed_in_the_help() -> None:

@@ -8,12 +8,11 @@ import click
 import msgspec
 
 from tenure.cli.asking import Where, datacenter_options
-from tenure.jobs.events import decode_event
 from tenure.jobs.why import utc
-from tenure.jobs.words import tell
 from tenure.nodes.client import Client
 from tenure.nodes.event_messages import EventLine
 from tenure.nodes.handles import ENDED
+from tenure.nodes.telling import words_of
 
 WAIT_S = 10.0
 
@@ -59,8 +58,4 @@ def _follow(client: Client, job_id: str, queue: str, after: str | None, as_json:
 
 
 def _words(line: EventLine) -> str:
-    try:
-        what = tell(decode_event(msgspec.json.encode(line.event)))
-    except msgspec.ValidationError:
-        what = f"{line.event['type']} (of a newer version)"
-    return f"{utc(line.event.get('at', 0.0))[11:19]}  {line.event.get('job_id', ''):<24}  {what}"
+    return f"{utc(line.event.get('at', 0.0))[11:19]}  {line.event.get('job_id', ''):<24}  {words_of(line.event)}"

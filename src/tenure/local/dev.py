@@ -6,19 +6,16 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from tenure.clock import Clock
 from tenure.errors import TenureError
-from tenure.jobs.events import JobSubmitted, decode_event
-from tenure.jobs.model import JobSubmission
 from tenure.jobs.why import utc
-from tenure.jobs.words import tell
 from tenure.local.site import Site
 from tenure.local.sources import Found, Sources
 from tenure.nodes.client import Client
+from tenure.nodes.telling import words_of
 
 LOOK_EVERY_S = 0.3
 SETTLES_S = 0.15
@@ -101,21 +98,7 @@ class Dev:
         kind, job_id = str(event.get("type", "")), str(event.get("job_id", ""))
         if kind in ROUTINE:
             return
-        try:
-            known = decode_event(msgspec.json.encode(event))
-            what = "submitted: " + _call(known.submission) if isinstance(known, JobSubmitted) else tell(known)
-        except (msgspec.ValidationError, TenureError):
-            return  # of a newer version
-        self.say("job" if job_id else "dc", f"{job_id}  {what}".strip(), STYLES.get(kind, ""))
-
-
-def _call(submission: JobSubmission) -> str:
-    """What was asked for, as one would write it."""
-    words = []
-    for spec in submission.workflows[:3]:
-        given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())
-        words.append(f"{spec.called}({given[:80]})")
-    return ", ".join(words)
+        self.say("job" if job_id else "dc", f"{job_id}  {words_of(event)}".strip(), STYLES.get(kind, ""))
 
 
 def module_folder(module: str) -> Path:

@@ -1,0 +1,188 @@
+"""The commands that ask a datacenter, against a real one on loopback: what they print, as JSON and for people, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.nodes.test_async_client import datacenter
+
+from tenure.cli.root import COMMANDS, SECTIONS, tenure
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A manager and a worker with the workflows `double` and `waits`, in a thread."""
+    found: list[str] = []
+    ready, stop = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with datacenter() as where:
+            found.append(where)
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield found[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def run(address: str) -> Run:
+    def invoke(*arguments: str, code: int = 0) -> Result:
+        environment = {"TENURE_ADDRESS": address, "TENURE_ENGINE": "", "TERM": "dumb"}
+        result = CliRunner().invoke(tenure, arguments, env=environment)
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def done(run: Run) -> str:
+    """The id of a job that completed."""
+    return str(json.loads(run("submit", "double", "n=21", "--wait", "--json").stdout)["job_id"])
+
+
+def worker(run: Run) -> dict[str, Any]:
+    """The one that there is, once it has reported."""
+    begun = time.monotonic()
+    while not (found := json.loads(run("nodes", "--json").stdout)["workers"]):
+        assert time.monotonic() - begun < 60
+        time.sleep(0.05)
+    return dict(found[0])
+
+
+def test_a_workflow_is_run_and_what_it_returned_is_all_that_is_on_the_output(run: Run) -> None:
+    result = run("run", "double", "n=4", "--label", "for=me", "--id", "run-1")
+    assert (result.stdout, result.stderr.splitlines()[0]) == ("8\n", "job run-1")
+    assert (
+        json.loads(run("run", "double", "n=4", "--id", "run-1", "--label", "for=me", "--json").stdout)["state"]
+        == "completed"
+    )
+    assert json.loads(run("result", "run-1").stdout) == 8
+    assert [row["job_id"] for row in json.loads(run("ps", "--label", "for=me", "--json").stdout)["jobs"]] == ["run-1"]
+
+
+def test_a_failure_ends_with_its_own_code_and_says_why(run: Run) -> None:
+    result = run("run", "double", "n=3", "--max-attempts", "1", code=4)
+    assert "ValueError: three" in result.stderr
+    assert result.stdout == ""
+    job = re.findall(r"job (double-\w+)", result.stderr)[0]
+    assert "three" in run("result", job, code=4).stderr
+    assert run("retry", job).stdout.strip() == json.loads(run("retry", job, "--json").stdout)[0]["new_job_id"]
+    assert "failed" in run("why", job).stdout
+    assert json.loads(run("why", job, "--json").stdout)["state"] == "failed"
+
+
+def test_one_that_runs_on_can_be_left_watched_and_cancelled(run: Run) -> None:
+    job = run("submit", "waits").stdout.strip()
+    assert "has not ended" in run("result", job, code=4).stderr
+    assert "has not ended" in run("submit", "waits", "--id", job, "--wait", "--wait-timeout", "0.1", code=4).stderr
+    assert json.loads(run("cancel", job, "--reason", "enough", "--json").stdout)["outcome"] == "accepted"
+    watched = run("watch", job).stdout
+    assert "submitted: waits()" in watched
+    assert "Enough" in watched
+    kinds = [json.loads(line)["event"]["type"] for line in run("watch", job, "--json").stdout.splitlines()]
+    assert kinds[-1] == "JobEnded"
+
+
+def test_lists_fit_a_narrow_and_a_wide_terminal(run: Run, done: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = run("ps").stdout
+    assert done in wide
+    assert "attempts" in wide
+    assert done in run("ps", done).stdout or "double" in run("ps", done).stdout
+    for command in (["nodes"], ["queue"], ["schedule", "list"], ["dlq", "list"]):
+        assert run(*command).stdout
+        json.loads(run(*command, "--json").stdout)
+    assert worker(run)["name"] == "w"
+    assert json.loads(run("logs", done, "--json").stdout or "{}") == {}
+
+
+def test_queues_are_paused_and_workers_drained(run: Run) -> None:
+    run("queue", "elsewhere", "--pause")
+    [queue] = json.loads(run("queue", "elsewhere", "--json").stdout)
+    assert queue["paused"]
+    run("queue", "elsewhere", "--resume", "--max-running", "3", "--rate", "2")
+    [queue] = json.loads(run("queue", "elsewhere", "--json").stdout)
+    assert (queue["paused"], queue["max_running"], queue["rate"]) == (False, 3, 2)
+    assert "which queue" in run("queue", "--pause", code=2).stderr
+    run("drain", "w", "--reason", "new kernel")
+    assert worker(run)["drained"]
+    run("drain", "w", "--undo")
+    assert not worker(run)["drained"]
+
+
+def test_a_schedule_is_added_triggered_paused_and_removed(run: Run) -> None:
+    run("schedule", "add", "nightly", "double", "n=5", "--cron", "0 3 * * *", "--zone", "Europe/Berlin")
+    job = run("schedule", "trigger", "nightly").stdout.strip()
+    assert run("result", job, "--wait").stdout == "10\n"
+    run("schedule", "pause", "nightly")
+    [found] = json.loads(run("schedule", "list", "--json").stdout)["schedules"]
+    assert (found["schedule"]["paused"], found["schedule"]["cron"]) == (True, "0 3 * * *")
+    assert "paused" in run("schedule", "list").stdout
+    run("schedule", "remove", "nightly")
+    assert json.loads(run("schedule", "list", "--json").stdout)["schedules"] == []
+    assert "either --cron or --every" in run("schedule", "add", "x", "double", code=2).stderr
+    assert "nightly" in run("schedule", "pause", "nightly", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("why", "nobody"), 1),
+        (("result", "nobody"), 1),
+        (("watch", "nobody"), 1),
+        (("retry", "nobody"), 1),
+        (("submit", "double", "n"), 2),
+        (("ps", "--state", "strange"), 2),
+        (("dlq", "show", "default.p0", "nothing"), 1),
+        (("ps", "--address", "127.0.0.1:1", "--patience", "0.1"), 3),
+        (("ps", "--address", "nonsense"), 1),
+    ],
+)
+def test_what_goes_wrong_has_a_code_and_a_sentence(run: Run, arguments: tuple[str, ...], code: int) -> None:
+    result = run(*arguments, code=code)
+    assert result.stderr.strip()
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_teaches_and_stands_in_a_section(run: Run, name: str) -> None:
+    assert name in {known for names in SECTIONS.values() for known in names}
+    told = run(name, "--help").stdout
+    assert "tenure " in told or name in ("top", "gossip")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_their_completion(run: Run, shell: str) -> None:
+    assert "_TENURE_COMPLETE" in run("completion", shell).stdout
+    completed = CliRunner().invoke(
+        tenure,
+        env={"_TENURE_COMPLETE": "bash_complete", "COMP_WORDS": "tenure sche", "COMP_CWORD": "1"},
+        prog_name="tenure",
+    )
+    assert "schedule" in completed.output
+
+
+def test_the_leader_is_found_through_the_engine(tmp_path: Any) -> None:
+    result = CliRunner().invoke(
+        tenure, ["ps", "--patience", "0.1"], env={"TENURE_ENGINE": f"sqlite:///{tmp_path}/t.db", "TENURE_ADDRESS": ""}
+    )
+    assert result.exit_code == 3
+    assert "nobody leads on" in result.stderr
