@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tenure.nodes.limits import HttpLimits
+
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
@@ -29,6 +31,12 @@ def front_options(function: FunctionT) -> FunctionT:
         ),
         click.option(
             "--token", default="", envvar="TENURE_TOKEN", help="One token that may do everything; or TENURE_TOKEN."
+        ),
+        click.option(
+            "--rate-limit",
+            default=HttpLimits().requests_per_s,
+            show_default=True,
+            help="Requests a second that one caller may send on average, and twice as many at once.",
         ),
         click.option(
             "--host",

@@ -15,6 +15,7 @@ from tenure.cli.pool_options import gossip_options
 from tenure.errors import TenureError
 from tenure.logs import LogForm, node_log
 from tenure.nodes.front import from_options
+from tenure.nodes.limits import HttpLimits
 from tenure.nodes.pooling import PoolSettings
 from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 
@@ -54,6 +55,7 @@ def command(
     tls_cert: str,
     tls_key: str,
     tls_client_ca: str,
+    rate_limit: float,
     term: float,
     datacenter: str,
     report: float,
@@ -82,6 +84,7 @@ def command(
             advertise=advertise,
             token=token,
             tokens_file=tokens,
+            limits=HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit),
             tls=from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca).tls,
             term_s=term,
             stuck_s=stuck,

@@ -13,9 +13,9 @@ _MOST_BUCKETS = 10_000
 class HttpLimits:
     """Of one node's port. A caller is a token's name at an address."""
 
-    requests_per_s: float = 1_000.0
+    requests_per_s: float = 2_000.0
     """Of one caller, on average."""
-    burst: float = 2_000.0
+    burst: float = 4_000.0
     """And at once after a rest."""
     wrong_tokens_per_s: float = 5.0
     """Of one address: more are not even told that they are wrong."""

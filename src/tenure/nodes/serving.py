@@ -25,6 +25,7 @@ from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.fleet_settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.front import Front
 from tenure.nodes.gate_desk import GateDesk
+from tenure.nodes.limits import HttpLimits
 from tenure.nodes.manager import Manager
 from tenure.nodes.messages import Problem, ProblemKind, candidate_at
 from tenure.nodes.node_metrics import NodeMetrics
@@ -53,6 +54,7 @@ class ManagerSettings:
     tokens_file: str = ""
     """Tokens with names and roles; then `token` is only what this node itself shows to others."""
     tls: ServerTls | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
     term_s: float = 10.0
     """How long a leader that fell silent is waited for."""
     stuck_s: float = STUCK_THRESHOLD_S
@@ -108,6 +110,7 @@ async def serve(
             port=settings.port,
             tokens=front.book(),
             tls=front.tls,
+            limits=settings.limits,
             streams=door.streams,
             ready=door.ready,
             metrics=metrics.render,
