@@ -497,7 +497,7 @@ def test_a_silence_that_is_declared_while_a_renewal_is_in_flight_is_covered_all_
 
         monkeypatch.setattr(message, "extend_visibility", slowly)
         heartbeat.beat()
-        (renewal,) = taken
-        renewal()
+        taken.pop()()
+        taken.pop()()  # asked for by nobody's beat
         assert message.lease_until >= clock.boottime() + 600
-        assert len(taken) == 1
+        assert taken == []

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.agent.session import Session, decode_session
-from tenure.engines.contracts import MAX_BODY_BYTES, Message
-from tenure.errors import ReceiptHandleExpiredError, SessionError, TenureError
+from tenure.engines.contracts import Message
+from tenure.errors import LimitError, ReceiptHandleExpiredError, SessionError, TenureError
 
 _logger = logging.getLogger(__name__)
 
@@ -56,18 +56,16 @@ class Keeper(ABC):
     def _keep(self, session: Session) -> None:
         if self._over:
             return
-        data = session.encode()
-        if len(data) > MAX_BODY_BYTES:
+        try:
+            self.save(session.encode())
+        except LimitError as error:
             self._over = True
             _logger.warning(
-                "Session %s has grown to %d bytes, more than a checkpoint may have: a later delivery starts from where it was before. "
-                "Keep it on a disk that all workers see, with open_session()",
+                "Session %s has grown to more than a checkpoint may have: a later delivery starts from where it was before. "
+                "Keep it on a disk that all workers see, with open_session(). %s",
                 session.session_id,
-                len(data),
+                error,
             )
-            return
-        try:
-            self.save(data)
         except ReceiptHandleExpiredError as error:
             self._over = True
             self.lost(error.reason)

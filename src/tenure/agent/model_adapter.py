@@ -24,13 +24,19 @@ from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 
 
-class ModelAdapter(ProviderAdapter[OutputT]):
-    """Write `complete`: one call of the model."""
+class LoopSettings:
+    """What every such adapter has: how its loop runs, and what its model costs."""
+
+    prices: Prices | None = None
 
     def __init__(self, *, loop: InnerLoopConfig | None = None, prices: Prices | None = None) -> None:
         """`loop` has the settings of the inner loop; what belongs to one evaluation is filled in by `evaluate`."""
         self.loop = loop or InnerLoopConfig()
         self.prices = prices
+
+
+class ModelAdapter(LoopSettings, ProviderAdapter[OutputT]):
+    """Write `complete`: one call of the model."""
 
     @abstractmethod
     def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
@@ -56,12 +62,8 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         return InnerLoop(self.complete, prompt, session, config).run()
 
 
-class AsyncModelAdapter(AsyncProviderAdapter[OutputT]):
+class AsyncModelAdapter(LoopSettings, AsyncProviderAdapter[OutputT]):
     """The same in an event loop."""
-
-    def __init__(self, *, loop: InnerLoopConfig | None = None, prices: Prices | None = None) -> None:
-        self.loop = loop or InnerLoopConfig()
-        self.prices = prices
 
     @abstractmethod
     async def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:

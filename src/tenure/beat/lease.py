@@ -223,37 +223,38 @@ class _Attachment:
         # Two threads may both find the renewal due; one makes the call, the other goes back to its work.
         if not self._in_flight.acquire(blocking=False):
             self._missed = True
-            return
+            if not self._in_flight.acquire(blocking=False):
+                return  # whoever has it looks at what was missed after letting go
         handed_over = False
         try:
             watch = self._watch
             if watch is None or now < watch.due:
                 return
+            self._missed = False
             self._judge_gap(min(gap, now - self._since))  # what was before us is not this work's silence
             # Before the call: beats of other threads skip it meanwhile, and a failed attempt waits for the interval too.
             watch.due = now + self._interval()
             if self._extender._hand_over is None:
-                self._renew_and_look_again(watch, now)
+                self._renew(watch, now)
             else:
                 self._extender._hand_over(partial(self._renew_elsewhere, watch, now))
                 handed_over = True
         finally:
             if not handed_over:
-                self._in_flight.release()
+                self._let_go()
 
     def _renew_elsewhere(self, watch: Watch, now: float) -> None:
         try:
-            self._renew_and_look_again(watch, now)
+            self._renew(watch, now)
         finally:
-            self._in_flight.release()
             self._heartbeat.rearm()  # not inside a beat: nobody else looks when the next one is due
+            self._let_go()
 
-    def _renew_and_look_again(self, watch: Watch, now: float) -> None:
-        self._missed = False
-        self._renew(watch, now)
+    def _let_go(self) -> None:
+        self._in_flight.release()
         # A silence that was declared while the call was in flight: no beat will come to ask for it again.
-        if self._missed and watch.due < math.inf and self._heartbeat.silent is not None:
-            self._renew(watch, self._heartbeat.clock.monotonic())
+        if self._missed and self._heartbeat.silent is not None:
+            self._on_beat(self._heartbeat.clock.monotonic(), 0.0)
 
     def _interval(self) -> float:
         return adapted_interval(self._config.interval, self._config.extension, self._extender.expected_gap_s)
@@ -269,7 +270,6 @@ class _Attachment:
                 config.max_hold_s,
             )
             return
-        watch.due = now + self._interval()
         seconds = self._seconds(now)
         try:
             self._msg.extend_visibility(seconds)

@@ -15,7 +15,7 @@ from tenure.agent.adapter import ModelRequest, OnChunk
 from tenure.agent.budget import Prices
 from tenure.agent.events import ModelSaid
 from tenure.agent.inner_loop import InnerLoopConfig
-from tenure.agent.model_adapter import AsyncModelAdapter, ModelAdapter
+from tenure.agent.model_adapter import AsyncModelAdapter, LoopSettings, ModelAdapter
 from tenure.agent.prompt import OutputT
 from tenure.agent.providers.failures import sdk, translated
 
@@ -47,22 +47,37 @@ class Dialect:
     """Options that the provider demands, unless given."""
 
 
-class _Line:
-    """One client, one model, one set of options."""
+class _ThroughSdk(LoopSettings):
+    """A client of the SDK, the model, and the options that go into every call."""
 
-    def __init__(self, dialect: Dialect, kind: str, model: str, settings: dict[str, Any]) -> None:
-        self._dialect, self._model = dialect, model
-        self._sdk: ModuleType = sdk(dialect.sdk)
-        self.client = settings["client"] or getattr(self._sdk, kind)(**_client_settings(settings))
-        self._options = {**dialect.defaults, **(settings["options"] or {})}
+    dialect: ClassVar[Dialect]
+    asynchronous: ClassVar[bool]
 
-    def call(self, request: ModelRequest) -> Any:
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: Any = None,
+        options: dict[str, Any] | None = None,
+        loop: InnerLoopConfig | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        super().__init__(loop=loop, prices=prices)
+        self._sdk: ModuleType = sdk(self.dialect.sdk)
+        self._client = client or self._connect({"base_url": base_url, "api_key": api_key})
+        self._model, self._options = model, {**self.dialect.defaults, **(options or {})}
+
+    def _connect(self, settings: dict[str, Any]) -> Any:
+        kind = getattr(self._sdk, self.dialect.async_client if self.asynchronous else self.dialect.client)
+        # Retries are ours: the SDK's own would neither beat nor know the deadline.
+        return kind(max_retries=0, **{name: value for name, value in settings.items() if value is not None})
+
+    def _call(self, request: ModelRequest) -> Any:
         """Begin the call; a stream, or what awaits one."""
-        arguments = self._dialect.arguments(request, self._model, self._options)
-        return self._dialect.create(self.client)(timeout=self._timeouts(request), **arguments)
-
-    def fold(self) -> Fold:
-        return self._dialect.fold()
+        arguments = self.dialect.arguments(request, self._model, self._options)
+        return self.dialect.create(self._client)(timeout=self._timeouts(request), **arguments)
 
     def _timeouts(self, request: ModelRequest) -> Any:
         """The longest wait for the next byte is what was declared as silence, and never beyond the deadline."""
@@ -70,70 +85,34 @@ class _Line:
         return self._sdk.Timeout(connect=min(_CONNECT_S, read), read=read, write=read, pool=read)
 
 
-def _client_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Retries are ours: the SDK's own would neither beat nor know the deadline."""
-    given = {name: settings[name] for name in ("base_url", "api_key") if settings[name] is not None}
-    return {"max_retries": 0, **given}
-
-
-class SdkAdapter(ModelAdapter[OutputT]):
+class SdkAdapter(_ThroughSdk, ModelAdapter[OutputT]):
     """Streams answers through an SDK. `options` go into every call: temperature, limits of tokens, …"""
 
-    dialect: ClassVar[Dialect]
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        client: Any = None,
-        options: dict[str, Any] | None = None,
-        loop: InnerLoopConfig | None = None,
-        prices: Prices | None = None,
-    ) -> None:
-        super().__init__(loop=loop, prices=prices)
-        settings = {"base_url": base_url, "api_key": api_key, "client": client, "options": options}
-        self._line = _Line(self.dialect, self.dialect.client, model, settings)
+    asynchronous = False
 
     def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        fold = self._line.fold()
-        with translated(), self._line.call(request) as stream:
+        fold = self.dialect.fold()
+        with translated(), self._call(request) as stream:
             for event in stream:
                 on_chunk(fold.feed(event))
         return fold.said()
 
     def close(self) -> None:
-        self._line.client.close()
+        self._client.close()
 
 
-class AsyncSdkAdapter(AsyncModelAdapter[OutputT]):
+class AsyncSdkAdapter(_ThroughSdk, AsyncModelAdapter[OutputT]):
     """The same in an event loop. Cancelling the task ends the call at once, also while nothing comes."""
 
-    dialect: ClassVar[Dialect]
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        client: Any = None,
-        options: dict[str, Any] | None = None,
-        loop: InnerLoopConfig | None = None,
-        prices: Prices | None = None,
-    ) -> None:
-        super().__init__(loop=loop, prices=prices)
-        settings = {"base_url": base_url, "api_key": api_key, "client": client, "options": options}
-        self._line = _Line(self.dialect, self.dialect.async_client, model, settings)
+    asynchronous = True
 
     async def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        fold = self._line.fold()
+        fold = self.dialect.fold()
         with translated():
-            async with await self._line.call(request) as stream:
+            async with await self._call(request) as stream:
                 async for event in stream:
                     on_chunk(fold.feed(event))
         return fold.said()
 
     async def close(self) -> None:
-        await self._line.client.close()
+        await self._client.close()
