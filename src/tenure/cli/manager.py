@@ -11,9 +11,10 @@ from collections.abc import Callable
 import click
 
 from tenure.cli.front import front_options
+from tenure.cli.log_options import log_format_option
 from tenure.cli.pool_options import gossip_options
 from tenure.errors import TenureError
-from tenure.logs import LogForm, node_log
+from tenure.logs import node_log
 from tenure.nodes.front import from_options
 from tenure.nodes.limits import HttpLimits
 from tenure.nodes.pooling import PoolSettings
@@ -34,14 +35,7 @@ from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
 @click.option(
     "--healthcheck", default=30.0, show_default=True, help="Seconds without proof before a worker is suspect."
 )
-@click.option(
-    "--log-format",
-    type=click.Choice([form.value for form in LogForm]),
-    default=LogForm.TEXT.value,
-    show_default=True,
-    envvar="TENURE_LOG_FORMAT",
-    help="Lines for people, or JSON for machines; or TENURE_LOG_FORMAT.",
-)
+@log_format_option
 @gossip_options
 def command(
     pool: PoolSettings,

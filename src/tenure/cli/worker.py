@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from types import FrameType
 
 import click
 
 from tenure import __version__
+from tenure.cli.log_options import log_format_option
 from tenure.cli.pool_options import gossip_options
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
+from tenure.logs import node_log
 from tenure.nodes.courier import CONNECT
 from tenure.nodes.pooling import PoolSettings
 from tenure.nodes.supervised import SupervisedSlots
+from tenure.nodes.worker_metrics import serve_probes
 from tenure.nodes.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
@@ -58,6 +60,9 @@ from tenure.work.slots.supervisor import Supervisor
     help="On SIGTERM: let running work finish, or stop it and let another worker resume from its checkpoint.",
 )
 @click.option("--drain-timeout", default=3600.0, show_default=True, help="Seconds after which a drain hands over.")
+@click.option("--health-port", type=int, help="Serve /health/live, /health/ready and /metrics here; 0 for a free port.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Where; an orchestrator needs 0.0.0.0.")
+@log_format_option
 @gossip_options
 def command(
     modules: tuple[str, ...],
@@ -76,6 +81,9 @@ def command(
     memory_limit: int | None,
     drain: str,
     drain_timeout: float,
+    health_port: int | None,
+    health_host: str,
+    log_format: str,
 ) -> None:
     """Serve the workflows of MODULE (a dotted name or a .py file).
 
@@ -106,23 +114,30 @@ def command(
             token=token,
         )
         name = name or (f"{socket.gethostname()}-{os.getpid()}" if managed else "")
+        say = node_log("worker", name, log_format)
 
         def supervisor(on_change: Callable[[], None]) -> Supervisor:
-            made = Supervisor(list(modules), url, settings, say=_say, worker=name, on_change=on_change)
-            _say(f"worker {made.incarnation}: {slots} slots on {', '.join(map(repr, lanes))}")
+            made = Supervisor(list(modules), url, settings, say=say, worker=name, on_change=on_change)
+            say(f"incarnation {made.incarnation}: {slots} slots on {', '.join(map(repr, lanes))}")
             return made
 
         runner = SupervisedSlots(supervisor, clock=SystemClock())
         _obey_signals(runner)
         about = WorkerSettings(name, url, token, __version__, pool)
-        node = WorkerThread(about, runner, clock=SystemClock(), say=_say)
+        node = WorkerThread(about, runner, clock=SystemClock(), say=say)
         if managed:
             node.start()
+        probes = None
+        if health_port is not None:
+            probes = serve_probes(runner, lambda: node.node, health_host, health_port, SystemClock())
+            say(f"probes on {probes.address}")
         code = runner.run()
         node.stop()
+        if probes is not None:
+            probes.stop()
     except TenureError as error:
         raise click.ClickException(str(error)) from error
-    _say("drained" if code == 0 else "the modules cannot be served; the lines above say why")
+    say("drained" if code == 0 else "the modules cannot be served; the lines above say why")
     raise SystemExit(code)
 
 
@@ -138,7 +153,3 @@ def _obey_signals(slots: SupervisedSlots) -> None:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -43,6 +43,8 @@ class WorkerThread:
         self, settings: WorkerSettings, runner: SlotRunner, *, clock: Clock, say: Callable[[str], None]
     ) -> None:
         self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
+        self.node: WorkerNode | None = None
+        """Once the engine answered."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -117,7 +119,7 @@ class WorkerThread:
             if pool is not None:
                 pool.tell_slots(view, overload, self._runner.incarnation)
 
-        node = WorkerNode(
+        node = self.node = WorkerNode(
             self._settings.name,
             self._runner,
             engine,

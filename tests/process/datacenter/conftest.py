@@ -65,7 +65,7 @@ class Datacenter:
         """A manager that was started, once it listens."""
         self.managers[name] = node
         wait_until(lambda: "listens on" in node.said() or node.process.poll() is not None, why=node.said)
-        found = re.search(r"listens on (\S+)", node.said())
+        found = re.search(r"listens on ([^\s\"]+)", node.said())
         assert found is not None, node.said()
         self.addresses[name] = found[1]
         return node

@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 def starts(worker: Node) -> list[str]:
     """The incarnations that it has had."""
-    return re.findall(r"^worker (\w+): \d+ slots", worker.said(), re.MULTILINE)
+    return re.findall(r"incarnation (\w+): \d+ slots", worker.said(), re.MULTILINE)
 
 
 @pytest.mark.slow
