@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 from tenure.clock import SystemClock
 from tenure.engines.contracts import Engine
@@ -117,6 +118,20 @@ def ask(client: Client, request: Request, wanted: type[ReplyT]) -> ReplyT:
 
 def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def show(*tables: Table) -> None:
+    """On a terminal with lines around the cells; in a pipe or a file without, one row on one line."""
+    screen = console()
+    for table in tables:
+        if not screen.is_terminal:
+            table.box, table.pad_edge = None, False
+        screen.print(table)
+
+
+def is_wide() -> bool:
+    """Whether there is room for more than what matters most."""
+    return console().width >= 100
 
 
 def console() -> Console:

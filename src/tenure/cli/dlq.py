@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import REFUSED, Where, ask, console, datacenter_options, print_json
+from tenure.cli.asking import REFUSED, Where, ask, datacenter_options, print_json, show
 from tenure.jobs.commands import Outcome
 from tenure.jobs.why import utc
 from tenure.nodes.queue_messages import (
@@ -51,7 +51,7 @@ def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
         table.add_row(
             Text(one.mailbox), Text(one.id), utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason)
         )
-    console().print(table)
+    show(table)
 
 
 @command.command("show")

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli import checkups
-from tenure.cli.asking import console, print_json
+from tenure.cli.asking import console, print_json, show
 from tenure.engines import Finding, Level
 from tenure.engines.urls import redact
 from tenure.nodes.client import Client
@@ -65,7 +65,7 @@ def _show(parts: dict[str, list[Finding]], refusals: list[Finding], summary: str
             table.add_column(column, overflow="fold")
         for level, what, remedy in found:
             table.add_row(Text(level.value, style=_STYLES[level]), Text(what), Text(remedy))
-        screen.print(table)
+        show(table)
     for _, guarantee, reason in refusals:
         screen.print(Text(f"not promised: {guarantee}: {reason}"))
     screen.print(Text(summary))

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import Where, ask, console, datacenter_options, print_json
+from tenure.cli.asking import Where, ask, datacenter_options, is_wide, print_json, show
 from tenure.nodes.node_messages import ListNodes, NodeList
 
 STYLES = {"route": "green", "investigate": "yellow", "drain": "yellow", "evict": "bold red"}
@@ -28,10 +28,7 @@ def command(as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
         return
-    screen = console()
-    wide = screen.width >= 100
-    screen.print(_managers(found, wide))
-    screen.print(_workers(found, wide))
+    show(_managers(found, is_wide()), _workers(found, is_wide()))
 
 
 def _managers(found: NodeList, wide: bool) -> Table:

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import STYLES, Where, console, datacenter_options, print_json
+from tenure.cli.asking import STYLES, Where, datacenter_options, is_wide, print_json, show
 from tenure.jobs.states import JobState
 from tenure.nodes.messages import JobList, JobView
 
@@ -38,8 +38,7 @@ def command(
     if as_json:
         print_json(answer)
     else:
-        screen = console()
-        screen.print(_one(answer) if isinstance(answer, JobView) else _all(answer, screen.width >= 100))
+        show(_one(answer) if isinstance(answer, JobView) else _all(answer, is_wide()))
 
 
 def _all(found: JobList, wide: bool) -> Table:

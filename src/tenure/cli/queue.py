@@ -9,7 +9,7 @@ from msgspec import UNSET
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import Where, ask, console, datacenter_options, print_json
+from tenure.cli.asking import Where, ask, datacenter_options, print_json, show
 from tenure.nodes.messages import Done
 from tenure.nodes.queue_messages import ChangeQueue, ListQueues, QueueList
 
@@ -57,4 +57,4 @@ def command(
         table.add_row(
             Text(one.name), state, str(one.running), str(one.queued), str(one.held), f"{one.oldest_s:.0f} s", words
         )
-    console().print(table)
+    show(table)

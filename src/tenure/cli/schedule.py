@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import Where, ask, console, datacenter_options, print_json
+from tenure.cli.asking import Where, ask, datacenter_options, is_wide, print_json, show
 from tenure.cli.submit import parse
 from tenure.errors import TenureError
 from tenure.ids import new_id
@@ -104,15 +104,14 @@ def add(
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def show(as_json: bool, where: Where) -> None:
+def list_all(as_json: bool, where: Where) -> None:
     """Every schedule: when it fires next, and what became of its instants."""
     with where.client() as client:
         found = ask(client, ListSchedules(), ScheduleList)
     if as_json:
         print_json(found)
         return
-    screen = console()
-    wide = screen.width >= 100
+    wide = is_wide()
     table = Table("schedule", "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
     for one in found.schedules:
         spec = one.schedule
@@ -120,7 +119,7 @@ def show(as_json: bool, where: Where) -> None:
         next_at = "paused" if spec.paused else "never" if one.next_at is None else utc(one.next_at)
         more = (str(one.fired), str(one.skipped), Text(one.problem or one.last_skipped)) if wide else ()
         table.add_row(Text(spec.name), Text(when), next_at, Text(one.last_job), *more)
-    screen.print(table)
+    show(table)
 
 
 @command.command("remove")

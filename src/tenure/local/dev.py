@@ -20,7 +20,7 @@ from tenure.nodes.telling import words_of
 LOOK_EVERY_S = 0.3
 SETTLES_S = 0.15
 """Editors write in several steps: a change is taken once nothing more changes."""
-ROUTINE = {"Dispatched", "ProgressRecorded", "LeaderElected", "JobCleaned", "JobArchived"}
+ROUTINE = {"Dispatched", "WorkerJudged", "ProgressRecorded", "LeaderElected", "JobCleaned", "JobArchived"}
 STYLES = {"JobEnded": "bold", "AttemptFailed": "red", "JobSubmitted": "cyan", "WorkflowCompleted": "green"}
 
 
