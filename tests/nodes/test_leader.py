@@ -10,7 +10,7 @@ from tests.nodes.test_candidacy import Cell, run, submission
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineUnavailableError
 from tenure.jobs import CancelJob, SubmitJob
-from tenure.jobs.states import JobState
+from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.results import RESULTS
 
 
@@ -36,7 +36,10 @@ def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() ->
         journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
         node.ledger.journal = journal  # type: ignore[assignment]
         await node.submit(SubmitJob(submission=submission("known")))
-        await cell.until(lambda: cell.work.depth().ready == 1)
+        # Not only sent, but recorded as sent: the leader has nothing under way.
+        await cell.until(lambda: node.ledger.book.job("known").workflows["encode"].state is WorkflowState.QUEUED)
+        for _ in range(100):
+            await asyncio.sleep(0)
         journal.away = True
         waiting = [
             asyncio.create_task(node.submit(SubmitJob(submission=submission("new")))),
@@ -48,7 +51,8 @@ def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() ->
             for _ in range(10):
                 await asyncio.sleep(0)
             cell.clock.advance(0.25)
-        assert cell.work.depth().ready == 1, "the journal knows of neither, so the engine must not"
+        queued = [message.key for message in cell.work.receive(10, 0)]
+        assert queued == ["known/encode"], "the journal knows of neither, so the engine must not"
         journal.away = False
         await cell.until(lambda: all(task.done() for task in waiting))
         await cell.until(lambda: (found := cell.claim()) and found.key == "new/encode")
