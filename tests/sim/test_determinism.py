@@ -87,3 +87,15 @@ def test_every_python_with_our_packages_elects_the_same_leaders(version: str) ->
         pytest.skip(f"no Python {version} with msgspec was found to compare the traces of election and journal with")
     expected = here(find("leadership"), range(15))
     assert hashes(python, "leadership", "0:15", hash_seed=int(version.replace(".", ""))) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_with_our_packages_sees_the_same_datacenters(version: str) -> None:
+    """The traces; how many callbacks asyncio needs for them differs between its versions."""
+    python = interpreter(version, "msgspec")
+    if python is None:
+        pytest.skip(f"no Python {version} with msgspec was found to compare the traces of datacenters with")
+    expected = [line.split()[:2] for line in here(find("datacenter"), range(12))]
+    found = hashes(python, "datacenter", "0:12", hash_seed=int(version.replace(".", "")))
+    assert [line.split()[:2] for line in found] == expected

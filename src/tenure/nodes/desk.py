@@ -60,8 +60,8 @@ class WorkerDesk:
         # Keyed by incarnation: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
-        self._runs_on: dict[str, set[str]] = {}
-        self._bells: dict[str, set[asyncio.Future[None]]] = {}
+        self._runs_on: dict[str, dict[str, None]] = {}
+        self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
         """The newest word on a workflow that runs: for people, more recent than the journal."""
@@ -191,13 +191,13 @@ class WorkerDesk:
             return  # overtaken on its way
         for one in before.attempts if before else ():
             self._live.pop((one.job_id, one.workflow), None)
-            self._runs_on.get(one.job_id, set()).discard(start)
+            self._runs_on.get(one.job_id, {}).pop(start, None)
             if not self._runs_on.get(one.job_id):
                 self._runs_on.pop(one.job_id, None)
         self._latest[start] = report
         for one in report.attempts:
             self._live[(one.job_id, one.workflow)] = one
-            self._runs_on.setdefault(one.job_id, set()).add(start)
+            self._runs_on.setdefault(one.job_id, {})[start] = None
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
         def look(book: JobBook) -> tuple[Unwanted, ...]:
@@ -239,15 +239,15 @@ class WorkerDesk:
 
     async def _hold(self, start: str, seconds: float) -> None:
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.setdefault(start, set()).add(bell)
+        self._bells.setdefault(start, {})[bell] = None
         nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
         try:
             await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
         finally:
             nap.cancel()
             bell.cancel()
-            bells = self._bells.get(start, set())
-            bells.discard(bell)
+            bells = self._bells.get(start, {})
+            bells.pop(bell, None)
             if not bells:
                 self._bells.pop(start, None)
 

@@ -98,9 +98,10 @@ class Member:
 
     def _follow(self, attempts: tuple[AttemptReport, ...], now: float) -> None:
         window, running = self.window, {"/".join(map(str, one.name)): one for one in attempts}
-        known = set(window)
-        for gone in known - running.keys():
-            window.end(gone, now, completed=False)  # completions are counted by the worker
+        known = dict.fromkeys(window)
+        for gone in known:
+            if gone not in running:
+                window.end(gone, now, completed=False)  # completions are counted by the worker
         for key, one in running.items():
             if key not in known:
                 window.begin(key, now, quiet_s=one.stall_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
@@ -72,6 +72,8 @@ class _Waiting(NamedTuple, Generic[DecisionT]):
 
 class Journaled(ABC, Generic[BookT, DecisionT]):
     """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
+
+    snapshot_every: ClassVar[int] = SNAPSHOT_EVERY
 
     def __init__(
         self,
@@ -139,6 +141,13 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
 
     async def load(self) -> None:
         """Start from the newest snapshot and fold everything after it. Until then the old book answers."""
+        while True:
+            try:
+                return await self._load()
+            except Truncated:
+                continue  # there is a newer snapshot than the one that we started from
+
+    async def _load(self) -> None:
         book, seq = self.new_book(), 0
         snapshot = await self._calls.run(self.journal.latest_snapshot)
         if snapshot is not None:
@@ -304,7 +313,7 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
 
     async def snapshot_if_due(self) -> bool:
         """Keep a snapshot when enough was appended since the last, and let go of what it covers."""
-        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < SNAPSHOT_EVERY:
+        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.snapshot_every:
             return False
         if self._bytes_since < self._snapshot_bytes:
             return False  # writing a large book again and again would cost more than folding what came since

@@ -139,7 +139,8 @@ class Leader:
     def _arm(self, decision: Decision) -> None:
         """Whatever a decision touched may have another deadline now."""
         book = self.ledger.book
-        names = {decision.job_id, *(name for event in decision.events for name in getattr(event, "jobs", ()))}
+        named = (name for event in decision.events for name in getattr(event, "jobs", ()))
+        names = dict.fromkeys((decision.job_id, *named))  # in order: a simulation must not depend on hashes
         for job_id in names:
             info = book.jobs.get(job_id)
             if info is None or info.state.terminal:

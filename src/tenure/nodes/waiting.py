@@ -13,7 +13,7 @@ class Waiting:
 
     def __init__(self, has_ended: Callable[[str], bool], clock: Clock) -> None:
         self._has_ended, self._clock = has_ended, clock
-        self._bells: dict[str, set[asyncio.Future[None]]] = {}
+        self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
         self._closed = False
 
     async def until_ended(self, job_id: str, seconds: float) -> None:
@@ -21,15 +21,15 @@ class Waiting:
         if self._closed or self._has_ended(job_id):
             return
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.setdefault(job_id, set()).add(bell)
+        self._bells.setdefault(job_id, {})[bell] = None
         nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
         try:
             await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
         finally:
             nap.cancel()
             bell.cancel()
-            bells = self._bells.get(job_id, set())
-            bells.discard(bell)
+            bells = self._bells.get(job_id, {})
+            bells.pop(bell, None)
             if not bells:
                 self._bells.pop(job_id, None)
 

@@ -82,6 +82,12 @@ class Backend:
         for call in mine:
             call.look_again()
 
+    def touch_first(self, topic: Topic) -> None:
+        """The next thing to happen there may happen earlier than before: the first in line looks, and waits anew."""
+        for call in self._parked.get(topic, ()):
+            call.look_again()
+            return
+
     def touch(self, topic: Topic) -> None:
         """Something changed: whoever waits for it looks again, in the order in which they came."""
         waiting = self._parked.pop(topic, None)

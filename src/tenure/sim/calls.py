@@ -204,14 +204,16 @@ class Call:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._parked_at is not None:
-            self.connection.backend.leave(self, self._parked_at)
-            self._parked_at = None
-        if self.connection.host.loop.dead or self.future.done():
-            return  # its client is gone, and claims nothing any more
-        if not self.connection.reaches():
-            self._fate = Fate.LOST
-            self._fail(to_ticks(CALL_TIMEOUT_S))
+        left, self._parked_at = self._parked_at, None
+        if left is not None:
+            self.connection.backend.leave(self, left)
+        gone = self.connection.host.loop.dead or self.future.done()  # and claims nothing any more
+        if gone or not self.connection.reaches():
+            if not gone:
+                self._fate = Fate.LOST
+                self._fail(to_ticks(CALL_TIMEOUT_S))
+            if left is not None:
+                self.connection.backend.touch_first(left)
             return
         self.asked_at = self.connection.host.clock.boottime()  # a lease counts from this try, not from the first
         self._world.network.after(0, self._arrive)

@@ -20,9 +20,15 @@ class Exchange:
 
     __slots__ = ("future", "message", "source", "target")
 
-    def __init__(self, source: SimTransport, target: str, message: Any) -> None:
+    def __init__(
+        self, source: SimTransport, target: str, message: Any, future: asyncio.Future[Any] | None = None
+    ) -> None:
         self.source, self.target, self.message = source, target, message
-        self.future: asyncio.Future[Any] = source.loop.create_future()
+        self.future: asyncio.Future[Any] = future or source.loop.create_future()
+
+    def again(self) -> Exchange:
+        """The same request, to be handled once more; its answer goes to whoever waits for this one."""
+        return Exchange(self.source, self.target, copied(self.message), self.future)
 
     def succeed(self, reply: Any) -> None:
         if not self.future.done() and not self.source.loop.dead:

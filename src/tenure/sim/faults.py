@@ -7,7 +7,7 @@ schedule is a schedule, which is what makes it possible to search for the shorte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ class FaultKind(StrEnum):
     ONE_WAY = "one-way"  # what the targets send arrives nowhere; they still hear
     LOSS = "loss"  # datagrams from and to the targets vanish, requests are slow
     DELAY = "delay"  # everything from and to the targets takes longer, by up to `amount` seconds
-    DUPLICATE = "duplicate"
+    DUPLICATE = "duplicate"  # datagrams and requests arrive twice; only the first answer counts
     REORDER = "reorder"
     BREAK = "break"  # requests from and to the targets fail, before or after they were handled
     SKEW = "skew"  # the wall clock jumps by `amount` seconds, and back at the end
@@ -75,6 +75,7 @@ def schedule(world: World, faults: Iterable[Fault]) -> None:
 
 
 def _begin(world: World, fault: Fault) -> None:
+    fault = replace(fault, targets=world.resolve(fault.targets))
     world.record("fault", f"{fault.kind} {','.join(fault.targets)} begins")
     endings = BEGINNINGS[fault.kind](world, fault)
     if endings:

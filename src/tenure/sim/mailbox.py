@@ -66,6 +66,8 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         def claim() -> list[Message[BodyT, ReplyT]]:
             claimed = self._inner.receive(max_messages, visibility_timeout, wait_s, provisional=provisional)
             if claimed:
+                # Whoever still waits must know when this lease runs out: the first in line looks after it for all.
+                connection.backend.touch_first(self.topic)
                 ids = " ".join(f"{message.id}#{message.delivery_count}" for message in claimed)
                 connection.backend.world.record(connection.host.id, f"receive from {self.name}: {ids}")
             return claimed
@@ -117,20 +119,21 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.key, self.generation = inner.key, inner.generation
         self.lease_until = lease_until
 
-    def _do(self, act: Any, what: str) -> None:
+    def _do(self, act: Any, what: str, *, frees: bool = False, answers: bool = False) -> None:
+        """`frees`: it may be claimed again. `answers`: something comes to where its replies go."""
         connection = self._mailbox.connection
-        connection.do(act, f"{what} {self.id} #{self.delivery_count}", touches=self._mailbox.topic)
-        if self.reply_to is not None:
+        connection.do(act, f"{what} {self.id} #{self.delivery_count}", touches=self._mailbox.topic if frees else None)
+        if answers and self.reply_to is not None:
             connection.backend.touch(Topic("mailbox", self.reply_to))
 
     def acknowledge(self) -> None:
         self._do(self._inner.acknowledge, "acknowledge")
 
     def nack(self, visibility_timeout: float = 0) -> None:
-        self._do(lambda: self._inner.nack(visibility_timeout), "nack")
+        self._do(lambda: self._inner.nack(visibility_timeout), "nack", frees=True, answers=True)
 
     def release(self) -> None:
-        self._do(self._inner.release, "release")
+        self._do(self._inner.release, "release", frees=True)
 
     def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
         asked_at = self._mailbox.connection.asked_at
@@ -142,13 +145,13 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._mailbox.connection.when_answered(hold)
 
     def reply(self, body: ReplyT) -> None:
-        self._do(lambda: self._inner.reply(body), "reply to")
+        self._do(lambda: self._inner.reply(body), "reply to", answers=True)
 
     def settle(self, reply: ReplyT) -> None:
-        self._do(lambda: self._inner.settle(reply), "settle")
+        self._do(lambda: self._inner.settle(reply), "settle", answers=True)
 
     def dead_letter(self, reason: str) -> None:
-        self._do(lambda: self._inner.dead_letter(reason), "give up")
+        self._do(lambda: self._inner.dead_letter(reason), "give up", answers=True)
 
 
 class SimDeadLetters(DeadLetters):

@@ -229,6 +229,10 @@ class Network:
             self.after(delay, exchange.fail, ConnectionResetError(f"the connection to {target} broke"))
             return
         self.after(delay, self._arrive, exchange)
+        if link.duplicate and random.random() < link.duplicate:
+            # Somebody on the way sent it again. Both are handled; whoever asked takes the first answer.
+            self.sent["doubled"] += 1
+            self.after(self._reliable_delay(link, random), self._arrive, exchange.again())
 
     def _reliable_delay(self, link: Link, random: Random) -> int:
         low, high = link.delay_s

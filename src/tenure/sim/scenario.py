@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tenure.errors import ConfigurationError, InvariantError
+from tenure.randomness import Random
 from tenure.sim.faults import Fault, FaultProfile, schedule
 from tenure.sim.kernel import Limits
 from tenure.sim.network import Link
@@ -24,11 +25,16 @@ from tenure.sim.world import World
 
 SCENARIOS: dict[str, str] = {
     "leadership": "tenure.sim.scenarios.leadership:Leadership",
-    "datacenter": "tenure.sim.scenarios.datacenter:Datacenter",
+    "datacenter": "tenure.sim.datacenter.scenario:Datacenter",
+    "failover": "tenure.sim.datacenter.failover:Failover",
+    "vanishing": "tenure.sim.datacenter.failover:Vanishing",
     "gates": "tenure.sim.scenarios.gates:Gates",
     "many-gates": "tenure.sim.scenarios.gates:ManyGates",
 }
 """Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
+
+
+LOOK_EVERY_S = 1.0
 
 
 class Scenario(ABC):
@@ -39,13 +45,23 @@ class Scenario(ABC):
     faults: ClassVar[FaultProfile] = FaultProfile()
     link: ClassVar[Link] = Link()
     limits: ClassVar[Limits] = Limits()
+    planned: Sequence[Fault] = ()
+    """The faults of this run, in the order of time."""
 
     @abstractmethod
     def setup(self, world: World) -> None:
         """Make the nodes and start them."""
 
+    def misfortunes(self, world: World, random: Random) -> tuple[Fault, ...]:
+        """What goes wrong in this run, in the order of time."""
+        return self.faults.generate(random, list(world.nodes), world.engines) if self.faults.most else ()
+
     def check(self, world: World) -> None:  # noqa: B027  a scenario may look only at the end
         """Called after each recorded event. Raise, or use `require`, when a promise is broken."""
+
+    def settled(self, world: World) -> bool:
+        """Asked every second of a run: whether nothing more is to come, so that the run may end before its time."""
+        return False
 
     def finish(self, world: World) -> None:  # noqa: B027
         """Called at the end, when all faults are over."""
@@ -107,11 +123,12 @@ def run_one(
     with World(seed, link=scenario.link, limits=scenario.limits, keep_trace=None if keep_trace else 200) as world:
         try:
             scenario.setup(world)
-            faults = profile.generate(world.random("faults"), list(world.nodes), world.engines) if profile.most else ()
+            faults = scenario.misfortunes(world, world.random("faults"))
             chosen = tuple(range(len(faults))) if only is None else tuple(only)
-            schedule(world, [faults[number] for number in chosen])
+            scenario.planned = [faults[number] for number in chosen]
+            schedule(world, scenario.planned)
             world.kernel.after_step = _checker(scenario, world)
-            world.run_for(scenario.duration_s)
+            _run(scenario, world)
             world.require_no_unread_errors()
             scenario.finish(world)
         except Exception as error:
@@ -130,6 +147,19 @@ def run_one(
             details=details,
             trace=tuple(world.trace.lines()) if keep_trace or failure else (),
         )
+
+
+def _run(scenario: Scenario, world: World) -> None:
+    over = False
+
+    def look() -> None:
+        nonlocal over
+        over = scenario.settled(world)
+        world.at(world.now + LOOK_EVERY_S, look)
+
+    if type(scenario).settled is not Scenario.settled:
+        world.at(LOOK_EVERY_S, look)
+    world.run_for(scenario.duration_s, until=lambda: over)
 
 
 def _checker(scenario: Scenario, world: World) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure.errors import SimulationError
@@ -34,6 +34,8 @@ class World:
         self.loop = SimLoop(self.kernel, "world", SimClock(self.kernel, monotonic=0.0))
         self.network = Network(self.kernel, self.loop, self.trace, self.random, link)
         self.nodes: dict[str, Node] = {}
+        self.roles: dict[str, Callable[[], str]] = {}
+        """Names that faults may aim at, and who has them at the moment: "leader" may be another node each time."""
         self.graveyard: list[tuple[SimLoop, list[SimTask[Any]]]] = []
         self._backends: dict[str, Backend] = {}
         self._closed = False
@@ -93,13 +95,17 @@ class World:
         found = self.nodes[name] = Node(self, name, clock, program, engine)
         return found
 
+    def resolve(self, targets: Iterable[str]) -> tuple[str, ...]:
+        """The nodes that are meant, each once: a role stands for whoever has it now."""
+        return tuple(dict.fromkeys(self.roles[name]() if name in self.roles else name for name in targets))
+
     def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:
         """Do this at a moment of true time."""
         self.network.after(max(0, to_ticks(seconds) - self.kernel.now), action, *args)
 
-    def run_for(self, seconds: float) -> None:
-        """Let this much time pass."""
-        self.kernel.run(deadline=self.kernel.now + to_ticks(seconds))
+    def run_for(self, seconds: float, *, until: Callable[[], bool] | None = None) -> None:
+        """Let this much time pass, or less, if the condition holds before."""
+        self.kernel.run(until=until, deadline=self.kernel.now + to_ticks(seconds))
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the world itself, in true time, until it returns."""

@@ -20,7 +20,7 @@ from tenure.nodes.manager import Manager
 from tenure.nodes.messages import candidate_at
 from tenure.nodes.route import Route
 from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
-from tenure.sim.gates.caller import SimCaller, serve
+from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 

@@ -25,8 +25,8 @@ from tenure.nodes.messages import Cancel, Done, Submit
 from tenure.nodes.route import Route
 from tenure.nodes.wire import Request
 from tenure.randomness import Random
+from tenure.sim.control_plane import SimCaller
 from tenure.sim.faults import FaultKind, FaultProfile
-from tenure.sim.gates.caller import SimCaller
 from tenure.sim.gates.cast import Plan, keep_gate, manage, work
 from tenure.sim.node import Host
 from tenure.sim.scenario import Scenario

@@ -1,0 +1,369 @@
+"""Datacenters in which somebody forgets one rule: the observer has to find every one of them.
+
+Not a test module: the replay commands of failing seeds name this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from tenure.engines.contracts import Head, Message
+from tenure.engines.memory.journal import MemoryJournal
+from tenure.errors import ReceiptHandleExpiredError, UnknownJobError
+from tenure.health.deadlines import ExtensionConfig
+from tenure.jobs import ConfirmCleaned, Decision, EvictWorker, JobBook, RecordResult
+from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.outbox import Dispatch, to_dispatch
+from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.engine_time import EngineTime
+from tenure.nodes.fleet_settings import FleetSettings
+from tenure.nodes.leader import Leader
+from tenure.nodes.ledger import Ledger
+from tenure.nodes.manager import Manager, problem
+from tenure.nodes.messages import Cancel, Done
+from tenure.nodes.obedience import Obedience
+from tenure.nodes.results import RESULTS
+from tenure.nodes.wire import Reply
+from tenure.nodes.worker import WorkerNode
+from tenure.nodes.worker_messages import WorkerDirective
+from tenure.sim import Link, World
+from tenure.sim.datacenter.scenario import BriefLedger, Datacenter
+from tenure.sim.datacenter.slots import ScriptedSlots
+from tenure.sim.datacenter.stage import Stage
+from tenure.sim.datacenter.times import FLEET
+from tenure.sim.faults import FaultKind, FaultProfile
+from tenure.work.envelope import WorkItem, WorkResult
+
+ViewT = TypeVar("ViewT")
+
+
+# Ledgers
+
+
+class AnsweringEarly(BriefLedger):
+    """Answers before the append has returned."""
+
+    async def _append(self, events: list[bytes]) -> int:
+        writing = asyncio.create_task(super()._append(events))
+        writing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self.seq + 1
+
+
+class ReadingAhead(BriefLedger):
+    """Shows, and acts on, what is decided and not yet durable."""
+
+    async def read(self, look: Callable[[JobBook], ViewT]) -> ViewT:
+        return look(self.book)
+
+
+class TrustingOldAttempts(BriefLedger):
+    """Takes the result of any attempt for the one that counts."""
+
+    def decide(self, command: Command, now: float) -> Decision:
+        if isinstance(command, RecordResult) and (info := self.book.jobs.get(command.job_id)) is not None:
+            command = msgspec.structs.replace(command, attempt=info.workflows[command.workflow].attempt, delivery=0)
+        return super().decide(command, now)
+
+
+class SnapshottingAhead(BriefLedger):
+    """Takes its snapshot while an append is under way: it holds more than it says."""
+
+    async def snapshot_if_due(self) -> bool:
+        if self._epoch is not None and self.seq - self._snapshot_at >= self.snapshot_every:
+            await self._calls.run(self.journal.snapshot, self.book.snapshot(), self.seq, epoch=self._epoch)
+            self._snapshot_at = self.seq
+        return True
+
+
+class EvictingByWord(BriefLedger):
+    """Evicts a worker, and leaves it what it has."""
+
+    def decide(self, command: Command, now: float) -> Decision:
+        decision = super().decide(command, now)
+        return decision._replace(events=decision.events[:1]) if isinstance(command, EvictWorker) else decision
+
+
+# Leaders
+
+
+class ForgettingDeadlines(Leader):
+    """Takes a deadline off its heap before it knows that it can act on it."""
+
+    async def _check_deadlines(self) -> None:
+        due = self._timers.pop_due(self._now())
+        if due:
+            await self._drain()
+            for job_id in due:
+                self._timers.set(job_id, 0.0)
+            await super()._check_deadlines()
+
+
+class NotDraining(Leader):
+    """Counts a deadline without having looked for the result."""
+
+    async def _drain(self) -> None:
+        self.drained_until = self._now()
+
+
+class NotWaitingForTheDead(Leader):
+    """Takes a mailbox for empty in which somebody holds what is left."""
+
+    async def _take(self, wait_s: float) -> int:
+        asked_at = self._now()
+        taken = await super()._take(wait_s)
+        if not taken:
+            self.drained_until = asked_at
+        return taken
+
+
+class AcknowledgingEarly(Leader):
+    """Acknowledges a result before the append that records it."""
+
+    async def _command_for(self, message: Message[WorkResult, WorkItem]) -> Any:
+        try:
+            await self._calls.run(message.acknowledge)
+        except ReceiptHandleExpiredError:
+            self._say("too late")
+        return await super()._command_for(message)
+
+
+class ForgettingToRevoke(Leader):
+    """Says that an ended job is cleaned up, and has not done it."""
+
+    async def _revoke(self) -> None:
+        for job_id in list(self.ledger.book.uncleaned):
+            await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
+
+
+class SendingWithoutKeys(Leader):
+    """Sends work that the engine cannot tell from what it has already."""
+
+    async def _send(self, order: Dispatch) -> None:
+        item = WorkItem(
+            workflow=order.function,
+            args=order.arguments,
+            job_id=order.job_id,
+            workflow_id=order.workflow,
+            attempt=order.attempt,
+            managed=True,
+        )
+        await self._calls.run(self._mailbox(order.mailbox).send, item, reply_to=RESULTS)
+
+
+class NotResending(Leader):
+    """Takes what its predecessor decided for sent."""
+
+    async def _dispatch(self) -> None:
+        took_over = self.ledger.book.state.elected_at
+        for order in to_dispatch(self.ledger.book, self._now()):
+            info = self.ledger.book.jobs[order.job_id]
+            if info.job.submitted_at < took_over and info.workflows[order.workflow].attempt == 1:
+                self.ledger.book.ready.clear()
+                return
+        await super()._dispatch()
+
+
+# Nodes
+
+
+class TellingTimeByTheWall(Candidacy):
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.time.__class__ = WallTime
+
+
+class WallTime(EngineTime):
+    """Believes this machine's wall clock."""
+
+    async def refresh(self) -> None:
+        await super().refresh()
+        self._offset = self._clock.wall() - self._clock.boottime()
+
+
+class CancellingByWord(Manager):
+    """Says that a job is cancelled, and leaves it at that."""
+
+    async def _cancel(self, request: Cancel) -> Reply:
+        return Done(job_id=request.job_id, outcome=Outcome.ACCEPTED, epoch=self._candidacy.epoch)
+
+
+class KnowingBetter(Manager):
+    """Says that there is no such job, when it only has not read so far."""
+
+    def _unknown(self, job_id: str) -> Reply:
+        return problem(UnknownJobError(job_id))
+
+
+class ObeyingEverybody(WorkerNode):
+    """Does what it is told, whoever tells it."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.obedience = Gullible()
+
+
+class Gullible(Obedience):
+    def heard(self, directive: WorkerDirective) -> bool:
+        return True
+
+
+class KeepingItsLease(ScriptedSlots):
+    """Goes on as if its lease lasted until somebody says otherwise."""
+
+    def _look(self) -> None:
+        for stage in self.stages.values():
+            stage.watch.lease_until = float("inf")
+        super()._look()
+
+    async def _extend(self, stage: Stage) -> None:
+        """It never hears either."""
+        stage.extending = False
+
+
+# Scenarios
+
+
+def candidacy(ledger: type[Ledger] = BriefLedger, leader: type[Leader] = Leader) -> type[Candidacy]:
+    class Mutant(Candidacy):
+        ledger_class: ClassVar[type[Ledger]] = ledger
+        leader_class: ClassVar[type[Leader]] = leader
+
+    return Mutant
+
+
+class AnswersEarly(Datacenter):
+    candidacy = candidacy(ledger=AnsweringEarly)
+
+
+class ReadsAhead(Datacenter):
+    candidacy = candidacy(ledger=ReadingAhead)
+
+
+class TrustsOldAttempts(Datacenter):
+    candidacy = candidacy(ledger=TrustingOldAttempts)
+
+
+class SnapshotsAhead(Datacenter):
+    candidacy = candidacy(ledger=SnapshottingAhead)
+
+
+class EvictsByWord(Datacenter):
+    candidacy = candidacy(ledger=EvictingByWord)
+
+
+class Outages(Datacenter):
+    """The engine is away while deadlines come due, often enough to matter in few runs."""
+
+    faults = FaultProfile(
+        kinds=(FaultKind.ENGINE_OUTAGE, FaultKind.ENGINE_REFUSES), most=8, until_s=16.0, duration_s=(0.3, 3.0)
+    )
+
+
+class ForgetsDeadlines(Outages):
+    candidacy = candidacy(leader=ForgettingDeadlines)
+
+
+class DoesNotDrain(Datacenter):
+    candidacy = candidacy(leader=NotDraining)
+
+
+class DoesNotWaitForTheDead(Datacenter):
+    candidacy = candidacy(leader=NotWaitingForTheDead)
+
+
+class AcknowledgesEarly(Datacenter):
+    candidacy = candidacy(leader=AcknowledgingEarly)
+
+
+class ForgetsToRevoke(Datacenter):
+    candidacy = candidacy(leader=ForgettingToRevoke)
+
+
+class SendsWithoutKeys(Datacenter):
+    candidacy = candidacy(leader=SendingWithoutKeys)
+
+
+class DoesNotResend(Datacenter):
+    candidacy = candidacy(leader=NotResending)
+
+
+@dataclass(frozen=True)
+class GenerousSettings(FleetSettings):
+    @property
+    def extensions(self) -> ExtensionConfig:
+        """Each grant is as long as the first."""
+        return ExtensionConfig(base_deadline=self.healthcheck_s, min_grant=self.healthcheck_s)
+
+
+class GrantsForEver(Datacenter):
+    fleet = GenerousSettings(healthcheck_s=FLEET.healthcheck_s, brake=FLEET.brake)
+
+
+class TellsTimeByTheWall(Datacenter):
+    candidacy = TellingTimeByTheWall
+
+
+class CancelsByWord(Datacenter):
+    manager = CancellingByWord
+
+
+class KnowsBetter(Datacenter):
+    manager = KnowingBetter
+
+
+class LateWords(Datacenter):
+    """Leaders die while their last words to workers are on the way."""
+
+    faults = FaultProfile(most=0)
+
+    def setup(self, world: World) -> None:
+        super().setup(world)
+        for at_s in (1.5, 6.5):
+            world.at(at_s, self._slow_down, world)
+
+    def _slow_down(self, world: World) -> None:
+        leader = self._leading()
+        for worker in self.workers:
+            world.network.set_link(leader, worker, Link(delay_s=(3.0, 4.0)))
+            world.at(world.now + 3.0, world.network.set_link, leader, worker, None)
+        world.at(world.now + 0.8, world.nodes[leader].crash)
+        world.at(world.now + 3.0, world.nodes[leader].restart)
+
+
+class ObeysEverybody(LateWords):
+    worker = ObeyingEverybody
+
+
+class KeepsItsLease(Datacenter):
+    slots = KeepingItsLease
+
+
+class _EpochBlindJournal(MemoryJournal):
+    def append(self, events: Any, *, epoch: int, expect: int, append_id: str) -> int:
+        head = self._log.head
+        self._log.head = Head(head.seq, 0)
+        try:
+            return super().append(events, epoch=epoch, expect=self._log.head.seq, append_id=append_id)
+        except BaseException:
+            self._log.head = head
+            raise
+
+
+class EpochBlind(Datacenter):
+    """The engine takes what any leader writes."""
+
+    def setup(self, world: World) -> None:
+        engine = world.backend.engine
+        sound, logs = engine.journal, engine._logs
+
+        def journal(name: str) -> MemoryJournal:
+            sound(name)
+            return _EpochBlindJournal(engine, name, logs[name])
+
+        engine.journal = journal  # type: ignore[method-assign]
+        super().setup(world)
