@@ -7,8 +7,9 @@ Round trips, ours and the raw client's alike:
 | send | 1: a command into the log, back through the consumer | 1: `js.publish`, its answer |
 | claim + acknowledge | 2: `claim`, `end` | 2: `fetch(1)`, `ack_sync` |
 | claim + settle with a reply | 2: `claim`, `end` with the reply in it | 3: `fetch(1)`, `js.publish` of the reply, `ack_sync` |
-| send_many of 100 | 1: one command | 100 `js.publish`, all in flight at once |
+| send_many of 100 | 1: one command | 100 `js.publish`, all in flight at once: the batch that nats-py has |
 | claim 100 + acknowledge 100 | 2 | `fetch(100)`, 100 `ack_sync`, all in flight at once |
+| both, packed | 1 and 2 | 1 and 2: one `js.publish` of a message with 100 bodies; `fetch(1)`, `ack_sync` of that one (no bar) |
 | extend | 1: `extend` | 1: `in_progress`, then a flush |
 | append | 1: `js.publish` with the expected last sequence | 1: the same |
 
@@ -20,28 +21,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
 import threading
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import nats
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy
 from tools.servers.nats import Nats
 
+from bench.beside_raw import BATCHED, LEASE, RAW, Bench, Ours, our_wakes, tell_wakes, timed_wakes
 from bench.harness import Report, rate
-from tenure.engines import Engine, Outgoing
+from tenure.engines import Engine
 from tenure.engines.nats import commands
 from tenure.engines.nats.ledger import Ledger
 from tools.servers import CannotStart
-
-BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
-RAW = b'{"frame":17,"path":"a/b/c.mov","note":"' + b"x" * 150 + b'"}'
-LEASE = 60.0
-SINGLES = 200
-ROUNDS = 11
 
 
 class Raw:
@@ -64,6 +59,8 @@ class Raw:
         await self.js.add_stream(name="rawlog", subjects=["raw.log"])
         config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=LEASE, max_ack_pending=10_000)
         self.pull = await self.js.pull_subscribe("raw.work", durable="workers", config=config)
+        await self.js.add_stream(name="rawpacked", subjects=["raw.packed"], retention=RetentionPolicy.WORK_QUEUE)
+        self.packed = await self.js.pull_subscribe("raw.packed", durable="packers", config=config)
 
     def send(self, count: int) -> None:
         for _ in range(count):
@@ -119,43 +116,21 @@ class Raw:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-class Ours:
-    def __init__(self, engine: Engine) -> None:
-        self.mailbox = engine.mailbox("work")
-        self.journal = engine.journal("log")
-        self.seq = 0
+class Packed:
+    """A batch as one message with all hundred bodies in it: as many round trips as ours, but one delivery for all of them."""
 
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.send(BODY, reply_to="replies")
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
 
     def send_many(self, count: int) -> None:
-        batch = [Outgoing(BODY, reply_to="replies")] * 100
         for _ in range(count // 100):
-            self.mailbox.send_many(batch)
-
-    def drain(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].acknowledge()
-
-    def settle(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].settle(1)
+            self.raw.do(self.raw.js.publish("raw.packed", msgspec.msgpack.encode([RAW] * 100)))
 
     def drain_many(self, count: int) -> None:
         for _ in range(count // 100):
-            assert not self.mailbox.acknowledge_many(self.mailbox.receive(100, LEASE))
-
-    def extend(self, count: int) -> None:
-        self.send(1)
-        (message,) = self.mailbox.receive(1, LEASE)
-        for _ in range(count):
-            message.extend_visibility(LEASE)
-        message.acknowledge()
-
-    def append(self, count: int) -> None:
-        for _ in range(count):
-            self.seq = self.journal.append([RAW], epoch=1, expect=self.seq, append_id=str(self.seq))
+            (message,) = self.raw.do(self.raw.packed.fetch(1))
+            assert len(msgspec.msgpack.decode(message.data)) == 100
+            self.raw.do(message.ack_sync())
 
 
 def run(report: Report) -> None:
@@ -163,90 +138,47 @@ def run(report: Report) -> None:
     try:
         server = Nats().start()
     except CannotStart as reason:
-        print(f"SKIPPED: {reason}")
+        report.note(f"SKIPPED: {reason}")
         return
     with server, Engine.open(server.url) as engine:
         ours, raw = Ours(engine), Raw(server.url)
         try:
-            singles(report, ours, raw)
-            batches(report, ours, raw)
-            wakes(report, engine)
+            Bench(report, ours, raw, "nats-py").run()
+            packed(report, ours, Packed(raw))
+            wakes(report, engine, raw)
         finally:
             raw.close()
     folding(report)
 
 
-def singles(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send(50)
-        side.drain(50)
-    side_by_side(report, ours, raw, "send", "send, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "drain", "claim + acknowledge, one by one", bar=0.8)
-    for side in (ours, raw):
-        side.send_many(100 * (ROUNDS * SINGLES // 100 + 1))
-    side_by_side(report, ours, raw, "settle", "claim + settle with a reply, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "extend", "extend, one by one")
-    side_by_side(report, ours, raw, "append", "append, one by one", bar=0.8)
+def packed(report: Report, ours: Ours, raw: Packed) -> None:
+    """Without a bar: the other side delivers, leases and acknowledges one thing where we do a hundred."""
+    for act, title in (("send_many", "batch: send 100"), ("drain_many", "batch: claim 100 + settle 100 (acknowledge)")):
+        report.compare(
+            title,
+            lambda act=act: rate(lambda: getattr(ours, act)(BATCHED), count=BATCHED),
+            lambda act=act: rate(lambda: getattr(raw, act)(BATCHED), count=BATCHED),
+            beside="nats-py, a hundred bodies packed into one message",
+            rounds=11,
+        )
 
 
-def side_by_side(
-    report: Report, ours: Ours, raw: Raw, act: str, title: str, *, bar: float | None = None, count: int = SINGLES
-) -> None:
-    report.compare(
-        title,
-        lambda: rate(lambda: getattr(ours, act)(count), count=count),
-        lambda: rate(lambda: getattr(raw, act)(count), count=count),
-        beside="nats-py, same round trips",
-        at_least=bar,
-        rounds=ROUNDS,
-    )
+def wakes(report: Report, engine: Engine, raw: Raw) -> None:
+    """In turn with a fetch that waits at the server: the least that JetStream can do."""
+    mine, theirs = [], []
+    for _ in range(4):
+        mine += our_wakes(engine)
+        theirs += raw_wakes(raw)
+    tell_wakes(report, mine, theirs, "js.publish, a waiting fetch: no lease that fences")
 
 
-def batches(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send_many(200)
-        side.drain_many(200)
-    side_by_side(report, ours, raw, "send_many", "send_many of 100", bar=0.6, count=4_000)
-    side_by_side(report, ours, raw, "drain_many", "claim 100 + acknowledge 100", bar=0.6, count=4_000)
-
-
-def wakes(report: Report, engine: Engine) -> None:
-    mailbox = engine.mailbox("wake")
+def raw_wakes(raw: Raw) -> list[float]:
     taken: list[Any] = []
-
-    def take() -> None:
-        (message,) = mailbox.receive(1, LEASE, 30)
-        taken.append(message)
-
-    times = sorted(timed_wakes(take, lambda: mailbox.send(1), lambda: taken.pop().acknowledge()))
-    report.value("wake-up of a waiting consumer, p50", statistics.median(times) * 1e3, "ms", most=1.5)
-    report.value("wake-up of a waiting consumer, p99", times[int(len(times) * 0.99)] * 1e3, "ms")
-
-
-def timed_wakes(take: Callable[[], None], send: Callable[[], object], settle: Callable[[], object]) -> list[float]:
-    times: list[float] = []
-    begun, ready, done = 0.0, threading.Event(), threading.Event()
-
-    def consume() -> None:
-        for _ in range(200):
-            ready.set()
-            take()
-            times.append(time.perf_counter() - begun)
-            done.set()
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    for _ in range(200):
-        ready.wait()
-        time.sleep(0.005)  # so that it waits for sure
-        ready.clear()
-        begun = time.perf_counter()
-        send()
-        done.wait()
-        done.clear()
-        settle()
-    consumer.join()
-    return times[20:]
+    return timed_wakes(
+        lambda: taken.extend(raw.do(raw.pull.fetch(1, timeout=30))),
+        lambda: raw.send(1),
+        lambda: raw.do(taken.pop().ack_sync()),
+    )
 
 
 def folding(report: Report) -> None:

@@ -68,7 +68,7 @@ ENTRIES = {
         Entry("dbos", "dbos", "peer_dbos", "postgres", jobs=1_000),
     ],
     "nats": [
-        Entry("taskiq-nats", "nats", "peer_taskiq", "nats"),
+        Entry("taskiq-nats", "nats", "peer_taskiq", "nats", sooner=PUSHED),
         Entry("nats-py by hand", "nats", "peer_nats", jobs=20_000, sooner=PUSHED),
     ],
     "sqlite": [

@@ -20,21 +20,14 @@ from __future__ import annotations
 
 import logging
 import statistics
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
-from bench.harness import Report, rate
-from tenure.engines import Engine, Outgoing
+from bench.beside_raw import RAW, Bench, Ours, our_wakes, tell_wakes, timed_wakes
+from bench.harness import Report
+from tenure.engines import Engine
 from tools.servers import CannotStart, Postgres
-
-BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
-RAW = b'{"frame":17,"path":"a/b/c.mov","note":"' + b"x" * 150 + b'"}'
-LEASE = 60.0
-SINGLES = 400
 
 TABLE = """
 CREATE SCHEMA raw;
@@ -125,117 +118,32 @@ class Raw:
             self.seq = self.execute(APPEND, self.seq, [RAW]).fetchone()[0]
 
 
-class Ours:
-    def __init__(self, engine: Engine) -> None:
-        self.mailbox = engine.mailbox("work")
-        self.replies = engine.mailbox("replies")
-        self.journal = engine.journal("log")
-        self.seq = 0
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.send(BODY, reply_to="replies")
-
-    def send_many(self, count: int) -> None:
-        batch = [Outgoing(BODY)] * 100
-        for _ in range(count // 100):
-            self.mailbox.send_many(batch)
-
-    def drain(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].acknowledge()
-
-    def settle(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].settle(1)
-
-    def drain_many(self, count: int) -> None:
-        for _ in range(count // 100):
-            assert not self.mailbox.acknowledge_many(self.mailbox.receive(100, LEASE))
-
-    def extend(self, count: int) -> None:
-        self.send(1)
-        (message,) = self.mailbox.receive(1, LEASE)
-        for _ in range(count):
-            message.extend_visibility(LEASE)
-        message.acknowledge()
-
-    def append(self, count: int) -> None:
-        for _ in range(count):
-            self.seq = self.journal.append([RAW], epoch=1, expect=self.seq, append_id=str(self.seq))
-
-
 def run(report: Report) -> None:
     logging.getLogger("tenure.engines.postgres").setLevel(logging.ERROR)
     try:
         server = Postgres({"shared_buffers": "128MB"}).start()
     except CannotStart as reason:
-        print(f"SKIPPED: {reason}")
+        report.note(f"SKIPPED: {reason}")
         return
     with server, Engine.open(server.url) as engine:
-        ours, raw = Ours(engine), Raw(server.url)
-        singles(report, ours, raw)
-        batches(report, ours, raw)
+        raw = Raw(server.url)
+        Bench(report, Ours(engine), raw, "psycopg").run()
         wakes(report, engine, raw, server.url)
         raw.connection.close()
 
 
-def singles(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send(50)
-        side.drain(50)
-    side_by_side(report, ours, raw, "send", "send, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "drain", "claim + acknowledge, one by one", bar=0.8)
-    for side in (ours, raw):
-        side.send(5 * SINGLES)
-    side_by_side(report, ours, raw, "settle", "claim + settle with a reply, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "extend", "extend, one by one")
-    side_by_side(report, ours, raw, "append", "append, one by one")
-
-
-def side_by_side(
-    report: Report, ours: Ours, raw: Raw, act: str, title: str, *, bar: float | None = None, count: int = SINGLES
-) -> None:
-    report.compare(
-        title,
-        lambda: rate(lambda: getattr(ours, act)(count), count=count),
-        lambda: rate(lambda: getattr(raw, act)(count), count=count),
-        beside="psycopg, same round trips",
-        at_least=bar,
-    )
-
-
-def batches(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send_many(200)
-        side.drain_many(200)
-    side_by_side(report, ours, raw, "send_many", "send_many of 100", bar=0.6, count=4_000)
-    side_by_side(report, ours, raw, "drain_many", "claim 100 + acknowledge 100", bar=0.6, count=4_000)
-
-
 def wakes(report: Report, engine: Engine, raw: Raw, url: str) -> None:
-    """In turn with a raw listener, which claims when it is notified. Each way there is a durable commit by the sender; the claim's
-    own commit waits for the disk too, except a provisional one, which is how a worker's slot claims."""
+    """In turn with a raw listener, which claims when it is notified: each way two durable commits, the sender's and the claim's.
+
+    A slot claims provisionally: that commit does not wait for the disk, since the work begins only with the extension after it.
+    """
     slot, plain, theirs = [], [], []
     for _ in range(4):
-        slot += our_wakes(engine, provisional=True)
-        plain += our_wakes(engine, provisional=False)
+        plain += our_wakes(engine)
         theirs += raw_wakes(raw, url)
-    slot.sort()
-    report.value("wake-up of a waiting slot, p50", statistics.median(slot) * 1e3, "ms", most=1.5)
-    report.value("wake-up of a waiting slot, p99", slot[int(len(slot) * 0.99)] * 1e3, "ms")
-    report.value("wake-up with a durable claim, p50", statistics.median(plain) * 1e3, "ms")
-    report.value("the same by hand (INSERT, NOTIFY, durable claim), p50", statistics.median(theirs) * 1e3, "ms")
-
-
-def our_wakes(engine: Engine, *, provisional: bool) -> list[float]:
-    mailbox = engine.mailbox("wake")
-
-    def take() -> None:
-        taken.extend(mailbox.receive(1, LEASE, 30, provisional=provisional))
-
-    taken: list[Any] = []
-    return timed_wakes(take, lambda: mailbox.send(1), lambda: taken.pop().acknowledge())
+        slot += our_wakes(engine, provisional=True)
+    tell_wakes(report, plain, theirs, "INSERT, NOTIFY, durable claim", synced="durable claim: two syncs")
+    report.value("wake-up of a waiting slot (provisional claim), p50", statistics.median(slot) * 1e3, "ms")
 
 
 def raw_wakes(raw: Raw, url: str) -> list[float]:
@@ -257,29 +165,3 @@ def raw_wakes(raw: Raw, url: str) -> list[float]:
 
         taken: list[int] = []
         return timed_wakes(take, send, lambda: raw.execute(DELETE, taken.pop(), 1))
-
-
-def timed_wakes(take: Callable[[], None], send: Callable[[], object], settle: Callable[[], object]) -> list[float]:
-    times: list[float] = []
-    begun, ready, done = 0.0, threading.Event(), threading.Event()
-
-    def consume() -> None:
-        for _ in range(60):
-            ready.set()
-            take()
-            times.append(time.perf_counter() - begun)
-            done.set()
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    for _ in range(60):
-        ready.wait()
-        time.sleep(0.008)  # so that it waits for sure
-        ready.clear()
-        begun = time.perf_counter()
-        send()
-        done.wait()
-        done.clear()
-        settle()
-    consumer.join()
-    return times[10:]

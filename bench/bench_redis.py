@@ -1,7 +1,8 @@
 """Redis: our engine beside redis-py doing the same round trips by hand, on one private Valkey.
 
 It appends to its file and syncs it every second, so that what is compared is the work of client and server and not the disk, which
-would hide it; the last lines are from a server that syncs every write, which `tenure doctor` asks for.
+would hide it. The last lines are from a server that syncs every write, which `tenure doctor` asks for: there a wake-up waits for two
+syncs, that of the send and that of the claim, and a list by hand for one, since pop and push are one write.
 
 Round trips, ours and the raw client's alike:
 
@@ -23,25 +24,15 @@ from before `send` to after `receive` returned in another thread that was waitin
 from __future__ import annotations
 
 import logging
-import statistics
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import redis
 from tools.servers.redis import DURABLE
 
-from bench.harness import Report, rate
-from tenure.engines import Engine, Mailbox, Outgoing
+from bench.beside_raw import RAW, SINGLE_BAR, Bench, Ours, our_wakes, tell_wakes, timed_wakes
+from bench.harness import Report
+from tenure.engines import Engine
 from tools.servers import CannotStart, Valkey
-
-BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
-RAW = b'{"frame":17,"path":"a/b/c.mov","note":"' + b"x" * 150 + b'"}'
-LEASE = 60.0
-SINGLES = 200
-ROUNDS = 15
-"""Many short rounds in turn: a burst of somebody else's work then falls on both sides."""
 
 NOW = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] "
 PUSH = (
@@ -133,148 +124,37 @@ class Raw:
             self.seq = self._append(["raw:head"], [self.seq, RAW])
 
 
-class Ours:
-    def __init__(self, engine: Engine) -> None:
-        self.mailbox: Mailbox[Any, Any] = engine.mailbox("work")
-        self.journal = engine.journal("log")
-        self.seq = 0
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.send(BODY, reply_to="replies")
-
-    def send_many(self, count: int) -> None:
-        batch = [Outgoing(BODY)] * 100
-        for _ in range(count // 100):
-            self.mailbox.send_many(batch)
-
-    def drain(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].acknowledge()
-
-    def settle(self, count: int) -> None:
-        for _ in range(count):
-            self.mailbox.receive(1, LEASE)[0].settle(1)
-
-    def drain_many(self, count: int) -> None:
-        for _ in range(count // 100):
-            assert not self.mailbox.acknowledge_many(self.mailbox.receive(100, LEASE))
-
-    def extend(self, count: int) -> None:
-        self.send(1)
-        (message,) = self.mailbox.receive(1, LEASE)
-        for _ in range(count):
-            message.extend_visibility(LEASE)
-        message.acknowledge()
-
-    def append(self, count: int) -> None:
-        for _ in range(count):
-            self.seq = self.journal.append([RAW], epoch=1, expect=self.seq, append_id=str(self.seq))
-
-
 def run(report: Report) -> None:
     logging.getLogger("tenure.engines.redis").setLevel(logging.ERROR)
     try:
         server, durable = Valkey({**DURABLE, "appendfsync": "everysec"}).start(), Valkey(DURABLE).start()
     except CannotStart as reason:
-        print(f"SKIPPED: {reason}")
+        report.note(f"SKIPPED: {reason}")
         return
     with server, Engine.open(server.url) as engine:
-        ours, raw = Ours(engine), Raw(server.url)
-        singles(report, ours, raw)
-        batches(report, ours, raw)
+        raw = Raw(server.url)
+        Bench(report, Ours(engine), raw, "redis-py").run()
         wakes(report, engine, raw)
         raw.client.close()
     with durable, Engine.open(durable.url) as engine:
-        ours, raw = Ours(engine), Raw(durable.url)
-        side_by_side(report, ours, raw, "send", "every write synced: send, one by one", bar=0.8, count=100)
-        side_by_side(report, ours, raw, "drain", "every write synced: claim + acknowledge", bar=0.8, count=100)
-        mine = our_wakes(engine)
-        report.value("every write synced: wake-up, p50 (two syncs)", statistics.median(mine) * 1e3, "ms")
+        raw = Raw(durable.url)
+        bench = Bench(report, Ours(engine), raw, "redis-py", singles=50)
+        bench.line("send", "every write synced: single send", bar=SINGLE_BAR)
+        bench.line("drain", "every write synced: single claim + settle (acknowledge)", bar=SINGLE_BAR)
+        wakes(report, engine, raw, "every write synced: two syncs")
         raw.client.close()
 
 
-def singles(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send(50)
-        side.drain(50)
-    side_by_side(report, ours, raw, "send", "send, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "drain", "claim + acknowledge, one by one", bar=0.8)
-    for side in (ours, raw):
-        side.send(ROUNDS * SINGLES)
-    side_by_side(report, ours, raw, "settle", "claim + settle with a reply, one by one", bar=0.8)
-    side_by_side(report, ours, raw, "extend", "extend, one by one")
-    side_by_side(report, ours, raw, "append", "append, one by one")
-
-
-def side_by_side(
-    report: Report, ours: Ours, raw: Raw, act: str, title: str, *, bar: float | None = None, count: int = SINGLES
-) -> None:
-    report.compare(
-        title,
-        lambda: rate(lambda: getattr(ours, act)(count), count=count),
-        lambda: rate(lambda: getattr(raw, act)(count), count=count),
-        beside="redis-py, same round trips",
-        at_least=bar,
-        rounds=ROUNDS,
-    )
-
-
-def batches(report: Report, ours: Ours, raw: Raw) -> None:
-    for side in (ours, raw):
-        side.send_many(200)
-        side.drain_many(200)
-    side_by_side(report, ours, raw, "send_many", "send_many of 100", bar=0.6, count=2_000)
-    side_by_side(report, ours, raw, "drain_many", "claim 100 + acknowledge 100", bar=0.6, count=2_000)
-
-
-def wakes(report: Report, engine: Engine, raw: Raw) -> None:
+def wakes(report: Report, engine: Engine, raw: Raw, synced: str = "") -> None:
     """In turn with a list that is popped by a waiting client: the least that Redis can do."""
     mine, theirs = [], []
     for _ in range(4):
         mine += our_wakes(engine)
         theirs += raw_wakes(raw)
-    mine.sort()
-    report.value("wake-up of a waiting consumer, p50", statistics.median(mine) * 1e3, "ms", most=1.5)
-    report.value("wake-up of a waiting consumer, p99", mine[int(len(mine) * 0.99)] * 1e3, "ms")
-    report.value("a list by hand (RPUSH, BLPOP: no lease), p50", statistics.median(theirs) * 1e3, "ms")
-
-
-def our_wakes(engine: Engine) -> list[float]:
-    mailbox: Mailbox[Any, Any] = engine.mailbox("wake")
-    taken: list[Any] = []
-    return timed_wakes(
-        lambda: taken.extend(mailbox.receive(1, LEASE, 30)), lambda: mailbox.send(1), lambda: taken.pop().acknowledge()
-    )
+    tell_wakes(report, mine, theirs, "RPUSH, BLPOP: no lease, one write", synced=synced)
 
 
 def raw_wakes(raw: Raw) -> list[float]:
     return timed_wakes(
         lambda: raw.client.blpop(["raw:bell"], 30), lambda: raw.client.rpush("raw:bell", RAW), lambda: None
     )
-
-
-def timed_wakes(take: Callable[[], Any], send: Callable[[], Any], settle: Callable[[], Any]) -> list[float]:
-    times: list[float] = []
-    begun, ready, done = 0.0, threading.Event(), threading.Event()
-
-    def consume() -> None:
-        for _ in range(60):
-            ready.set()
-            take()
-            times.append(time.perf_counter() - begun)
-            done.set()
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    for _ in range(60):
-        ready.wait()
-        time.sleep(0.008)  # so that it waits for sure
-        ready.clear()
-        begun = time.perf_counter()
-        send()
-        done.wait()
-        done.clear()
-        settle()
-    consumer.join()
-    return times[10:]
