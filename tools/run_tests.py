@@ -43,6 +43,8 @@ class Result:
     skipped: list[str] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     """What failed, why, and all that it printed and logged."""
+    engines: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of the conformance suite: how many tests ended how on each engine."""
 
 
 def check(name: str, command: list[str]) -> Result:
@@ -96,6 +98,7 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             result.failures.append((name, f"pytest ended with code {code} and wrote no report", ""))
             return result
     for case in tree.iter("testcase"):
+        count_engine(result, case)
         if case.find("failure") is not None or case.find("error") is not None:
             result.failed += 1
             result.failures.append((f"{case.get('classname')}::{case.get('name')}", *said(case)))
@@ -104,6 +107,26 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
         else:
             result.passed += 1
     return result
+
+
+def count_engine(result: Result, case: ET.Element) -> None:
+    """Tests of the conformance suite say which engine they ran on, and how many guarantees that one refuses in writing."""
+    told = {one.get("name"): one.get("value") for one in case.iter("property")}
+    if told.get("engine"):
+        kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+        outcome = next((kinds[child.tag] for child in case if child.tag in kinds), "passed")
+        counts = result.engines.setdefault(str(told["engine"]), Counter())
+        counts[outcome] += 1
+        counts["refusals"] = max(counts["refusals"], int(told.get("refusals") or 0))
+
+
+def show_engines(results: list[Result]) -> None:
+    engines = {name: counts for result in results for name, counts in result.engines.items()}
+    if engines:
+        print(f"\n{'conformance':<22}{'passed':>9}{'failed':>9}{'skipped':>9}{'guarantees refused in writing':>32}")
+    for name, counts in sorted(engines.items()):
+        numbers = "".join(f"{counts[outcome]:>9}" for outcome in ("passed", "failed", "skipped"))
+        print(f"{name:<22}{numbers}{counts['refusals']:>32}")
 
 
 def said(case: ET.Element) -> tuple[str, str]:
@@ -168,6 +191,7 @@ def main() -> int:
             if options.quick and name in ("process", "browser"):
                 continue
             results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
+    show_engines(results)
     show(results)
     show_failures(results)
     failed = [result.name for result in results if not result.ok]

@@ -53,6 +53,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, record_property: Any) -
     record_property("engine", kind.name)
     opened = kind(request, tmp_path)
     try:
+        record_property("refusals", len(opened.engine.refusals))
         skip_what_is_refused(request, opened)
         yield opened
     finally:
@@ -95,6 +96,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("conformance, per engine")
     for engine, count in sorted(counts.items()):
         parts = ", ".join(f"{count[outcome]} {outcome}" for outcome in ("passed", "failed", "error", "skipped"))
-        terminalreporter.write_line(f"{engine:<14}{parts}")
+        terminalreporter.write_line(f"{engine:<20}{parts}")
     for reason, times in refused.most_common():
         terminalreporter.write_line(f"  {times} x {reason}")

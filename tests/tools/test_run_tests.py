@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tools.run_tests import TAIL, Result, run_suite, show_failures
 
@@ -27,6 +29,31 @@ def test_a_suite_counts_its_tests_and_keeps_what_the_failed_ones_said(ended: Res
     assert "assert 1 == 2" in why
     assert "what the worker said" in printed
     assert "no such server" in broken
+
+
+def test_tests_of_engines_are_counted_per_engine_with_what_each_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "test_some.py"
+    path.write_text(
+        "import pytest\n"
+        "@pytest.fixture(params=['one', 'two'])\n"
+        "def engine(request, record_property):\n"
+        "    record_property('engine', request.param)\n"
+        "    record_property('refusals', 3 if request.param == 'two' else 0)\n"
+        "    return request.param\n"
+        "def test_fine(engine): pass\n"
+        "def test_more(engine):\n    if engine == 'two': pytest.skip('two refuses it')\n"
+        "def test_of_nobody(): pass\n"
+    )
+    result = run_suite("process", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
+    assert result.engines == {"one": {"passed": 2, "refusals": 0}, "two": {"passed": 1, "skipped": 1, "refusals": 3}}
+    run_tests.show_engines([result])
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in shown if line.startswith(("one", "two"))] == [
+        ["one", "2", "0", "0", "0"],
+        ["two", "1", "0", "1", "3"],
+    ]
 
 
 def test_failures_are_shown_with_what_was_printed(ended: Result, capsys: pytest.CaptureFixture[str]) -> None:
