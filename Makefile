@@ -41,5 +41,5 @@ servers:
 	@$(PYTHON) tools/bootstrap.py servers || echo "The test servers could not be installed; the tests say what they skip."
 
 clean: ## Remove the environments and everything built or cached
-	rm -rf .venv .servers .peers .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
+	rm -rf .venv .servers .peers .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
