@@ -29,7 +29,7 @@ from tenure.engines.opening import open_engine
 from tenure.engines.sqlite.message import SqliteMessage
 from tenure.testing import AsyncScriptedAdapter
 from tenure.testing.model import calls
-from tenure.work import Ending
+from tenure.work import Ending, OnLeaseLost
 
 LINES = [calls(("step", {"n": n})) for n in range(5)]
 
@@ -126,6 +126,19 @@ def test_an_async_agent_that_hangs_is_redelivered_resumed_from_its_session_and_f
     assert first.kept is not None
     assert first.kept.lease_lost is not None
     assert rig.replies.receive() == []
+
+
+def test_with_cancel_a_lost_lease_ends_an_async_agent_at_a_beat(rig: Rig) -> None:
+    async def slow(params: Step, *, context: ToolContext) -> ToolResult[int]:
+        rig.clock.advance(31)
+        while True:  # the engine is asked elsewhere: the loss is known some beats later
+            context.beat()
+            await asyncio.sleep(0.001)
+
+    agent = rig.loop(LINES[:1], slow, on_lease_lost=OnLeaseLost.CANCEL)
+    rig.ask()
+    agent.run(max_iterations=1, visibility_timeout=30, wait_time_seconds=0)
+    assert (agent.endings[Ending.LOST], rig.replies.receive()) == (1, [])
 
 
 def test_a_slow_engine_does_not_hold_up_the_event_loop_and_has_one_renewal_in_flight(

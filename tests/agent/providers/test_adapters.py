@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,17 +274,17 @@ def test_a_lost_lease_hangs_up_in_the_middle_of_the_stream(bench: Bench) -> None
     assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
 
 
-def test_a_sync_call_that_is_cancelled_while_nothing_comes_ends_with_the_declared_silence_and_is_not_made_again() -> (
-    None
-):
+def test_a_call_that_is_interrupted_while_nothing_comes_ends_with_the_declared_silence_and_is_not_made_again(
+    bench: Bench,
+) -> None:
     heartbeat = Heartbeat()
-    bench = Bench("openai")
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(bench.evaluate, [Stall(LONG, 4)] * 3, heartbeat=heartbeat, silence_s=1.0, hangs_up=True)
-        bench.until_asked()
-        heartbeat.interrupt(LeaseLostError("m", "gone"))  # from outside: nobody beats in there
-        with pytest.raises(LeaseLostError):
-            call.result(60)
+
+    def interrupts(request: dict[str, Any]) -> Stall:
+        heartbeat.interrupt(LeaseLostError("m", "gone"))  # from another thread, while nobody beats
+        return Stall(LONG, 0)
+
+    with pytest.raises(LeaseLostError):
+        bench.evaluate([interrupts, LONG], heartbeat=heartbeat, silence_s=0.4, hangs_up=True)
     assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
 
 
