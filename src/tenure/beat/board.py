@@ -253,6 +253,8 @@ class BeatBoard:
     def __init__(self, path: Path, page: mmap.mmap, records: int, identity: Identity, *, owner: bool) -> None:
         self.path, self.identity, self._page, self._owner = path, identity, page, owner
         self.records = [Record(page, i, mmap.PAGESIZE + i * RECORD_BYTES) for i in range(records)]
+        # The last word of the first page, behind the identity.
+        self._tick = memoryview(page)[mmap.PAGESIZE - 8 : mmap.PAGESIZE].cast("d")
 
     @classmethod
     def create(cls, folder: Path, records: int, identity: Identity) -> BeatBoard:
@@ -295,7 +297,7 @@ class BeatBoard:
             raise BoardError(f"{path} is too short to be a beat board")
         magic, version, records, _, length = _HEADER.unpack_from(page, 0)
         expected = mmap.PAGESIZE + records * RECORD_BYTES
-        if magic != MAGIC or version != VERSION or len(page) != expected or length > mmap.PAGESIZE - _HEADER.size:
+        if magic != MAGIC or version != VERSION or len(page) != expected or length > mmap.PAGESIZE - 8 - _HEADER.size:
             page.close()
             raise BoardError(f"{path} is not a beat board of version {VERSION}")
         try:
@@ -305,11 +307,21 @@ class BeatBoard:
             raise BoardError(f"{path} does not say whose board it is: {error}") from error
         return cls(path, page, records, identity, owner=False)
 
+    def tick(self, now: float) -> None:
+        """The supervisor looked at its slots, at this monotonic time."""
+        self._tick[0] = now
+
+    @property
+    def ticked_at(self) -> float:
+        """When it last did: one that is stopped extends no lease, so its slots should claim nothing."""
+        return self._tick[0]
+
     def close(self) -> None:
         """Unmap; the owner also removes the file."""
         for record in self.records:
             record.release_views()
         self.records = []
+        self._tick.release()
         self._page.close()
         if self._owner:
             self.path.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_o
     pool = re.search(r"gossips on (\S+)", manager.said())
     assert pool is not None
     options = ("--gossip", "127.0.0.1:0", "--join", pool[1])
-    options += ("--slots", "1", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
+    options += ("--slots", "2", "--lease", "30", "--queue", "default", "--queue", "more", "--priority", "0")
     workers = {name: datacenter.worker("--name", name, *options) for name in ("anna", "berta")}
     client, log = datacenter.client, tmp_path / "log"
     client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="long")
@@ -45,12 +45,21 @@ def test_a_stopped_worker_is_evicted_its_work_done_by_another_and_when_it_goes_o
     assert f"{first} was evicted" in text
     assert f"{first} leaves it to others while there are any" in text
 
+    # Its other slot runs on, and knows that nobody attends to it: it takes nothing that others would have to wait for.
+    for n in range(4):
+        client.submit("step", {"n": n, "log": str(tmp_path / "steps")}, job_id=f"step-{n}")
+        view = client.wait(f"step-{n}", PATIENCE_S)
+        assert (view.state, view.workflows[0].worker) == (JobState.COMPLETED, second), client.why(f"step-{n}").text
+
     workers[first].signal(signal.SIGCONT)
     wait_until(lambda: len(starts(workers[first])) == 2, PATIENCE_S, datacenter.said)
     assert "is evict: " in workers[first].said()
     # The other is busy: what is submitted now, to another of its queues, is done by the one that came back.
-    client.submit("step", {"n": 21, "log": str(tmp_path / "steps")}, job_id="next", queue="more")
-    view = client.wait("next", PATIENCE_S)
-    assert (view.state, view.workflows[0].worker) == (JobState.COMPLETED, first), client.why("next").text
+    client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="busy")
+    client.submit("beat_for", {"seconds": 45, "log": str(log)}, job_id="more", queue="more")
+    ran_on = lambda job: client.job(job).workflows[0].worker  # noqa: E731
+    wait_until(lambda: ran_on("busy") != "" and ran_on("more") != "", PATIENCE_S, datacenter.said)
+    assert first in (ran_on("busy"), ran_on("more"))
     assert client.job("long").workflows[0].attempt == 2
-    client.cancel("long")
+    for job in ("long", "busy", "more"):
+        client.cancel(job)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 BROKEN_EXIT = 3
 LOOK_EVERY_S = 0.25
+UNATTENDED_S = 3.0
+"""A supervisor looks ten times a second; on a machine that is too busy for that, waiting costs nobody anything."""
 
 
 class Slot:
@@ -110,6 +112,9 @@ class Slot:
         self.admitted.wait()
         if self.draining.is_set():
             return None
+        if self.unattended:
+            self.draining.wait(LOOK_EVERY_S)
+            return None
         try:
             claim = self.lanes.claim(self.settings.claim_s, self.settings.wait_s)
         except MailboxClosedError:
@@ -150,7 +155,12 @@ class Slot:
     @property
     def closed(self) -> bool:
         """Whether what was claimed a moment ago must go back."""
-        return self.draining.is_set() or not self.admitted.is_set()
+        return self.draining.is_set() or not self.admitted.is_set() or self.unattended
+
+    @property
+    def unattended(self) -> bool:
+        """Whether the supervisor is stopped: nobody would extend the lease of what we claim, and others would wait for it."""
+        return self.clock.monotonic() - self.board.ticked_at > UNATTENDED_S
 
     def give_back(self, attempt: Attempt) -> None:
         """Claimed while the drain began, or while the intake was closed: back before it starts, uncounted."""

@@ -259,6 +259,7 @@ class Supervisor:
 
     def _look(self) -> None:
         monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
+        self._open().tick(monotonic)
         records, seen = self._open().records, dict[int, tuple[int, bool]]()
         for slot in self._running_crew().slots:
             for index in slot.records:
