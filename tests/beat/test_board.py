@@ -204,3 +204,29 @@ def test_beats_of_many_threads_only_ever_move_a_record_forward() -> None:
         thread.join()
     assert record.read().steps == 4_999
     board.close()
+
+
+def test_a_record_counts_all_its_attempts_and_their_steps_over_the_deaths_of_its_slots(tmp_path: Path) -> None:
+    board = BeatBoard.create(tmp_path, 1, identity())
+    for steps, ok in ((3, True), (5, False), (2, True)):
+        slot = BeatBoard.open(board.path)  # a new slot process each time
+        record = slot.records[0]
+        record.occupy(Phase.RUNNING, occupant(), now=1.0)
+        _, ints = record.beat_ports()
+        ints[1] = steps
+        record.count_end(ok=ok)
+        record.clear()
+        del ints
+        slot.close()
+    assert board.records[0].totals() == (2, 1, 10)
+    board.close()
+
+
+def test_slots_see_when_their_supervisor_last_looked(tmp_path: Path) -> None:
+    board = BeatBoard.create(tmp_path, 1, identity())
+    slot = BeatBoard.open(board.path)
+    assert slot.ticked_at == 0.0
+    board.tick(123.5)
+    assert slot.ticked_at == 123.5
+    slot.close()
+    board.close()

@@ -98,6 +98,8 @@ def test_a_worker_that_is_full_is_busy_and_yet_not_told_to_drain() -> None:
     [standing] = office.fleet.standings(office.now)
     assert (standing.health_class, standing.free) == (HealthClass.BUSY, 0)
     assert office.told().verdict is ROUTE  # it pulls: the moment a slot is free it shall take the next work
+    office.report("w-1", attempt(2), attempt(2, job="k"), accepting=False)
+    assert office.told().verdict is DRAIN  # and this is what it says itself, full or not
 
 
 def test_a_worker_that_takes_no_work_is_told_to_drain_and_routed_again_when_it_does() -> None:

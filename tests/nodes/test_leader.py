@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 from tests.nodes.test_candidacy import Cell, run, submission
 
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineUnavailableError
-from tenure.jobs import CancelJob, SubmitJob
+from tenure.jobs import CancelJob, EvictWorker, RecordStarted, SubmitJob
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.results import RESULTS
+from tenure.nodes.worker_messages import WorkerReport
 
 
 class _SlowJournal:
@@ -77,5 +79,31 @@ def test_a_result_that_a_dead_leader_had_taken_still_wins_over_the_deadline() ->
         await cell.until(lambda: second.leader)
         await cell.until(lambda: second.ledger.book.job("j-1").state.terminal)
         assert second.ledger.book.job("j-1").state is JobState.COMPLETED
+
+    run(story)
+
+
+def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_strand_it() -> None:
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        assert node.leader is not None
+        spec = msgspec.structs.replace(submission().workflows[0], stall=7.0)
+        for job_id, others in (("alone", 0), ("among-others", 1)):
+            for name in ("w-1", "w-2")[: 1 + others]:
+                report = WorkerReport(
+                    worker=name, incarnation=f"{name}-{job_id}", slots=1, free=1, lanes=("default.p0",)
+                )
+                await node.leader.desk.report(report)
+            await node.submit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
+            await cell.until(lambda: cell.work.depth().ready == 1)
+            first = cell.claim()
+            assert (first.body.stall_s, first.body.excluded) == (7.0, ())
+            await node.submit(RecordStarted(job_id=job_id, workflow="encode", attempt=1, worker="w-1"))
+            await node.submit(EvictWorker(worker="w-1", reason="silent"))
+            await cell.until(lambda: cell.work.depth().ready == 1)
+            second = cell.claim()
+            assert (second.body.attempt, second.body.excluded) == (2, ("w-1",) if others else ())
+            second.acknowledge()
 
     run(story)

@@ -210,14 +210,18 @@ class Fleet:
             )
         going = {name for name, _ in found.evict}
         for name, member in self._members.items():
-            # Time alone changes few of them, and a reason in words costs more than this question.
-            if name not in going and self.health.workers.get_routing_decision(name, now=now) is not member.judged:
+            if name not in going:
                 commands += self._judge(member, now)
         return commands + self._forget(now)
 
     def _judge(self, member: Member, now: float) -> list[Command]:
+        # Most of the time nothing has changed, and a reason in words costs more than this question.
+        state, decided = member.state, self.health.workers.get_routing_decision(member.name, now=now)
+        shown = decided, state.class_at(now), state.accepting_work
+        if shown == member.judged:
+            return []
+        member.judged = shown
         decision, reason = self._verdict(member, now)
-        member.judged = self.health.workers.get_routing_decision(member.name, now=now)
         if decision is member.verdict:
             return []
         evidence = {"class": str(member.state.class_at(now)), "left_s": round(self.left_s(member.name, now), 3)}

@@ -55,7 +55,7 @@ class Member:
     verdict: RoutingDecision = RoutingDecision.UNKNOWN
     """What is journaled, and told; unknown before the first."""
     reason: str = ""
-    judged: RoutingDecision | None = None
+    judged: tuple[RoutingDecision, HealthClass, bool] | None = None
     """What its signals said when it was judged last."""
     number: int = -1
     completed: int = 0
