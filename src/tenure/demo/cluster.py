@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tenure.clock import SystemClock
 from tenure.demo.switchboard import Relay, Switchboard
@@ -37,15 +37,15 @@ class Tempo:
         return [*self._term(), "--stuck", f"{stuck:g}", "--report", f"{report:g}", "--fallback", f"{fallback:g}"]
 
     def gate(self) -> list[str]:
+        # How long an answer takes depends on the network, not on us: these two are not scaled below what a slow link needs.
         times = {
-            "--check": 15,
-            "--stuck": self.gate_stuck_s,
-            "--probe": 2,
-            "--probe-timeout": 5,
-            "--suspicion": 30,
+            "--check": 15 * self.factor,
+            "--stuck": self.gate_stuck_s * self.factor,
+            "--probe": max(0.2, 2 * self.factor),
+            "--probe-timeout": max(2.0, 5 * self.factor),
+            "--suspicion": max(4.0, 30 * self.factor),
         }
-        options = [f"{max(0.2, seconds * self.factor):g}" for seconds in times.values()]
-        return [*self._term(), *(part for pair in zip(times, options, strict=True) for part in pair)]
+        return [*self._term(), *(part for name, value in times.items() for part in (name, f"{value:g}"))]
 
     def _term(self) -> list[str]:
         return ["--term", f"{max(1.5, 10 * self.factor):g}"]
@@ -58,8 +58,6 @@ class Node:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
-    relay: Relay | None = None
-    command: Sequence[str] = field(default_factory=list)
 
     def said(self, pattern: str) -> str:
         """The first group of the first match; empty while there is none."""
@@ -99,14 +97,14 @@ class Cluster:
     ) -> None:
         self.folder, self.app, self.datacenters = folder, app, tuple(datacenters)
         self.tempo, self.lease_s, self.slots = tempo or Tempo(), lease_s, slots
-        self._counts = (gates, managers, workers)
+        self.counts = (gates, managers, workers)
+        """Gates; managers and workers of each datacenter."""
         self._board = Switchboard()
         self._clock = SystemClock()
         self.managers: dict[str, list[Node]] = {}
         self.workers: dict[str, list[Node]] = {}
         self.gates: list[Node] = []
         self._relays: dict[str, list[Relay]] = {}
-        self._gate_relays: list[Relay] = []
 
     def __enter__(self) -> Self:
         self._board.__enter__()
@@ -130,10 +128,8 @@ class Cluster:
         ]
 
     def _start(self) -> None:
-        gates, managers, workers = self._counts
-        for number, name in enumerate(self.datacenters):
-            self._relays[name] = [self._board.relay("127.0.0.1", home_of(number)) for _ in range(managers)]
-        self._gate_relays = [self._board.relay("127.0.0.1", GATES_HOME) for _ in range(gates)]
+        gates, managers, workers = self.counts
+        self._prepare()
         for name in self.datacenters:
             self.managers[name] = [self.manager(name, number) for number in range(managers)]
             self.workers[name] = [self.worker(name, number) for number in range(workers)]
@@ -149,6 +145,13 @@ class Cluster:
             "the workers are there",
         )
 
+    def _prepare(self) -> None:
+        """Where each node will be reached, before any of them runs."""
+        gates, managers, _ = self.counts
+        for number, name in enumerate(self.datacenters):
+            self._relays[name] = [self._board.relay("127.0.0.1", home_of(number)) for _ in range(managers)]
+        self._relays["gates"] = [self._board.relay("127.0.0.1", GATES_HOME) for _ in range(gates)]
+
     def _listening(self) -> list[Node]:
         return [*self.gates, *(node for nodes in self.managers.values() for node in nodes)]
 
@@ -159,59 +162,71 @@ class Cluster:
 
     def manager(self, datacenter: str, number: int) -> Node:
         """Start it, or start it again."""
-        home = home_of(self.datacenters.index(datacenter))
-        relay = self._relays[datacenter][number]
         options = ["--engine", self.engine_of(datacenter), "--datacenter", datacenter, *self.tempo.manager()]
-        return self._listener(f"{datacenter}-manager-{number + 1}", "manager", home, relay, options)
+        return self._listener(f"{datacenter}-manager-{number + 1}", "manager", datacenter, number, options)
 
     def worker(self, datacenter: str, number: int) -> Node:
         options = ["--engine", self.engine_of(datacenter), "--managed", "--slots", str(self.slots)]
         options += ["--lease", f"{self.lease_s:g}", "--grace", "0.5"]
-        return self._process(f"{datacenter}-worker-{number + 1}", "worker", self.app, *options)
+        return self._process(f"{datacenter}-worker-{number + 1}", datacenter, "worker", self.app, *options)
 
     def gate(self, number: int) -> Node:
-        known = [
-            f"--datacenter={name}={','.join(relay.address for relay in relays)}"
-            for name, relays in self._relays.items()
-        ]
-        relay = self._gate_relays[number]
-        peers = [f"--peer={other.address}" for other in self._gate_relays if other is not relay]
-        options = ["--engine", f"sqlite:///{self.folder / 'gates'}.db", *known, *peers, *self.tempo.gate()]
-        return self._listener(f"gate-{number + 1}", "gate", GATES_HOME, relay, options)
+        known = [f"--datacenter={name}={','.join(self._manager_addresses(name))}" for name in self.datacenters]
+        peers = [f"--peer={address}" for other, address in enumerate(self.gate_addresses) if other != number]
+        options = ["--engine", self.engine_of("gates"), *known, *peers, *self.tempo.gate()]
+        return self._listener(f"gate-{number + 1}", "gate", "gates", number, options)
 
-    def _listener(self, name: str, kind: str, home: str, relay: Relay, options: Sequence[str]) -> Node:
+    def _manager_addresses(self, datacenter: str) -> list[str]:
+        return [relay.address for relay in self._relays[datacenter]]
+
+    @property
+    def gate_addresses(self) -> list[str]:
+        return [relay.address for relay in self._relays["gates"]]
+
+    def _listener(self, name: str, kind: str, place: str, number: int, options: Sequence[str]) -> Node:
+        """A node that others reach, through the relay that stands for it."""
+        relay = self._relays[place][number]
         relay.target = None
-        node = self._process(
-            name, kind, "--name", name, "--host", home, "--port", "0", "--advertise", relay.address, *options
-        )
-        node.relay = relay
+        listen = ["--name", name, "--host", relay.home, "--port", "0", "--advertise", relay.address]
+        node = self._process(name, place, kind, *listen, *options)
         self.wait(lambda: bool(node.said(r"serves (\S+)")), f"{name} serves")
         host, _, port = node.said(r"serves (\S+)").rpartition(":")
         relay.target = (host, int(port))
         return node
 
-    def _process(self, name: str, *arguments: str) -> Node:
+    def _process(self, name: str, place: str, *arguments: str) -> Node:
         log = self.folder / f"{name}.log"
-        command = [sys.executable, "-m", "tenure", *arguments]
+        command = [*self._command(place), sys.executable, "-m", "tenure", *arguments]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603  our own commands
-        return Node(name, process, log, command=command)
+        return Node(name, process, log)
+
+    def _command(self, place: str) -> list[str]:
+        """What stands before a command in that place."""
+        return []
 
     # What a story needs
 
-    @property
-    def gate_addresses(self) -> list[str]:
-        return [relay.address for relay in self._gate_relays]
+    def client(self, patience_s: float = 60.0, addresses: Sequence[str] = ()) -> Any:
+        """A `Client` of the gates, or of these addresses."""
+        return Client(addresses or self.gate_addresses, patience_s=patience_s)
 
-    def client(self, patience_s: float = 60.0) -> Client:
-        return Client(self.gate_addresses, patience_s=patience_s)
+    def client_in(self, datacenter: str) -> Any:
+        """A `Client` inside a datacenter: it reaches the managers there whatever is cut."""
+        return Client(self._manager_addresses(datacenter), patience_s=30.0)
 
     def leading_gate(self) -> int:
         """The number of the gate that says of itself that it leads; -1 while none does."""
-        for number, node in enumerate(self.gates):
-            if node.process.poll() is None and node.relay is not None:
+        return self._leading(self.gates, self.gate_addresses)
+
+    def leading_manager(self, datacenter: str) -> int:
+        return self._leading(self.managers[datacenter], self._manager_addresses(datacenter))
+
+    def _leading(self, nodes: Sequence[Node], addresses: Sequence[str]) -> int:
+        for number, (node, address) in enumerate(zip(nodes, addresses, strict=True)):
+            if node.process.poll() is None:
                 try:
-                    with Client([node.relay.address], patience_s=1) as client:
+                    with self.client(1.0, [address]) as client:
                         if client.leader().leads:
                             return number
                 except NodeUnavailableError:

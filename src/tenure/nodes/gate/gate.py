@@ -39,7 +39,7 @@ from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.load import Load, memory_percent
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.reading import Reading
-from tenure.nodes.gate.watch import UNKNOWN, Watch
+from tenure.nodes.gate.watch import Watch
 from tenure.nodes.gate_messages import AskGate, Forward, GateHeard, GateView, TellGate
 from tenure.nodes.messages import (
     MAX_LISTED,
@@ -125,7 +125,7 @@ class Gate:
             ttl_s=ttl_s,
             say=say,
         )
-        self._reading = Reading(engine, calls, self._lines, lambda name: self._health(name))
+        self._reading = Reading(engine, calls, self._lines, self.watch)
         self._waiting = Waiting(self._has_ended, clock)
         self.candidacy.on_change = self._waiting.look
         self.watch.on_return = self._returned
@@ -366,9 +366,6 @@ class Gate:
         )
 
     # What happens around it
-
-    def _health(self, name: str) -> str:
-        return str(self.watch.health(name) or UNKNOWN) if name in self.watch.datacenters else UNKNOWN
 
     def _has_ended(self, job_id: str) -> bool:
         tracker = self.candidacy.ledger.book

@@ -7,7 +7,6 @@ while that datacenter is away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
@@ -20,6 +19,7 @@ from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Counts, Tally
+from tenure.nodes.gate.watch import Watch
 from tenure.nodes.messages import (
     AskWhy,
     DatacenterJob,
@@ -32,7 +32,7 @@ from tenure.nodes.messages import (
     WhyReply,
     WorkflowView,
 )
-from tenure.nodes.wire import Reply
+from tenure.nodes.wire import Reply, Request
 
 ANSWERS = "gate-answers"
 """The store with what ended datacenters answered."""
@@ -42,8 +42,8 @@ ANSWERS_TTL_S = 7 * 86_400
 class Reading:
     """Answers questions about jobs in several datacenters."""
 
-    def __init__(self, engine: Engine, calls: Calls, lines: Lines, health: Callable[[str], str]) -> None:
-        self._calls, self._lines, self._health = calls, lines, health
+    def __init__(self, engine: Engine, calls: Calls, lines: Lines, watch: Watch) -> None:
+        self._calls, self._lines, self._watch = calls, lines, watch
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
 
     async def archived(self, job_id: str) -> GateJobTrackingInfo | None:
@@ -89,7 +89,7 @@ class Reading:
                 DatacenterJob(
                     name=name,
                     state=info.dc_status[name],
-                    health=self._health(name),
+                    health=self._watch.class_of(name),
                     heard=info.dc_heard[name],
                     answers=answer is not None,
                 )
@@ -103,13 +103,9 @@ class Reading:
             stored = await self._calls.run(self._answers.get, key)
             if stored is not None:
                 return msgspec.json.decode(stored, type=JobView)
-        line = self._lines.get(datacenter)
-        if line is None or not info.dc_heard[datacenter]:
+        if not info.dc_heard[datacenter]:
             return None
-        try:
-            reply = await line.ask(GetJob(job_id=info.job_id))
-        except NodeUnavailableError:
-            return None
+        reply = await self._ask_line(datacenter, GetJob(job_id=info.job_id))
         if not isinstance(reply, JobView):
             return None  # it was never known there, or is forgotten
         if reply.ended and info.dc_status[datacenter].terminal:
@@ -141,14 +137,18 @@ class Reading:
         return WhyReply(why=told, text="\n".join(parts))
 
     async def _ask_why(self, datacenter: str, job_id: str) -> WhyReply | None:
+        reply = await self._ask_line(datacenter, AskWhy(job_id=job_id))
+        return reply if isinstance(reply, WhyReply) else None
+
+    async def _ask_line(self, datacenter: str, request: Request) -> Reply | None:
+        """None from one that does not answer; one that is silent is not asked, so that nobody waits for it."""
         line = self._lines.get(datacenter)
-        if line is None:
+        if line is None or self._watch.silent(datacenter):
             return None
         try:
-            reply = await line.ask(AskWhy(job_id=job_id))
+            return await line.ask(request)
         except NodeUnavailableError:
             return None
-        return reply if isinstance(reply, WhyReply) else None
 
 
 def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:

@@ -149,6 +149,14 @@ class Watch:
         self._assess(self.datacenters[name])
         return self.datacenters[name].steady.health
 
+    def class_of(self, name: str) -> str:
+        """In words; also for one that this gate was not told of."""
+        return str(self.health(name) or UNKNOWN) if name in self.datacenters else UNKNOWN
+
+    def silent(self, name: str) -> bool:
+        """Its last probes were not answered."""
+        return name not in self.datacenters or self.datacenters[name].silent
+
     def views(self) -> tuple[PlaceView, ...]:
         return tuple(self._view(datacenter) for datacenter in self.datacenters.values())
 
