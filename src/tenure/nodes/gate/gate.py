@@ -110,7 +110,7 @@ class Gate:
         self.fitness = Fitness(
             name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, clock=clock, random=random
         )
-        self._lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, say=say)
+        self._lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say)
         self.candidacy = self.candidacy_class(
             candidate_at(name, address),
             engine,
@@ -294,6 +294,7 @@ class Gate:
         leader = self.candidacy.leader
         if leader is None:
             return self._elsewhere()
+        self.watch.spoke(request.datacenter)
         self._flow.aggregated(len(request.words))
         return GateHeard(acks=tuple(await leader.hear(request.words)))
 

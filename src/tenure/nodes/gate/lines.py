@@ -112,8 +112,10 @@ class Lines:
         caller: AsyncCaller,
         *,
         timeout_s: float,
+        spoke: Callable[[str], None] = lambda name: None,
         say: Callable[[str], None],
     ) -> None:
+        self._spoke = spoke
         self.on_said: Callable[[DatacenterSaid], Awaitable[None]] | None = None
         """Set by whoever leads."""
         self._lines = {
@@ -131,6 +133,7 @@ class Lines:
         return self._lines.get(name)
 
     async def _heard(self, said: DatacenterSaid) -> None:
+        self._spoke(said.datacenter)
         if self.on_said is not None:
             await self.on_said(said)
 

@@ -46,6 +46,8 @@ class Probed(Generic[ViewT]):
         self.heard_at = begun_at
         """When it last answered; before its first answer, when we began to ask."""
         self.misses = 0
+        self.missed_at = float("-inf")
+        """When the last probe that was missed had been sent."""
         self.latency_s = 0.0
         self.view: ViewT | None = None
         self.error = ""
@@ -101,6 +103,7 @@ class Prober(Generic[ViewT]):
                 node.view, node.heard_at, node.misses, node.error = reply, now, 0, ""
             else:
                 node.misses += 1
+                node.missed_at = asked
                 node.error = node.error or f"answered {type(reply).__name__}"
             self._on_word(node, node.misses == 0)
             # Spread, so that many gates do not ask one manager at one moment.

@@ -35,6 +35,8 @@ class Datacenter:
         self.sent_since = 0
         """Jobs that were placed there since it last told its room."""
         self.was_silent = False
+        self.spoke_at = float("-inf")
+        """When it last said anything of its own accord, or answered anything but a probe."""
 
     @property
     def leader(self) -> Probed[DatacenterView] | None:
@@ -54,7 +56,8 @@ class Datacenter:
 
     @property
     def silent(self) -> bool:
-        return all(one.misses >= SILENT_AFTER for one in self.managers)
+        """Probe after probe is missed, and nothing else was heard since the last answer."""
+        return all(one.misses >= SILENT_AFTER and one.missed_at > self.spoke_at for one in self.managers)
 
     def states(self, settings: ProbeSettings) -> list[ManagerHealthState]:
         """The document's state of every manager. A standby has the workers of its leader."""
@@ -187,6 +190,12 @@ class Watch:
         return choice
 
     # What is heard
+
+    def spoke(self, name: str) -> None:
+        """A report or an answer came from there: it is not silent, whatever the probes say."""
+        datacenter = self.datacenters.get(name)
+        if datacenter is not None:
+            datacenter.spoke_at = self._clock.monotonic()
 
     def _heard(self, node: Probed[DatacenterView], answered: bool) -> None:
         datacenter = self._of[node.address]

@@ -140,10 +140,12 @@ class Worker:
                 await run(message.extend_visibility, self._lease_s)
                 if not await self._wanted(item, message, step + 1):
                     return
-            while ends == "hang":  # it lives, and advances no more
+            silent_s = 0.0
+            while ends == "hang":  # its supervisor lives, and it advances no more
                 await asyncio.sleep(STEP_S)
+                silent_s += STEP_S
                 await run(message.extend_visibility, self._lease_s)
-                if not await self._wanted(item, message, steps):
+                if not await self._wanted(item, message, steps, silent_s):
                     return
             failure = WorkFailure(cause=Cause.EXCEPTION, reason="scripted") if ends == "fail" else None
             result = WorkResult(
@@ -161,13 +163,14 @@ class Worker:
         finally:
             self._running.pop(message.id, None)
 
-    async def _wanted(self, item: WorkItem, message: Any, steps: int) -> bool:
+    async def _wanted(self, item: WorkItem, message: Any, steps: int, silent_s: float = 0.0) -> bool:
         self._running[message.id] = AttemptReport(
             job_id=item.job_id,
             workflow=item.workflow_id,
             attempt=item.attempt,
             delivery=message.delivery_count,
             steps=steps,
+            silent_s=silent_s,
         )
         attempts = tuple(self._running.values())  # a report is everything that it runs
         report = WorkerReport(worker=self._host.name, incarnation=self._host.id, attempts=attempts, slots=9, free=5)

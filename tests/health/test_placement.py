@@ -1,0 +1,85 @@
+"""Where a job goes: by class, then room, then latency, with loyalty to the last choice, and never where nothing is known."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.errors import LimitError
+from tenure.health.datacenter import DatacenterHealth
+from tenure.health.placement import Place, PlacementConfig, SteadyHealth, choose
+
+HEALTHY, BUSY, DEGRADED, UNHEALTHY = (
+    DatacenterHealth.HEALTHY,
+    DatacenterHealth.BUSY,
+    DatacenterHealth.DEGRADED,
+    DatacenterHealth.UNHEALTHY,
+)
+
+
+def test_a_better_class_wins_over_room_and_latency() -> None:
+    places = [
+        Place("degraded", DEGRADED, 100, 0.001),
+        Place("busy", BUSY, 0, 0.001),
+        Place("healthy", HEALTHY, 1, 0.3),
+        Place("gone", UNHEALTHY, 100, 0.001),
+        Place("new", None, 100, 0.001),
+    ]
+    choice = choose(places, 5)
+    assert choice.chosen == ("healthy", "busy", "degraded")
+    assert choice.reasons["gone"] == "it is UNHEALTHY"
+    assert choice.reasons["new"] == "nothing is known of it yet"
+    assert choice.reasons["healthy"] == "taken: HEALTHY, room for 1, 300 ms away"
+
+
+def test_within_a_class_room_counts_first_and_then_latency() -> None:
+    assert choose([Place("small", HEALTHY, 3, 0.01), Place("large", HEALTHY, 9, 0.2)]).chosen == ("large",)
+    assert choose([Place("far", HEALTHY, 3, 0.2), Place("near", HEALTHY, 3, 0.01)]).chosen == ("near",)
+
+
+def test_the_last_choice_is_kept_until_another_is_clearly_better() -> None:
+    near, far = Place("near", HEALTHY, 10, 0.100), Place("far", HEALTHY, 11, 0.100)
+    assert choose([near, far]).chosen == ("far",)
+    assert choose([near, far], previous=["near"]).chosen == ("near",)
+    assert choose([near, far._replace(capacity=13)], previous=["near"]).chosen == ("far",)
+    # Loyalty is never worth a class.
+    assert choose([near._replace(health=BUSY), far], previous=["near"]).chosen == ("far",)
+
+
+def test_asking_for_no_place_is_an_error() -> None:
+    with pytest.raises(LimitError, match="count"):
+        choose([], 0)
+    with pytest.raises(LimitError, match="better_after"):
+        PlacementConfig(better_after=0)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Place,
+            st.text(min_size=1, max_size=3),
+            st.sampled_from([None, *DatacenterHealth]),
+            st.integers(0, 9),
+            st.floats(0, 1),
+        ),
+        unique_by=lambda place: place.name,
+    ),
+    st.integers(1, 5),
+)
+def test_every_choice_is_usable_and_nothing_usable_is_left_while_room_remains(places: list[Place], count: int) -> None:
+    able = {place.name for place in places if place.health not in (None, UNHEALTHY)}
+    chosen = choose(places, count).chosen
+    assert set(chosen) <= able
+    assert len(chosen) == len(set(chosen)) == min(count, len(able))
+
+
+def test_a_class_gets_worse_at_once_and_better_after_three_assessments() -> None:
+    steady = SteadyHealth()
+    assert steady.observe(HEALTHY) is HEALTHY
+    assert steady.observe(DEGRADED) is DEGRADED
+    assert [steady.observe(HEALTHY) for _ in range(3)] == [DEGRADED, DEGRADED, HEALTHY]
+    assert steady.observe(UNHEALTHY) is UNHEALTHY
+    # One that flaps stays where it is.
+    flaps = [steady.observe(health) for health in (HEALTHY, HEALTHY, UNHEALTHY) * 4]
+    assert set(flaps) == {UNHEALTHY}
