@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,6 +80,10 @@ class Node:
             self.kill()
 
 
+def _serves(node: Node) -> bool:
+    return bool(node.said(r"serves (\S+)"))
+
+
 class Cluster:
     """Starts the processes, cuts their links, and ends them."""
 
@@ -105,6 +110,8 @@ class Cluster:
         self.workers: dict[str, list[Node]] = {}
         self.gates: list[Node] = []
         self._relays: dict[str, list[Relay]] = {}
+        self._waiting: list[tuple[Node, Relay]] = []
+        self._together = False
 
     def __enter__(self) -> Self:
         self._board.__enter__()
@@ -130,10 +137,13 @@ class Cluster:
     def _start(self) -> None:
         gates, managers, workers = self.counts
         self._prepare()
+        self._together = True  # they start side by side, and are reached when all of them serve
         for name in self.datacenters:
             self.managers[name] = [self.manager(name, number) for number in range(managers)]
             self.workers[name] = [self.worker(name, number) for number in range(workers)]
         self.gates = [self.gate(number) for number in range(gates)]
+        self._together = False
+        self._connect()
         self.wait(lambda: all(node.said(r"listens on (\S+)") for node in self._listening()), "the nodes listen")
         self.wait(lambda: any(node.said("(leads) with") for node in self.gates), "a gate leads")
         self.wait(
@@ -189,10 +199,18 @@ class Cluster:
         relay.target = None
         listen = ["--name", name, "--host", relay.home, "--port", "0", "--advertise", relay.address]
         node = self._process(name, place, kind, *listen, *options)
-        self.wait(lambda: bool(node.said(r"serves (\S+)")), f"{name} serves")
-        host, _, port = node.said(r"serves (\S+)").rpartition(":")
-        relay.target = (host, int(port))
+        self._waiting.append((node, relay))
+        if not self._together:
+            self._connect()
         return node
+
+    def _connect(self) -> None:
+        """Tell the relays where their nodes are, once they say so."""
+        while self._waiting:
+            node, relay = self._waiting.pop()
+            self.wait(partial(_serves, node), f"{node.name} serves")
+            host, _, port = node.said(r"serves (\S+)").rpartition(":")
+            relay.target = (host, int(port))
 
     def _process(self, name: str, place: str, *arguments: str) -> Node:
         log = self.folder / f"{name}.log"
@@ -240,7 +258,7 @@ class Cluster:
     def mend(self, datacenter: str) -> None:
         self._board.mend(home_of(self.datacenters.index(datacenter)), GATES_HOME)
 
-    def wait(self, true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    def wait(self, true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
         until = self._clock.monotonic() + seconds
         while not true():
             for node in self.nodes():
