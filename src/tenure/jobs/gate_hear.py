@@ -36,30 +36,8 @@ def progress(tracker: GateJobTracker, command: gc.HearProgress, now: float, rule
     # How a job ended is true whoever says it: it was journaled there. Anything else from a leader long gone is not.
     if report.fence_token < info.dc_fence_tokens[dc] and not report.status.terminal:
         return GateDecision([], Outcome.REFUSED, Rule.STALE_TOKEN, f"{dc} has a newer leader", info.job_id)
-    said = g.DatacenterReported(
-        at=now,
-        by=dc,
-        rule=Rule.DATACENTER_SAID,
-        job_id=info.job_id,
-        datacenter=dc,
-        token=report.fence_token,
-        status=report.status,
-        progressed=progressed(report),
-        extensions=report.total_extensions_granted,
-        manager_addr=address(report),
-        reason=report.reason,
-        ended_by_gate=report.ended_by_gate,
-        gate_epoch=report.gate_epoch,
-        evidence={
-            "manager": report.manager_id,
-            "completed": report.workflows_completed,
-            "failed": report.workflows_failed,
-            "running": report.workflows_running,
-            "total": report.workflows_total,
-        },
-    )
-    events: list[Event] = [said] if worth_journaling(tracker, info, said, now) else []
-    return acked(tracker, info, dc, closing(tracker, info, events, now), Outcome.ACCEPTED, "")
+    events: list[Event] = [word(report, now)] if worth_journaling(tracker, info, report, now) else []
+    return acked(tracker, info, dc, closing(tracker, info, events, now) if events else [], Outcome.ACCEPTED, "")
 
 
 def progressed(report: JobProgressReport) -> bool:
@@ -71,17 +49,16 @@ def address(report: JobProgressReport | JobTimeoutReport) -> Address | None:
     return (report.manager_host, report.manager_port) if report.manager_host else None
 
 
-def worth_journaling(
-    tracker: GateJobTracker, info: GateJobTrackingInfo, said: g.DatacenterReported, now: float
-) -> bool:
-    dc = said.datacenter
+def worth_journaling(tracker: GateJobTracker, info: GateJobTrackingInfo, report: JobProgressReport, now: float) -> bool:
+    """Most reports say only that it goes on: they are heard, and leave no event."""
+    dc = report.datacenter
     return (
-        said.status.terminal
+        report.status.terminal
         or not info.dc_heard[dc]
-        or said.token > info.dc_fence_tokens[dc]
-        or said.extensions > info.dc_extensions.get(dc, 0.0)
-        or (said.manager_addr is not None and said.manager_addr != info.dc_manager_addrs.get(dc))
-        or (said.progressed and now - info.dc_last_progress[dc] >= tracker.settings.stuck_threshold * PROGRESS_SHARE)
+        or report.fence_token > info.dc_fence_tokens[dc]
+        or report.total_extensions_granted > info.dc_extensions.get(dc, 0.0)
+        or (report.manager_host != "" and address(report) != info.dc_manager_addrs.get(dc))
+        or (progressed(report) and now - info.dc_last_progress[dc] >= tracker.settings.stuck_threshold * PROGRESS_SHARE)
     )
 
 
@@ -216,7 +193,7 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
         events.append(timed_out(report, NO_TOKEN, now))
         status = JobState.RUNNING
     else:
-        events.append(first_word(report, now))
+        events.append(word(report, now))
         status = report.status
     if stone := tracker.state.tombstones.get(job_id):
         events.append(
@@ -225,7 +202,7 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
             )
         )
     elif isinstance(report, JobProgressReport) and report.ended_by_gate:
-        events.append(remembered(first_word(report, now), tracker.state.gate, now))
+        events.append(remembered(word(report, now), tracker.state.gate, now))
     if status.terminal and len(rebuilt.target_datacenters) == 1:
         decided = any(isinstance(event, g.GlobalDecisionMade) for event in events)
         events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.gate)
@@ -235,7 +212,7 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
     return GateDecision(events, Outcome.ACCEPTED, Rule.REBUILT, "rebuilt from a report", job_id, ack)
 
 
-def first_word(report: JobProgressReport, now: float) -> g.DatacenterReported:
+def word(report: JobProgressReport, now: float) -> g.DatacenterReported:
     return g.DatacenterReported(
         at=now,
         by=report.datacenter,
@@ -250,6 +227,13 @@ def first_word(report: JobProgressReport, now: float) -> g.DatacenterReported:
         reason=report.reason,
         ended_by_gate=report.ended_by_gate,
         gate_epoch=report.gate_epoch,
+        evidence={
+            "manager": report.manager_id,
+            "completed": report.workflows_completed,
+            "failed": report.workflows_failed,
+            "running": report.workflows_running,
+            "total": report.workflows_total,
+        },
     )
 
 
