@@ -13,7 +13,7 @@ from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.messages import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
 from tenure.nodes.wire import Reply, Request
-from tenure.sim.gates.caller import SimCaller
+from tenure.sim.control_plane import SimCaller
 from tenure.sim.gates.cast import Plan, keep_gate, manage, work
 from tenure.sim.node import Host
 from tenure.sim.world import World
