@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import time
 from typing import Any
 
@@ -49,6 +51,19 @@ def beat_until(ctx: Any, told: str, log: str) -> str:
         time.sleep(0.02)
     note(log, f"end {ctx.attempt}")
     return "done"
+
+
+@workflow(stall=30)
+def talk(ctx: Any, log: str) -> None:
+    """Prints and logs at once, and then waits to be told to go on."""
+    logging.basicConfig(level=logging.INFO, format="a handler of the user's: %(message)s", force=False)
+    print("printed one")
+    logging.getLogger("tenure.workflow").info("logged two")
+    print("complained three", file=sys.stderr)
+    while not os.path.exists(log):
+        ctx.beat()
+        time.sleep(0.02)
+    print("printed last", end="")
 
 
 @workflow

@@ -21,6 +21,7 @@ from tests.process.datacenter.conftest import Datacenter, wait_until
 from tenure.engines import Engine
 from tenure.jobs.states import JobState
 from tenure.nodes.client import Client
+from tenure.nodes.job_messages import GetLogs, LogPage
 from tenure.nodes.tls import ClientTls
 
 JOBS = 30
@@ -133,13 +134,31 @@ def test_a_stream_over_tls_goes_on_without_a_gap_when_the_leader_is_killed_and_t
     listener.stopped.set()
     listener.join(60)
 
+    # What a workflow prints and logs can be followed while it runs.
+    go_on = tmp_path / "go-on"
+    client.submit("talk", {"log": str(go_on)}, job_id="talk")
+    wait_until(lambda: len(lines(client)) == 3, 60, datacenter.said)
+    early = client.ask(GetLogs(job_id="talk"))
+    assert isinstance(early, LogPage)
+    assert not early.ended
+    go_on.touch()
+    assert client.wait("talk", 60).state is JobState.COMPLETED
+    last = client.ask(GetLogs(job_id="talk", offset=early.next))
+    assert isinstance(last, LogPage)
+    assert ([(line.level, line.text) for line in last.lines], last.ended) == ([("stdout", "printed last")], True)
+    assert [(line.level, line.text) for line in early.lines] == [
+        ("stdout", "printed one"),
+        ("info", "logged two"),
+        ("stderr", "complained three"),
+    ]
+
     # The command line speaks TLS from its environment, and shows a certificate.
     left = next(node for node in datacenter.managers.values() if node.process.poll() is None)
     managers = ["--managers", datacenter.addresses[left.name]]
     shown_jobs = subprocess.run(
         [sys.executable, "-m", "tenure", "ps", "--json", *managers], capture_output=True, timeout=60, check=True
     )
-    assert json.loads(shown_jobs.stdout)["known"] == JOBS
+    assert json.loads(shown_jobs.stdout)["known"] == JOBS + 1
     monkeypatch.delenv("TENURE_CERT")
     refused = subprocess.run(
         [sys.executable, "-m", "tenure", "ps", "--patience", "1", *managers],
@@ -159,6 +178,12 @@ def test_a_stream_over_tls_goes_on_without_a_gap_when_the_leader_is_killed_and_t
     wait_until(lambda: "stay as they were" in left.said(), 60, left.said)
     assert ask(datacenter.addresses[left.name], tls, "olga") == 200
     client.close()
+
+
+def lines(client: Client) -> list[str]:
+    page = client.ask(GetLogs(job_id="talk"))
+    assert isinstance(page, LogPage)
+    return [line.text for line in page.lines]
 
 
 def ask(address: str, tls: ClientTls, token: str) -> int:

@@ -36,7 +36,7 @@ from tenure.work.slots.async_child import serve_async
 from tenure.work.slots.attempt import Attempt
 from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
 from tenure.work.slots.declining import Declining
-from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
+from tenure.work.slots.keeping_logs import AttemptLogHandler, Overheard, keep_log, log_key
 from tenure.work.slots.lanes import Claim, Lanes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
 from tenure.work.slots.settling import Settler
@@ -68,7 +68,7 @@ class Slot:
         self.going = threading.Event()
         self.seats: dict[int, Seat] = {}
         self.random = fresh_random()
-        self.log_handler = AttemptLogHandler(self.folder)
+        self.log_handler = AttemptLogHandler(self.folder, clock)
         self.registry = Registry()
         self._cancelled_at: dict[int, float] = {}
         self._pause_s = 0.1
@@ -206,6 +206,7 @@ class Slot:
         occupant, workflow = attempt.occupant, attempt.workflow
         # The lease as the supervisor moved it: the settler stops trying when it is over.
         attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
+        self.log_handler.end(attempt.seat)
         try:
             key = log_key(occupant.job, self.log_name(attempt), occupant.attempt)
             keep_log(self.logs, self.folder, attempt.record.index, key=key, fence=attempt.message.fence)
@@ -303,6 +304,8 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
         limit = slot.settings.memory_limit_mb << 20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     logging.getLogger().addHandler(slot.log_handler)
+    sys.stdout = Overheard(sys.stdout, "stdout", slot.log_handler)
+    sys.stderr = Overheard(sys.stderr, "stderr", slot.log_handler)
     logging.getLogger("tenure.workflow").setLevel(logging.INFO)
     try:
         slot.open()

@@ -36,6 +36,7 @@ from tenure.work.slots.crew import Crew
 from tenure.work.slots.leftovers import clear_leftovers
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.showing_logs import LogShow
 from tenure.work.slots.slot_process import SlotProcess
 from tenure.work.slots.watch import Act, AttemptWatch, Verdict
 
@@ -199,6 +200,7 @@ class Supervisor:
                 on_death=self._settle_dead,
             )
             self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
+            self._logs = LogShow(engine.store("logs"), self._private, self._clock, self._pool.submit)
             try:
                 return self._loop(selector)
             finally:
@@ -266,6 +268,7 @@ class Supervisor:
                 reading = records[index].read()
                 seen[index] = reading.serial, reading.phase is Phase.RUNNING
                 watched = self._follow(index, reading)
+                self._logs.look(index, reading)
                 if watched is not None:
                     verdict = watched.watch.step(reading, monotonic, boottime)
                     if verdict.act is not Act.NOTHING:

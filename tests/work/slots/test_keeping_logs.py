@@ -1,0 +1,125 @@
+"""What an attempt logs and prints: whole lines, bounded, and never less at the end than was shown before."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.clock import ManualClock
+from tenure.engines import MemoryEngine
+from tenure.engines.contracts import Fence
+from tenure.work import context
+from tenure.work.slots.keeping_logs import (
+    MAX_LINE_CHARS,
+    MAX_LOG_BYTES,
+    AttemptLogHandler,
+    Overheard,
+    keep_log,
+    log_path,
+    show_log,
+)
+
+
+class Desk:
+    """An attempt in record 3 that runs here, and what it wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.handler = folder, AttemptLogHandler(folder, ManualClock())
+        occupant = SimpleNamespace(job="j", workflow="w", attempt=1)
+        self.seat: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant)
+        self.handler.begin(3)
+
+    def lines(self) -> list[tuple[str, str]]:
+        path = log_path(self.folder, 3)
+        found = path.read_bytes().splitlines() if path.exists() else []
+        return [(line["level"], line["text"]) for line in map(msgspec.json.decode, found)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    running: Any = SimpleNamespace(_seat=desk.seat)
+    token = context._current.set(running)
+    yield desk
+    context._current.reset(token)
+
+
+def test_what_is_printed_is_kept_line_by_line_and_goes_where_it_went(desk: Desk) -> None:
+    terminal = io.StringIO()
+    out = Overheard(terminal, "stdout", desk.handler)
+    print("one", file=out)
+    print("two", end="", file=out)
+    assert desk.lines() == [("stdout", "one")]
+    print(" and a half\nthree", file=out)
+    out.write("unfinished")
+    assert desk.lines() == [("stdout", "one"), ("stdout", "two and a half"), ("stdout", "three")]
+    desk.handler.end(desk.seat)
+    assert desk.lines()[-1] == ("stdout", "unfinished")
+    assert terminal.getvalue() == "one\ntwo and a half\nthree\nunfinished"
+    assert out.writable()
+
+
+def test_what_logging_prints_is_not_heard_twice(desk: Desk) -> None:
+    out: Any = Overheard(io.StringIO(), "stderr", desk.handler)
+    logger = logging.Logger("user")
+    logger.addHandler(desk.handler)
+    logger.addHandler(logging.StreamHandler(out))
+    logger.warning("careful")
+    assert desk.lines() == [("warning", "careful")]
+
+
+def test_outside_of_an_attempt_nothing_is_kept(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    print("nobody's", file=Overheard(io.StringIO(), "stdout", desk.handler))
+    assert desk.lines() == []
+
+
+def test_a_line_that_never_ends_and_text_that_is_no_text_are_kept_within_bounds(desk: Desk) -> None:
+    out = Overheard(io.StringIO(), "stdout", desk.handler)
+    out.write("x" * (3 * MAX_LINE_CHARS))
+    out.write("\ud800 lone\n")
+    assert len(desk.lines()[0][1]) == MAX_LINE_CHARS
+    assert desk.lines()[-1] == ("stdout", "? lone")
+    for _ in range(200):
+        out.write("y" * 4_000 + "\n")
+    assert log_path(desk.folder, 3).stat().st_size < MAX_LOG_BYTES + 20_000
+    assert "the log is cut here" in desk.lines()[-1][1]
+
+
+def test_the_next_attempt_begins_with_an_empty_log(desk: Desk) -> None:
+    desk.handler.printed("stdout", "old\nhalf")
+    desk.handler.begin(3)
+    desk.handler.printed("stdout", " new\n")
+    assert desk.lines() == [("stdout", " new")]
+
+
+def test_what_is_shown_of_a_running_attempt_never_replaces_what_was_kept_at_its_end(tmp_path: Path) -> None:
+    store, path = MemoryEngine().store("logs"), log_path(tmp_path, 3)
+    path.write_bytes(b"one\ntwo\nhal")
+    fence = Fence(1, 2)
+    shown = show_log(store, tmp_path, 3, key="k", fence=fence, shown=0)
+    assert (shown, store.get("k")) == (8, b"one\ntwo\n")
+    assert show_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
+    path.write_bytes(b"one\ntwo\nhalf\nlast\n")
+    late = path.read_bytes()[:13]
+    assert keep_log(store, tmp_path, 3, key="k", fence=fence)
+    path.write_bytes(late)  # what a thread that was held up had read before
+    assert show_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
+    assert store.get("k") == b"one\ntwo\nhalf\nlast\n"
+    # The next delivery of the same attempt shows its own.
+    path.write_bytes(b"anew\n")
+    assert show_log(store, tmp_path, 3, key="k", fence=Fence(1, 3), shown=0) == 5
+    assert store.get("k") == b"anew\n"
+
+
+def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
+    assert show_log(MemoryEngine().store("logs"), tmp_path, 9, key="k", fence=Fence(1, 1), shown=0) == 0
+    assert sys.stdout is not None
