@@ -10,10 +10,13 @@ import sys
 
 import click
 
+from tenure.cli.front import front_options
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
+from tenure.nodes.front import from_options
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
+from tenure.nodes.limits import HttpLimits
 
 
 @click.command("gate")
@@ -35,10 +38,9 @@ from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_data
     help="Where the gates keep their journal: an engine of their own.",
 )
 @click.option("--name", default="", help="Names this gate; by default the host's name and the process id.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback needs a token.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="The port; 0 for a free one.")
 @click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
-@click.option("--token", default="", envvar="TENURE_TOKEN", help="What everybody must know; or TENURE_TOKEN.")
+@front_options
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
 @click.option("--check", default=15.0, show_default=True, help="Seconds between two looks at a job that is overdue.")
 @click.option("--stuck", default=180.0, show_default=True, help="Seconds without progress anywhere: stuck everywhere.")
@@ -54,6 +56,11 @@ def command(
     port: int,
     advertise: str,
     token: str,
+    tokens: str,
+    tls_cert: str,
+    tls_key: str,
+    tls_client_ca: str,
+    rate_limit: float,
     term: float,
     check: float,
     stuck: float,
@@ -81,6 +88,9 @@ def command(
             port=port,
             advertise=advertise,
             token=token,
+            tokens_file=tokens,
+            limits=HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit),
+            tls=from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca).tls,
             term_s=term,
             gate=GateSettings(check_interval=check, stuck_threshold=stuck),
             probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "drain": ("tenure.cli.drain", "Give a worker no more work, or let it take work again"),
     "queue": ("tenure.cli.queue", "What each queue holds, its limits; pause and resume"),
     "dlq": ("tenure.cli.dlq", "Messages that were given up: look, replay, discard"),
+    "token": ("tenure.cli.token", "Make a token for a client, a worker, a node or an operator"),
     "doctor": ("tenure.cli.doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
     "gossip": ("tenure.cli.gossip", "Who is in a pool, what happens in it, and keys for it"),
     "completion": ("tenure.cli.completion", "What your shell needs to complete these commands"),
@@ -37,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 SECTIONS = {
     "Start": ("dev", "worker", "manager", "gate"),
     "Jobs": ("run", "submit", "ps", "why", "watch", "logs", "result", "cancel", "retry", "schedule"),
-    "Operate": ("top", "nodes", "drain", "queue", "dlq", "doctor", "gossip", "completion"),
+    "Operate": ("top", "nodes", "drain", "queue", "dlq", "token", "doctor", "gossip", "completion"),
 }
 
 

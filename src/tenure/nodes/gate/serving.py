@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.aio import ThreadCalls, calls_for
@@ -13,13 +14,17 @@ from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, LimitError
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
+from tenure.nodes.access_log import AccessLog
 from tenure.nodes.async_calling import HttpCaller
 from tenure.nodes.calling import parse_address
+from tenure.nodes.front import Front
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.limits import HttpLimits
 from tenure.nodes.messages import Problem, ProblemKind
 from tenure.nodes.serving import own_loopback, until_stopped
-from tenure.nodes.transport import HttpServer, check_bind
+from tenure.nodes.tls import ServerTls
+from tenure.nodes.transport import HttpServer
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 
@@ -41,18 +46,26 @@ class GateNodeSettings:
     advertise: str = ""
     """host:port under which managers, clients and peers reach it; empty: where it listens."""
     token: str = ""
+    tokens_file: str = ""
+    """Tokens with names and roles; then `token` is only what this gate itself shows to others."""
+    tls: ServerTls | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
     term_s: float = 10.0
     gate: GateSettings = field(default_factory=GateSettings)
     probes: ProbeSettings = field(default_factory=ProbeSettings)
 
     def __post_init__(self) -> None:
-        check_bind(self.host, self.token)
+        _ = self.front  # which refuses what is not protected
         if not 0.5 <= self.term_s <= 3_600:
             raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
         if not self.name or "@" in self.name or not self.name.isprintable():
             raise LimitError("name", repr(self.name), "printable, and without @")
         for address in [*self.peers, *(one for addresses in self.datacenters.values() for one in addresses)]:
             parse_address(address)
+
+    @property
+    def front(self) -> Front:
+        return Front(self.host, self.token, self.tokens_file, self.tls)
 
 
 def parse_datacenters(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -85,12 +98,22 @@ async def serve_gate(
     engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
     calls = calls_for(engine)
     try:
-        door = GateDoor()
-        server = HttpServer(door.answer, host=settings.host, port=settings.port, token=settings.token, clock=clock)
+        front, door = settings.front, GateDoor()
+        server = HttpServer(
+            door.answer,
+            host=settings.host,
+            port=settings.port,
+            tokens=front.book(),
+            tls=front.tls,
+            limits=settings.limits,
+            ready=door.ready,
+            log=AccessLog(lambda line: say(f"audit {line}"), clock=clock),
+            clock=clock,
+        )
         port = await server.start()
-        say(f"serves {settings.host}:{port}")
+        say(f"serves {front.scheme}{settings.host}:{port}")
         try:
-            address = settings.advertise or f"{settings.host}:{port}"
+            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
                 door.gate = Gate(
                     settings.name,
@@ -109,7 +132,8 @@ async def serve_gate(
                     say=say,
                 )
                 on_ready(address)
-                await until_stopped(stop, door.gate.run())
+                with front.reloading(server, say):
+                    await until_stopped(stop, door.gate.run())
         finally:
             await server.stop()
     finally:
@@ -123,6 +147,11 @@ class GateDoor:
     """The port is open before the gate is there: its address is part of the gate's name."""
 
     gate: Gate | None = None
+
+    def ready(self) -> tuple[bool, Any]:
+        """A gate that does not lead passes on what it is asked: it is ready as soon as it is there."""
+        reasons = {} if self.gate is not None else {"node": "it is starting"}
+        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": []}
 
     async def answer(self, sender: str, request: Request) -> Reply:
         if self.gate is None:
