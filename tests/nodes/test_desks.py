@@ -326,6 +326,23 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
     run(story)
 
 
+def test_a_drain_stands_over_a_lost_leader_and_a_restart_of_the_worker() -> None:
+    async def story(office: Office) -> None:
+        first = await led(office)
+        second, _ = office.open("m-2")
+        await ask(first, WorkerReport(worker="w-1", incarnation="w-1#1"))
+        await ask(first, DrainNode(node="w-1", by="ann"))
+        await office.kill("m-1")
+        await office.until(lambda: second.leads)
+        told = await ask(second, WorkerReport(worker="w-1", incarnation="w-1#2"))
+        assert (told.verdict, told.reason) == ("drain", "drained by ann")
+        await ask(second, UndrainNode(node="w-1"))
+        told = await ask(second, WorkerReport(worker="w-1", incarnation="w-1#2", number=1))
+        assert told.reason != "drained by ann"
+
+    run(story)
+
+
 def test_dead_letters_are_listed_shown_replayed_and_discarded() -> None:
     async def story(office: Office) -> None:
         manager = await led(office)

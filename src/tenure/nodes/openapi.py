@@ -10,7 +10,6 @@ import msgspec
 from tenure import __version__
 from tenure.nodes.messages import Problem, Redirect
 from tenure.nodes.operations import OPERATIONS, Operation
-from tenure.nodes.wire import Request
 
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
@@ -177,14 +176,3 @@ def _plain_paths() -> dict[str, Any]:
             {"200": ("OpenAPI 3.1", _JSON), "401": (PROBLEMS["401"], _JSON), "429": (PROBLEMS["429"], _JSON)},
         ),
     }
-
-
-def fields_of(request: type[Request]) -> list[tuple[str, str, str]]:
-    """(name, type, default) of a request's fields, in words: for the reference page."""
-    found = []
-    for field in msgspec.structs.fields(request):
-        default = (
-            "required" if field.required else repr(field.default) if field.default is not msgspec.NODEFAULT else "…"
-        )
-        found.append((field.name, str(field.type), default))
-    return found

@@ -319,14 +319,14 @@ class HttpServer:
         assert self._streams is not None
         if not self.admission.waiting.enter(caller.key):
             raise _full()
+        headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **_headers(visit.request_id)}
+        response = web.StreamResponse(headers=headers)
         try:
             async with aclosing(self._streams(message)) as stream:
                 try:
                     batch = await anext(stream)
                 except TenureError as error:
                     raise _Refused(_kind(error), error.fact, error.remedy) from error
-                headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **_headers(visit.request_id)}
-                response = web.StreamResponse(headers=headers)
                 await response.prepare(visit.request)
                 await self._tell(response, preamble(form) + b"".join(encode(told, form) for told in batch))
                 with suppress(TenureError):  # it ends here, and the listener resumes elsewhere

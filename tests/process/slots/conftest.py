@@ -36,7 +36,7 @@ class Worker:
         return self.log.read_text()
 
     def incarnation(self) -> str:
-        return self.said().split("worker ", 1)[1].split(":", 1)[0]
+        return self.said().split("incarnation ", 1)[1].split(":", 1)[0]
 
     def slots(self) -> list[int]:
         """The pids of the slot processes."""
