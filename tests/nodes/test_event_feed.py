@@ -235,6 +235,30 @@ def test_a_cursor_that_is_ahead_of_the_journal_is_a_gap_and_not_a_silence() -> N
     run(story)
 
 
+def test_many_who_come_and_go_at_once_hear_everything_once() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        crowd: list[Listener] = []
+        for number in range(12):
+            crowd += [Listener(manager, after="0") for _ in range(3)]
+            await asyncio.gather(
+                ask(manager, Submit(submission=submission(f"j-{number}"))),
+                *(ask(manager, GetEvents(after="0", limit=1)) for _ in range(3)),
+            )
+            if number % 4 == 3:
+                for listener in crowd:
+                    await listener.leave()
+                crowd.clear()
+                assert manager.events.listeners == 0
+        crowd += [Listener(manager, after="0") for _ in range(5)]
+        await office.until(lambda: all(len(one.events) >= len(everything(office)) for one in crowd))
+        for listener in crowd:
+            assert [told.data for told in listener.events] == everything(office)
+            await listener.leave()
+
+    run(story)
+
+
 def test_a_slow_listener_has_no_queue_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_feed, "KEPT_ENTRIES", 3)
 

@@ -89,6 +89,8 @@ class EventFeed:
         self._queue_of, self._beat_s = queue_of, beat_s
         self._kept: deque[tuple[Entry, int]] = deque()
         self._kept_bytes = 0
+        self._kept_after = 0
+        """Everything after this sequence, up to the tail, is kept."""
         self._tail = 0
         self._queues: dict[str, str] = {}
         self._listeners = 0
@@ -207,8 +209,11 @@ class EventFeed:
                 # Of another datacenter, or the engine lost what it had acknowledged: what was seen is not what is there.
                 raise Truncated(before, head.seq + 1)
             return []
-        if self._kept and self._kept[0][0].seq <= before + 1 and before < self._tail:
-            skip = before + 1 - self._kept[0][0].seq
+        if self._kept_after <= before < self._tail:
+            # Sequences grow, and an engine may leave some out: counted from the end, where listeners mostly are.
+            skip = len(self._kept)
+            while skip and self._kept[skip - 1][0].seq > before:
+                skip -= 1
             return [self._kept[at][0] for at in range(skip, min(len(self._kept), skip + READ_ENTRIES))]
         return await self._calls.run(self._journal.read, before, limit=READ_ENTRIES)
 
@@ -239,8 +244,9 @@ class EventFeed:
     async def enter(self) -> None:
         self._listeners += 1
         if self._following is None and not self._closed:
-            self._tail = (await self._calls.run(self._journal.head)).seq
-            if self._following is None:
+            head = (await self._calls.run(self._journal.head)).seq
+            if self._following is None and self._listeners:  # others may have come, and gone, while we asked
+                self._tail = self._kept_after = head
                 self._following = asyncio.create_task(self._follow())
 
     def leave(self) -> None:
@@ -263,7 +269,7 @@ class EventFeed:
         except Truncated:
             # We were away for longer than the journal remembers: what is kept in memory no longer joins its end.
             self._forget()
-            self._tail = (await self._calls.run(self._journal.head)).seq
+            self._tail = self._kept_after = (await self._calls.run(self._journal.head)).seq
             self._ring()
             return
         for entry in entries:
@@ -281,7 +287,9 @@ class EventFeed:
         self._kept_bytes += size
         self._tail = entry.seq
         while len(self._kept) > KEPT_ENTRIES or self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popleft()[1]
+            oldest, bytes_ = self._kept.popleft()
+            self._kept_bytes -= bytes_
+            self._kept_after = oldest.seq
 
     async def _more(self, seq: int, seconds: float) -> None:
         """Until there is more after this sequence, or for so long."""
