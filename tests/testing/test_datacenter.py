@@ -155,6 +155,19 @@ def test_events_tell_a_jobs_life_in_order(tenure_dc: TestDatacenter) -> None:
     assert "JobEnded" in kinds
 
 
+def test_what_a_workflow_logs_is_kept_by_attempt(tenure_dc: TestDatacenter) -> None:
+    @workflow(max_attempts=2)
+    def talks(ctx: Any) -> None:
+        ctx.log.info("attempt %d", ctx.attempt)
+        if ctx.attempt == 1:
+            raise ValueError("again")
+
+    job = tenure_dc.submit(talks)
+    job.wait()
+    assert [line.text for line in job.logs()] == ["attempt 2"]
+    assert [line.text for line in job.logs(attempt=1)] == ["attempt 1"]
+
+
 def test_two_runs_of_one_seed_are_alike() -> None:
     def run() -> list[str]:
         datacenter = TestDatacenter(seed=7)

@@ -7,6 +7,7 @@ a thread. One that does not stop when it is asked to is abandoned: its result is
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -25,11 +26,14 @@ from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.slots.attempt import CAUSES, Attempt
+from tenure.work.slots.held_logs import HeldLogs
+from tenure.work.slots.keeping_logs import log_key
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.settling import Settler
 from tenure.work.slots.watch import Act, AttemptWatch
 
 REST_S = 1.0
+WORKFLOW_LOGGER = "tenure.workflow"
 _NOT_CAUSED_BY_WORK = (CancelCode.NONE, CancelCode.DRAIN)
 
 
@@ -75,6 +79,7 @@ class InlineSlots:
         self._threads = threads or DaemonThreads()
         self._courier = courier
         self._mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(settings.queue, WorkItem, WorkResult)
+        self._logs, self._held = engine.store("logs"), HeldLogs()
         self._settler = Settler(engine, clock=clock, random=random, say=say)
         self._incarnation = ids()
         self._seated: dict[int, Seated] = {}
@@ -137,12 +142,16 @@ class InlineSlots:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        logging.getLogger().addHandler(self._held)
+        if not logging.getLogger(WORKFLOW_LOGGER).level:
+            logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
         seats = [asyncio.create_task(self._serve(seat)) for seat in range(self.settings.slots)]
         try:
             # Not gather: it would cancel the seats with us, before they could hand over.
             done, _ = await asyncio.wait(seats, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             await self._hand_over(seats)
+            logging.getLogger().removeHandler(self._held)
         for seat in done:
             seat.result()
 
@@ -289,8 +298,10 @@ class InlineSlots:
     async def _settle(self, attempt: Attempt, result: WorkResult) -> None:
         attempt.record.set_phase(Phase.SETTLING)
         attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
-        workflow = attempt.workflow
+        workflow, occupant = attempt.workflow, attempt.occupant
+        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
         try:
+            await self._calls.run(self._held.keep, self._logs, attempt.seat, key=key, fence=attempt.message.fence)
             await self._calls.run(
                 self._settler.settle,
                 attempt.message,

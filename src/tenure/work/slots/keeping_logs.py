@@ -49,13 +49,7 @@ class AttemptLogHandler(logging.Handler):
         context = current_or_none()
         if context is None:
             return
-        try:
-            text = line.getMessage()
-            if line.exc_info:
-                text += "\n" + logging.Formatter().formatException(line.exc_info)
-        except Exception:
-            text = f"{line.msg!r} (could not be formatted with {line.args!r})"
-        self._write(context._seat, line.levelname.lower(), text, line.created)
+        self._write(context._seat, line.levelname.lower(), text_of(line), line.created)
 
     def printed(self, stream: str, text: str) -> None:
         """Something was written to standard output or error; whole lines of it belong to the attempt that runs here."""
@@ -75,14 +69,7 @@ class AttemptLogHandler(logging.Handler):
         index = seat.record.index
         if self._written.get(index, 0) > MAX_LOG_BYTES:
             return
-        entry = {
-            "at": round(at, 3),
-            "level": level,
-            "job": seat.occupant.job,
-            "workflow": seat.occupant.workflow,
-            "attempt": seat.occupant.attempt,
-            "text": text[:MAX_LINE_CHARS].encode(errors="replace").decode(),
-        }
+        entry = entry_of(seat, level, text, at)
         data = msgspec.json.encode(entry) + b"\n"
         self._written[index] = self._written.get(index, 0) + len(data)
         if self._written[index] > MAX_LOG_BYTES:
@@ -122,6 +109,29 @@ class Overheard(io.TextIOBase):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def text_of(line: logging.LogRecord) -> str:
+    """What was logged; what cannot be formatted as it came."""
+    try:
+        text = line.getMessage()
+        if line.exc_info:
+            text += "\n" + logging.Formatter().formatException(line.exc_info)
+    except Exception:
+        return f"{line.msg!r} (could not be formatted with {line.args!r})"
+    return text
+
+
+def entry_of(seat: Seat, level: str, text: str, at: float) -> dict[str, Any]:
+    """One line as it is kept."""
+    return {
+        "at": round(at, 3),
+        "level": level,
+        "job": seat.occupant.job,
+        "workflow": seat.occupant.workflow,
+        "attempt": seat.occupant.attempt,
+        "text": text[:MAX_LINE_CHARS].encode(errors="replace").decode(),
+    }
 
 
 def log_path(folder: Path, record: int) -> Path:
