@@ -17,7 +17,7 @@ from tenure.jobs.why import utc
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each line.")
 @datacenter_options
 def command(job_id: str, workflow: str, attempt: int, follow: bool, as_json: bool, where: Where) -> None:
-    """Print what JOB logged, with `ctx.log` or any logger, in its newest attempt.
+    """Print what JOB logged, with `ctx.log`, any logger or `print`, in its newest attempt.
 
     \b
     Examples:
