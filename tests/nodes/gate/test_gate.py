@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.nodes.gate.stage import Stage
@@ -12,6 +13,15 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
 from tenure.nodes.gate_messages import AskGate, GateView
+from tenure.nodes.job_messages import (
+    GetLogs,
+    GetResult,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
 from tenure.nodes.messages import (
     AskLeader,
     Cancel,
@@ -25,6 +35,7 @@ from tenure.nodes.messages import (
     ProblemKind,
     Submit,
 )
+from tenure.nodes.queue_messages import ListQueues
 from tenure.sim.gates.cast import Plan
 
 
@@ -54,8 +65,8 @@ def test_a_job_runs_where_it_says_and_its_results_come_from_everywhere(stage: St
     assert view.state is JobState.COMPLETED
     assert states(view) == {"a": "completed", "b": "completed"}
     assert [(one.datacenter, one.name, str(one.state)) for one in view.workflows] == [
-        ("a", "w", "completed"),
-        ("b", "w", "completed"),
+        ("a", "a/w", "completed"),
+        ("b", "b/w", "completed"),
     ]
     told = stage.why("j")
     assert "submitted with 60 s to a, b" in told
@@ -69,6 +80,71 @@ def test_the_same_submission_is_one_job_and_another_under_its_id_is_refused(stag
     other = stage.submit("j", steps=4)
     assert isinstance(other, Problem)
     assert other.kind is ProblemKind.CONFLICT
+
+
+def test_many_at_once_results_retries_logs_and_lists_as_a_manager_has_them(stage: Stage) -> None:
+    spec = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
+
+    def one(job_id: str, **options: Any) -> JobSubmission:
+        return JobSubmission(job_id=job_id, workflows=(spec,), **options)
+
+    many = stage.ask(
+        SubmitMany(
+            submissions=(
+                one("one", target_datacenters=("a",), labels={"team": "x"}),
+                one("both", target_datacenters=("a", "b"), name="nightly"),
+                one("wrong", target_datacenters=("mars",)),
+            )
+        )
+    )
+    assert isinstance(many, ManySubmitted)
+    assert [(job.job_id, str(job.outcome)) for job in many.jobs] == [
+        ("one", "accepted"),
+        ("both", "accepted"),
+        ("wrong", "refused"),
+    ]
+    stage.until(lambda: stage.job("one").ended and stage.job("both").ended)
+    result = stage.ask(GetResult(job_id="one"))
+    assert isinstance(result, ResultView)
+    assert (result.workflow, result.ready) == ("w", True)
+    there = stage.ask(GetResult(job_id="both", workflow="b/w"))
+    assert isinstance(there, ResultView)
+    assert there.ready
+    unnamed = stage.ask(GetResult(job_id="both"))
+    assert isinstance(unnamed, Problem)
+    assert "Name one of: a/w, b/w" in unnamed.remedy
+    # Logs are where it ran.
+    logs = stage.ask(GetLogs(job_id="both", workflow="b/w"))
+    assert isinstance(logs, LogPage)
+    assert (logs.workflow, logs.ended) == ("w", True)
+    assert isinstance(stage.ask(GetLogs(job_id="both", workflow="w")), Problem)
+    # Another try runs in the same places.
+    again = stage.ask(RetryJob(job_id="both", by="test"))
+    assert isinstance(again, Done)
+    assert (again.job_id, again.outcome) == ("both~2", Outcome.ACCEPTED)
+    assert sorted(states(stage.job("both~2"))) == ["a", "b"]
+    early = stage.ask(RetryJob(job_id="both~2"))
+    assert isinstance(early, Problem)
+    assert early.kind is ProblemKind.CONFLICT
+
+    def listed(**filters: Any) -> list[str]:
+        reply = stage.ask(ListJobs(**filters))
+        assert isinstance(reply, JobList)
+        return [row.job_id for row in reply.jobs]
+
+    assert set(listed()) == {"one", "both", "both~2"}
+    assert listed(label="team=x") == ["one"]
+    assert set(listed(name="nightly")) == {"both", "both~2"}
+    assert set(listed(function="w")) == {"one", "both", "both~2"}
+    assert listed(function="other") == listed(queue="other") == []
+    first = stage.ask(ListJobs(limit=2))
+    assert isinstance(first, JobList)
+    assert (len(first.jobs), first.known) == (2, 3)
+    assert [*(row.job_id for row in first.jobs), *listed(after=first.next)] == listed()
+    # What a gate does not have is asked of a datacenter.
+    queues = stage.ask(ListQueues())
+    assert isinstance(queues, Problem)
+    assert queues.remedy == "Ask a manager of a datacenter"
 
 
 def test_a_job_that_names_no_datacenter_gets_the_best_and_one_that_names_an_unknown_one_is_refused(

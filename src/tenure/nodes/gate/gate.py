@@ -27,6 +27,7 @@ from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
 from tenure.jobs import gate_commands as gc
+from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.model import Address, JobSubmission
 from tenure.jobs.settings import GateSettings
@@ -35,14 +36,16 @@ from tenure.nodes.calling import parse_address
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.job_desk import GateJobDesk
 from tenure.nodes.gate.lines import Lines
+from tenure.nodes.gate.listing import gate_list
 from tenure.nodes.gate.load import Load, memory_percent
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.reading import Reading
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.gate_messages import AskGate, Forward, GateHeard, GateView, TellGate
+from tenure.nodes.job_messages import RetryJob, SubmitMany
 from tenure.nodes.messages import (
-    MAX_LISTED,
     MAX_WAIT_S,
     AskLeader,
     AskWhy,
@@ -66,7 +69,13 @@ from tenure.randomness import Random
 
 FORWARD_S = 10.0
 """How long the leading gate may take for what is passed on to it, beyond what it was asked to wait."""
-ASKED = {Submit: Asked.SUBMIT, ListJobs: Asked.INFORM, AskWhy: Asked.INFORM}
+ASKED = {
+    Submit: Asked.SUBMIT,
+    SubmitMany: Asked.SUBMIT,
+    RetryJob: Asked.SUBMIT,
+    ListJobs: Asked.INFORM,
+    AskWhy: Asked.INFORM,
+}
 MEASURED = (Submit, Cancel, TellGate)
 """Requests whose time says how the gate is; others wait for something."""
 
@@ -110,12 +119,12 @@ class Gate:
         self.fitness = Fitness(
             name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, clock=clock, random=random
         )
-        self._lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say)
+        self.lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say)
         self.candidacy = self.candidacy_class(
             candidate_at(name, address),
             engine,
             calls,
-            self._lines,
+            self.lines,
             settings=settings,
             fit=self.fitness.fit,
             link_suspect=self.watch.link_suspect,
@@ -125,7 +134,7 @@ class Gate:
             ttl_s=ttl_s,
             say=say,
         )
-        self._reading = Reading(engine, calls, self._lines, self.watch)
+        self._reading = Reading(engine, calls, self.lines, self.watch)
         self._waiting = Waiting(self._has_ended, clock)
         self.candidacy.on_change = self._waiting.look
         self.watch.on_return = self._returned
@@ -137,6 +146,7 @@ class Gate:
             ListJobs: self._list,
             AskWhy: self._why,
             TellGate: self._told,
+            **GateJobDesk(self).handlers,
         }
         """What only the leader can answer, or answers better; others pass it on."""
         self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -156,7 +166,7 @@ class Gate:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             self._waiting.close()
-            await self._lines.close()
+            await self.lines.close()
         for outcome in ended:
             if isinstance(outcome, Exception):
                 raise outcome
@@ -164,6 +174,16 @@ class Gate:
     @property
     def leads(self) -> bool:
         return self.candidacy.leader is not None
+
+    @property
+    def unready(self) -> dict[str, str]:
+        """Why an orchestrator should send nobody here; empty when it may."""
+        reasons: dict[str, str] = {}
+        if not self.candidacy.engine_answers:
+            reasons["engine"] = "its engine does not answer"
+        if self.watch.link_suspect():
+            reasons["link"] = self.watch.brake().reason
+        return reasons
 
     # Answering
 
@@ -176,8 +196,8 @@ class Gate:
             handler = self.handlers.get(kind)
             if handler is None:
                 fact = f"a gate does not answer {request.__struct_config__.tag!r}"
-                return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy=f"It answers: {', '.join(BY_NAME)}")
-            priority = request.submission.priority if isinstance(request, Submit) else 0
+                return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="Ask a manager of a datacenter")
+            priority = _priority(request)
             if why := self.load.why_not(ASKED.get(kind, Asked.VITAL), priority):
                 return Problem(kind=ProblemKind.UNAVAILABLE, fact=why, remedy="Try again after a while", retryable=True)
             if not self.leads:
@@ -243,24 +263,29 @@ class Gate:
     # Writes
 
     async def _submit(self, request: Submit) -> Reply:
-        submission = self._addressed(request.submission)
-        targets = await self._targets(submission)
-        command = gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
-        decision = await self.candidacy.submit(command)
-        if decision.events:
-            self._flow.accepted(targets)
+        decision = await self.place(request.submission)
         return Done(
             job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.candidacy.epoch
         )
 
+    async def place(self, submission: JobSubmission) -> GateDecision:
+        """Decide where it runs, and make it durable."""
+        submission = self._addressed(submission)
+        targets = self._targets(submission)
+        command = gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
+        decision = await self.candidacy.submit(command)
+        if decision.events:
+            self._flow.accepted(targets)
+        return decision
+
     def _addressed(self, submission: JobSubmission) -> JobSubmission:
         """With where its managers report: here first, then to our peers."""
-        others: tuple[Address, ...] = tuple(parse_address(peer) for peer in self.peers)
+        others = tuple(_pair(peer) for peer in self.peers)
         return msgspec.structs.replace(
-            submission, gate_addr=parse_address(self.address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
+            submission, gate_addr=_pair(self.address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
         )
 
-    async def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
+    def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
         """Where it runs: as it says, or in the best. One that is known already stays where it is."""
         tracker = self.candidacy.ledger.book
         if info := tracker.jobs.get(submission.job_id):
@@ -306,35 +331,28 @@ class Gate:
         if request.wait_s:
             await self._waiting.until_ended(request.job_id, request.wait_s)
 
-        def look(tracker: GateJobTracker) -> tuple[GateJobTrackingInfo, float] | None:
-            info = tracker.jobs.get(request.job_id)
-            return None if info is None else (_copy(info), tracker.deadline(info))
-
-        found = await self.candidacy.ledger.read(look)
-        if found is None:
-            info = await self._reading.archived(request.job_id)
-            if info is None:
-                raise UnknownJobError(request.job_id)
-            found = info, self.candidacy.ledger.book.deadline(info)
-        return await self._reading.job(*found, self.candidacy.time.now())
+        info = await self.known(request.job_id)
+        return await self._reading.job(info, self.candidacy.ledger.book.deadline(info), self.candidacy.time.now())
 
     async def _list(self, request: ListJobs) -> Reply:
-        if not 1 <= request.limit <= MAX_LISTED:
-            raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
         now, leader = self.candidacy.time.now(), self.candidacy.leader
         tally = leader.tally if leader is not None else None
-        return await self.candidacy.ledger.read(
-            lambda tracker: self._reading.rows(tracker, now, request.state, request.limit, tally)
-        )
+        return await self.candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, tally))
 
-    async def _why(self, request: AskWhy) -> Reply:
+    async def known(self, job_id: str) -> GateJobTrackingInfo:
+        """A job as it stands, also one that was archived. Raises `UnknownJobError`."""
+
         def look(tracker: GateJobTracker) -> GateJobTrackingInfo | None:
-            info = tracker.jobs.get(request.job_id)
+            info = tracker.jobs.get(job_id)
             return None if info is None else _copy(info)
 
-        info = await self.candidacy.ledger.read(look) or await self._reading.archived(request.job_id)
+        info = await self.candidacy.ledger.read(look) or await self._reading.archived(job_id)
         if info is None:
-            raise UnknownJobError(request.job_id)
+            raise UnknownJobError(job_id)
+        return info
+
+    async def _why(self, request: AskWhy) -> Reply:
+        info = await self.known(request.job_id)
         tracker = GateJobTracker()
         tracker.state.jobs[request.job_id] = info
         return await self._reading.why(tracker, request.job_id)
@@ -381,6 +399,20 @@ class Gate:
         if self.candidacy.leader is not None:
             self._say(f"hands over: {reason}")
             self.candidacy.leader.step_down(reason)
+
+
+def _priority(request: Request) -> int:
+    """The highest of what it asks for: of many jobs, none is turned away for the company that it is in."""
+    if isinstance(request, Submit):
+        return request.submission.priority
+    return max((one.priority for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
+
+
+def _pair(address: str) -> Address:
+    """Host and port. A scheme stays with the host: whoever reports puts the two together again."""
+    parse_address(address)
+    host, _, port = address.rpartition(":")
+    return host, int(port)
 
 
 def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:

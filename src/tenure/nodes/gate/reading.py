@@ -18,14 +18,12 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.tally import Counts, Tally
+from tenure.nodes.gate.listing import reason_of
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.messages import (
     AskWhy,
     DatacenterJob,
     GetJob,
-    JobList,
-    JobRow,
     JobView,
     Problem,
     ProblemKind,
@@ -72,7 +70,11 @@ class Reading:
         workflows: list[WorkflowView] = []
         for name, answer in zip(names, answers, strict=True):
             if answer is not None:
-                workflows += [msgspec.structs.replace(one, datacenter=name) for one in answer.workflows]
+                prefix = f"{name}/" if len(names) > 1 else ""
+                workflows += [
+                    msgspec.structs.replace(one, name=f"{prefix}{one.name}", datacenter=name)
+                    for one in answer.workflows
+                ]
         started = [answer.started_at for answer in answers if answer is not None and answer.started_at]
         return JobView(
             job_id=info.job_id,
@@ -112,15 +114,6 @@ class Reading:
             await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ANSWERS_TTL_S)
         return reply
 
-    # Many
-
-    def rows(
-        self, tracker: GateJobTracker, now: float, state: JobState | None, limit: int, tally: Tally | None
-    ) -> JobList:
-        """Newest first. Archived jobs are asked for by their id."""
-        found = [info for info in reversed(tracker.jobs.values()) if state is None or info.state is state]
-        return JobList(jobs=tuple(row(info, tally) for info in found[:limit]), known=len(found), now=now)
-
     # Why
 
     async def why(self, tracker: GateJobTracker, job_id: str) -> WhyReply:
@@ -149,32 +142,3 @@ class Reading:
             return await line.ask(request)
         except NodeUnavailableError:
             return None
-
-
-def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
-    counts = tally.of(info.job_id, info.target_datacenters) if tally else Counts()
-    targets = len(info.target_datacenters)
-    each = len(info.submission.workflows) if info.submission else 0
-    total = max(counts.total, targets * each)
-    ended = sum(status.terminal for status in info.dc_status.values())
-    return JobRow(
-        job_id=info.job_id,
-        name=(info.submission.name if info.submission else "") or ", ".join(info.target_datacenters[:3]),
-        state=info.state,
-        submitted_at=info.submitted_at,
-        ended_at=info.ended_at,
-        total=total,
-        completed=counts.completed,
-        failed=counts.failed,
-        running=counts.running,
-        attempts=0,
-        progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
-        reason=reason_of(info),
-    )
-
-
-def reason_of(info: GateJobTrackingInfo) -> str:
-    """The gate's decision, where it is what ended the job: a datacenter that had ended before stays as it ended."""
-    if info.decided is not None and info.state in (info.decided, JobState.RUNNING):
-        return info.decided_reason
-    return info.reason

@@ -149,9 +149,11 @@ class GateDoor:
     gate: Gate | None = None
 
     def ready(self) -> tuple[bool, Any]:
-        """A gate that does not lead passes on what it is asked: it is ready as soon as it is there."""
-        reasons = {} if self.gate is not None else {"node": "it is starting"}
-        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": []}
+        """A gate that does not lead passes on what it is asked: it is ready when its engine and its link are there."""
+        reasons = self.gate.unready if self.gate is not None else {"node": "it is starting"}
+        places = self.gate.watch.views() if self.gate is not None else ()
+        seen = {place.name: {"health": place.health, "reason": place.reason} for place in places}
+        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": [], "datacenters": seen}
 
     async def answer(self, sender: str, request: Request) -> Reply:
         if self.gate is None:

@@ -1,0 +1,144 @@
+"""What a gate answers about jobs beyond one submission and one view, as a manager does: many at once, results, another try, logs, evidence.
+
+A workflow of a job in several datacenters is called `datacenter/workflow` here: each ran the whole of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
+from tenure.jobs.commands import Outcome
+from tenure.jobs.gate_tracker import GateJobTrackingInfo
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.job_desk import RETRY_OF, next_id
+from tenure.nodes.job_messages import (
+    MAX_SUBMISSIONS,
+    GetEvidence,
+    GetLogs,
+    GetResult,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+    Submitted,
+)
+from tenure.nodes.messages import GetJob, JobView, Problem, ProblemKind, Submit
+from tenure.nodes.problems import problem
+from tenure.nodes.wire import Reply, Request
+
+if TYPE_CHECKING:
+    from tenure.nodes.gate.gate import Gate
+
+
+class GateJobDesk:
+    """Part of a gate: its handlers run where the gate leads."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            SubmitMany: self._submit_many,
+            GetResult: self._result,
+            RetryJob: self._retry,
+            GetLogs: self._there,
+            GetEvidence: self._there,
+        }
+
+    async def _submit_many(self, request: SubmitMany) -> Reply:
+        """All at once, so that the ledger writes them in as few appends as it can."""
+        count = len(request.submissions)
+        if not 1 <= count <= MAX_SUBMISSIONS:
+            raise LimitError("submissions", count, f"between 1 and {MAX_SUBMISSIONS:,}")
+        answers = await asyncio.gather(*map(self._submit_one, request.submissions))
+        return ManySubmitted(jobs=tuple(answers), epoch=self._gate.candidacy.epoch)
+
+    async def _submit_one(self, submission: JobSubmission) -> Submitted:
+        try:
+            decision = await self._gate.place(submission)
+        except (DeposedError, NodeUnavailableError):
+            raise  # then all are asked again, of whoever leads, or when there is a place for them
+        except TenureError as error:
+            refused = problem(error)
+            return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(error), problem=refused.kind)
+        return Submitted(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason)
+
+    async def _result(self, request: GetResult) -> Reply:
+        view = await self._gate.handlers[GetJob](GetJob(job_id=request.job_id, wait_s=request.wait_s))
+        if not isinstance(view, JobView):
+            return view
+        names = [one.name for one in view.workflows]
+        if not names and not view.ended:
+            return ResultView(job_id=view.job_id, workflow=request.workflow, state=view.state, ready=False)
+        name = chosen(request.job_id, request.workflow, names)
+        one = next(one for one in view.workflows if one.name == name)
+        done = one.state is WorkflowState.COMPLETED
+        return ResultView(
+            job_id=view.job_id,
+            workflow=name,
+            state=view.state,
+            ready=done,
+            result=one.result,
+            error=one.error or ("" if done else view.reason),
+        )
+
+    async def _retry(self, request: RetryJob) -> Reply:
+        """As a new job that names the old one, in the same datacenters where it named them."""
+        info = await self._gate.known(request.job_id)
+        if not info.state.terminal:
+            return Problem(
+                kind=ProblemKind.CONFLICT,
+                fact=f"job {request.job_id!r} has not ended",
+                remedy="Wait for its end, or cancel it first",
+            )
+        if info.submission is None:
+            return Problem(
+                kind=ProblemKind.UNKNOWN,
+                fact=f"the gate lost its journal, and knows of job {request.job_id!r} only how it ended",
+                remedy="Submit it anew",
+            )
+        again = msgspec.structs.replace(
+            info.submission,
+            job_id=request.new_job_id or next_id(request.job_id),
+            idempotency_key="",
+            delay=0.0,
+            labels={**info.submission.labels, RETRY_OF: request.job_id},
+            submitted_by=request.by or info.submission.submitted_by,
+        )
+        return await self._gate.handlers[Submit](Submit(submission=again))
+
+    async def _there(self, request: GetLogs | GetEvidence) -> Reply:
+        """Asked of the datacenter where it ran."""
+        info = await self._gate.known(request.job_id)
+        datacenter, workflow = where(info, request.workflow)
+        line = self._gate.lines.get(datacenter)
+        if line is None:
+            raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
+        return await line.ask(msgspec.structs.replace(request, workflow=workflow))
+
+
+def where(info: GateJobTrackingInfo, workflow: str) -> tuple[str, str]:
+    """(datacenter, workflow there) of `datacenter/workflow`; the first may be left out for a job in one datacenter."""
+    if len(info.target_datacenters) == 1:
+        only = info.target_datacenters[0]
+        return only, workflow.removeprefix(f"{only}/")
+    datacenter, _, rest = workflow.partition("/")
+    if datacenter in info.target_datacenters:
+        return datacenter, rest
+    raise ConfigurationError(
+        f"job {info.job_id!r} ran in {len(info.target_datacenters)} datacenters, and {workflow!r} names none of them",
+        remedy=f"Name one as DATACENTER/WORKFLOW, of: {', '.join(info.target_datacenters)}",
+    )
+
+
+def chosen(job_id: str, given: str, names: list[str]) -> str:
+    if given in names:
+        return given
+    if not given and len(names) == 1:
+        return names[0]
+    fact = f"job {job_id!r} has no workflow {given!r}" if given else f"job {job_id!r} has {len(names)} workflows"
+    raise ConfigurationError(fact, remedy=f"Name one of: {', '.join(names[:20])}")

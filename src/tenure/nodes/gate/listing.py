@@ -1,0 +1,80 @@
+"""Lists of a gate's jobs: the filters and pages of a manager's list, over what the gate knows. Pure."""
+
+from __future__ import annotations
+
+from tenure.errors import LimitError
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.states import JobState
+from tenure.nodes.gate.tally import Counts, Tally
+from tenure.nodes.listing import Place, parse_place
+from tenure.nodes.messages import MAX_LISTED, JobList, JobRow, ListJobs
+
+
+def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tally | None) -> JobList:
+    """Newest first. Archived jobs are asked for by their id."""
+    if not 1 <= request.limit <= MAX_LISTED:
+        raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
+    begin = parse_place(request.after) if request.after else None
+    fitting = sorted((info for info in tracker.jobs.values() if fits(info, request)), key=place_of, reverse=True)
+    left = [info for info in fitting if begin is None or place_of(info) < begin]
+    page = left[: request.limit]
+    return JobList(
+        jobs=tuple(row(info, tally) for info in page),
+        known=len(fitting),
+        now=now,
+        next=str(place_of(page[-1])) if len(left) > len(page) else "",
+    )
+
+
+def place_of(info: GateJobTrackingInfo) -> Place:
+    return Place(info.submitted_at, info.job_id)
+
+
+def fits(info: GateJobTrackingInfo, request: ListJobs) -> bool:
+    """A job that was rebuilt from reports has no name, queue or labels: it fits only filters that ask for none."""
+    submission = info.submission
+    if request.state is not None and info.state is not request.state:
+        return False
+    if info.submitted_at < request.since or (request.until is not None and info.submitted_at >= request.until):
+        return False
+    if request.name and not (
+        info.job_id.startswith(request.name) or (submission is not None and submission.name.startswith(request.name))
+    ):
+        return False
+    if submission is None:
+        return not (request.queue or request.function or request.label)
+    if request.queue and submission.queue != request.queue:
+        return False
+    if request.function and all(spec.called != request.function for spec in submission.workflows):
+        return False
+    key, equals, value = request.label.partition("=")
+    return not key or (key in submission.labels and (not equals or submission.labels[key] == value))
+
+
+def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
+    counts = tally.of(info.job_id, info.target_datacenters) if tally else Counts()
+    targets = len(info.target_datacenters)
+    each = len(info.submission.workflows) if info.submission else 0
+    total = max(counts.total, targets * each)
+    ended = sum(status.terminal for status in info.dc_status.values())
+    return JobRow(
+        job_id=info.job_id,
+        name=(info.submission.name if info.submission else "") or f"in {', '.join(info.target_datacenters[:3])}",
+        state=info.state,
+        submitted_at=info.submitted_at,
+        ended_at=info.ended_at,
+        total=total,
+        completed=counts.completed,
+        failed=counts.failed,
+        running=counts.running,
+        attempts=0,
+        progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
+        reason=reason_of(info),
+    )
+
+
+def reason_of(info: GateJobTrackingInfo) -> str:
+    """The gate's decision, where it is what ended the job: a datacenter that had ended before stays as it ended."""
+    if info.decided is not None and info.state in (info.decided, JobState.RUNNING):
+        return info.decided_reason
+    return info.reason
