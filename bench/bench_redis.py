@@ -2,7 +2,8 @@
 
 It appends to its file and syncs it every second, so that what is compared is the work of client and server and not the disk, which
 would hide it. The last lines are from a server that syncs every write, which `tenure doctor` asks for: there a wake-up waits for two
-syncs, that of the send and that of the claim, and a list by hand for one, since pop and push are one write.
+syncs, that of the send and that of the claim, and a list by hand for one, since pop and push are one write. It has no bar: with a sync
+of 0.4 ms it took 1.65 ms, by hand 0.76 ms.
 
 Round trips, ours and the raw client's alike:
 
@@ -151,7 +152,7 @@ def wakes(report: Report, engine: Engine, raw: Raw, synced: str = "") -> None:
     for _ in range(4):
         mine += our_wakes(engine)
         theirs += raw_wakes(raw)
-    tell_wakes(report, mine, theirs, "RPUSH, BLPOP: no lease, one write", synced=synced)
+    tell_wakes(report, mine, theirs, "RPUSH, BLPOP: no lease, one write", synced=synced, barred=not synced)
 
 
 def raw_wakes(raw: Raw) -> list[float]:
