@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -37,14 +38,58 @@ def interpreter(version: str, module: str) -> str | None:
     return None
 
 
-def hashes(python: str, scenario: str, seeds: str, hash_seed: int) -> list[str]:
+@cache
+def packages(version: str) -> tuple[Path | None, str]:
+    """A folder with the one package that election and journal need, for a Python of this version; or why there is none.
+
+    Our own pip fetches the wheel for the other version, so that no environment has to be made for it.
+    """
+    folder = ROOT / ".tenure" / "pythons" / version
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:  # several test processes may come at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "msgspec").exists():
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--retries",
+                "1",
+            ]
+            command += ["--target", str(folder), "--python-version", version, "--only-binary", ":all:", "--no-deps"]
+            command += ["-c", str(ROOT / "requirements" / "constraints.txt"), "msgspec"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            if done.returncode != 0:
+                return None, (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    return folder, ""
+
+
+def python_with_packages(version: str) -> tuple[str, Path | None]:
+    """A Python of this version, and the folder that it needs beside its own packages, if any."""
+    if (python := interpreter(version, "msgspec")) is not None:
+        return python, None
+    if (python := interpreter(version, "sys")) is None:
+        pytest.skip(f"no Python {version} was found to compare the simulator's traces with")
+    more, why = packages(version)
+    if more is None:
+        pytest.skip(
+            f"no msgspec for Python {version}, to compare traces of election, journal and datacenter with: {why}"
+        )
+    return python, more
+
+
+def hashes(python: str, scenario: str, seeds: str, hash_seed: int, more: Path | None = None) -> list[str]:
+    path = str(ROOT / "src") + (f":{more}" if more else "")
     done = subprocess.run(
         [python, "-W", "error", "-m", "tenure.sim", "hash", scenario, "--seeds", seeds],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": str(hash_seed)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "PYTHONHASHSEED": str(hash_seed)},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -82,20 +127,16 @@ def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_with_our_packages_elects_the_same_leaders(version: str) -> None:
-    python = interpreter(version, "msgspec")
-    if python is None:
-        pytest.skip(f"no Python {version} with msgspec was found to compare the traces of election and journal with")
+    python, more = python_with_packages(version)
     expected = here(find("leadership"), range(15))
-    assert hashes(python, "leadership", "0:15", hash_seed=int(version.replace(".", ""))) == expected
+    assert hashes(python, "leadership", "0:15", int(version.replace(".", "")), more) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_with_our_packages_sees_the_same_datacenters(version: str) -> None:
     """The traces; how many callbacks asyncio needs for them differs between its versions."""
-    python = interpreter(version, "msgspec")
-    if python is None:
-        pytest.skip(f"no Python {version} with msgspec was found to compare the traces of datacenters with")
+    python, more = python_with_packages(version)
     expected = [line.split()[:2] for line in here(find("datacenter"), range(12))]
-    found = hashes(python, "datacenter", "0:12", hash_seed=int(version.replace(".", "")))
+    found = hashes(python, "datacenter", "0:12", int(version.replace(".", "")), more)
     assert [line.split()[:2] for line in found] == expected

@@ -29,11 +29,10 @@ class ValkeyCase(ServerCase):
 
 
 class OldRedisCase(ValkeyCase):
-    """Redis 6.2, the oldest that is supported. The tests that kill processes take long, and run on Valkey only."""
+    """Redis 6.2, the oldest that is supported."""
 
     name = "redis-6.2"
     fixture = "redis_url"
-    processes = False
 
 
 CASES = [ValkeyCase, OldRedisCase]
