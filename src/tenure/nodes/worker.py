@@ -23,7 +23,7 @@ from tenure.health.signals import RoutingDecision
 from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.candidacy import ELECTION
 from tenure.nodes.earning import Earning
-from tenure.nodes.messages import Redirect, address_of
+from tenure.nodes.messages import Problem, Redirect, address_of
 from tenure.nodes.obedience import INTAKE, Obedience
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.wire import Reply, Request
@@ -81,6 +81,7 @@ class WorkerNode:
         self.heard_at: float | None = None
         """When a leader last answered, in this clock's monotonic time."""
         self._evicted = ""
+        self._trouble = ""
         self._number = 0
         self._earning = Earning()
         self._overload = HybridOverloadDetector()
@@ -102,7 +103,7 @@ class WorkerNode:
     async def leave(self) -> None:
         """Say that nothing more comes, so that nobody waits for a sign of life. Best effort."""
         try:
-            await self._ask(self._report(leaving=True), self.settings.answer_s, WorkerDirective)
+            await self._ask(self._report(*self._look(), leaving=True), self.settings.answer_s, WorkerDirective)
         except TenureError:
             return
 
@@ -111,20 +112,31 @@ class WorkerNode:
     async def _tell(self) -> None:
         while True:
             self._changed.clear()
-            view = self._runner.view()
+            start, view = self._look()
             self._on_view(view, self._overload.state)
             try:
-                await self._tell_once(view)
-            except TenureError:
+                await self._tell_once(start, view)
+                self._trouble = ""
+            except TenureError as error:
+                if error.fact != self._trouble:
+                    self._trouble = error.fact
+                    self._say(f"cannot report: {error.fact}; work goes on under the last verdict")
                 await self._rest()
             await self._nap(self.settings.gap_s)
             every = self.settings.every_s if view.attempts else self.settings.idle_every_s
             # A leader with short deadlines hears of us more often: four times between a report and the end of our time.
             await self._until_due(min(every, self._earning.span / 4) if self._earning.span else every)
 
-    async def _tell_once(self, view: SlotsView) -> None:
+    def _look(self) -> tuple[str, SlotsView]:
+        """The slots, and whose they are: another thread may end an incarnation at any moment."""
+        while True:
+            start, view = self._runner.incarnation, self._runner.view()
+            if start == self._runner.incarnation:
+                return start, view
+
+    async def _tell_once(self, start: str, view: SlotsView) -> None:
         asked = self._clock.monotonic()
-        directive = await self._ask(self._report(view), self.settings.answer_s, WorkerDirective)
+        directive = await self._ask(self._report(start, view), self.settings.answer_s, WorkerDirective)
         if not self._obey(directive, asked):
             return
         request = self._earning.request(
@@ -133,7 +145,7 @@ class WorkerNode:
         if request is None:
             return
         asked = self._clock.monotonic()
-        extension = ExtendDeadline(request=request, incarnation=self._runner.incarnation)
+        extension = ExtendDeadline(request=request, incarnation=start)
         reply = await self._ask(extension, self.settings.answer_s, ExtensionReply)
         self._earning.answered(reply, view.steps, asked)
         self._tell_of_extension(reply)
@@ -149,7 +161,7 @@ class WorkerNode:
         while True:
             try:
                 directive = await self._ask(
-                    self._report(wait_s=self.settings.listen_s),
+                    self._report(*self._look(), wait_s=self.settings.listen_s),
                     self.settings.listen_s + self.settings.answer_s,
                     WorkerDirective,
                 )
@@ -160,12 +172,11 @@ class WorkerNode:
             self._obey(directive, self._clock.monotonic())
             await self._nap(self.settings.gap_s)  # until the slots show that it was done
 
-    def _report(self, view: SlotsView | None = None, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
-        view = view or self._runner.view()
+    def _report(self, start: str, view: SlotsView, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
         self._number += 1
         return WorkerReport(
             worker=self.name,
-            incarnation=self._runner.incarnation,
+            incarnation=start,
             attempts=view.attempts,
             slots=view.slots,
             free=view.free,
@@ -225,7 +236,8 @@ class WorkerNode:
                 address = reply.address
                 reply = await self._caller.ask(address, request, timeout)
             if not isinstance(reply, wanted):
-                raise NodeUnavailableError(f"{address} answered with {type(reply).__name__}")
+                said = reply.fact if isinstance(reply, Problem) else type(reply).__name__
+                raise NodeUnavailableError(f"{address} answered: {said}")
         except TenureError:
             self.address = ""
             raise

@@ -111,9 +111,10 @@ class Crew:
                 spare.admit(self._intake(seat))  # before it may claim
                 spare.go(seat, list(range(seat * width, (seat + 1) * width)))
 
-    def admit(self, seats: frozenset[int] | None, peers: int) -> None:
-        """These seats may take new work from now on; None: all of them."""
-        self._open_seats, self._peers = seats, peers
+    def admit(self, most: int | None, busy: set[int], peers: int) -> None:
+        """So many seats may take new work from now on, those that are not busy first; None: all of them."""
+        free_first = sorted(range(self._settings.slots), key=lambda seat: (seat in busy, seat))
+        self._open_seats, self._peers = None if most is None else frozenset(free_first[:most]), peers
         for slot in self.slots:
             if slot.seat is not None:
                 slot.admit(self._intake(slot.seat))

@@ -14,12 +14,9 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
-
-import msgspec
 
 from tenure.beat.board import BeatBoard, Identity, Phase, Reading, Totals, board_folder
 from tenure.clock import Clock, SystemClock
@@ -30,7 +27,6 @@ from tenure.randomness import fresh_random
 from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure
 from tenure.work.slots.aftermath import Aftermath, Held
-from tenure.work.slots.attempt import CAUSES
 from tenure.work.slots.control import Broken, Cancel
 from tenure.work.slots.crew import Crew
 from tenure.work.slots.leftovers import clear_leftovers
@@ -39,20 +35,10 @@ from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.showing_logs import LogShow
 from tenure.work.slots.slot_process import SlotProcess
 from tenure.work.slots.watch import Act, AttemptWatch, Verdict
+from tenure.work.slots.watched import Watched, failure_of
 
 BROKEN = 2
 """What `run` returns when the modules cannot be served."""
-
-
-@dataclass(slots=True, eq=False)
-class Watched:
-    """One attempt that is being followed."""
-
-    watch: AttemptWatch
-    serial: int
-    extending: bool = False
-    facts: dict[str, str] | None = None
-    dump_offset: int = 0
 
 
 class Supervisor:
@@ -119,12 +105,8 @@ class Supervisor:
         self._later(lambda: self._admit(most, peers))
 
     def _admit(self, most: int | None, peers: int) -> None:
-        seats = None
-        if most is not None:
-            busy = {index // self.settings.concurrency for index in self._watched}
-            free_first = sorted(range(self.settings.slots), key=lambda seat: (seat in busy, seat))
-            seats = frozenset(free_first[:most])
-        self._running_crew().admit(seats, peers)
+        busy = {index // self.settings.concurrency for index in self._watched}
+        self._running_crew().admit(most, busy, peers)
 
     def cancel(
         self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
@@ -405,7 +387,7 @@ class Supervisor:
             if reading.phase is Phase.CLAIMED or index not in blamed:
                 self._pool.submit(self._aftermath.give_back, held)
             else:
-                self._pool.submit(self._aftermath.fail, held, _failure(watched, exit_failure))
+                self._pool.submit(self._aftermath.fail, held, failure_of(watched, exit_failure))
 
     # Draining.
 
@@ -432,12 +414,3 @@ class Supervisor:
             self._wake_in.send(b"x", socket.MSG_DONTWAIT)
         except OSError:
             return  # the buffer is full: it is awake already
-
-
-def _failure(watched: Watched | None, exit_failure: WorkFailure) -> WorkFailure:
-    """Our own reason where we killed it, else what the exit says."""
-    facts = (watched.facts if watched else None) or {}
-    if watched is None or watched.watch.code is CancelCode.NONE:
-        return msgspec.structs.replace(exit_failure, evidence={**exit_failure.evidence, **facts})
-    reason = f"{watched.watch.reason}; its slot was killed"
-    return WorkFailure(cause=CAUSES[watched.watch.code], reason=reason, evidence=facts)
