@@ -151,7 +151,7 @@ class Cluster:
             "every datacenter has a leader",
         )
         self.wait(
-            lambda: all(node.said(r"worker (\w+):") for nodes in self.workers.values() for node in nodes),
+            lambda: all(node.said(r"incarnation (\w+):") for nodes in self.workers.values() for node in nodes),
             "the workers are there",
         )
 

@@ -101,12 +101,13 @@ class Demo:
             standing = ("--engine", self._url, "--name", f"manager-{number}", "--port", "0", "--term", f"{TERM_S:g}")
             self._managers.append(Process(self._folder, f"manager-{number}", "manager", *standing))
         for number in (1, 2, 3):
-            options = ("--engine", self._url, "--managed", "--slots", "1", "--lease", f"{LEASE_S:g}", "--grace", "0.5")
-            module = "tenure.demo.datacenter_app"
-            self._workers.append(Process(self._folder, f"worker-{number}", "worker", module, *options))
+            name, module = f"worker-{number}", "tenure.demo.datacenter_app"
+            options = ("--engine", self._url, "--managed", "--name", name, "--slots", "1", "--grace", "0.5")
+            lease = ("--lease", f"{LEASE_S:g}")
+            self._workers.append(Process(self._folder, name, "worker", module, *options, *lease))
         self._wait(lambda: all(one.said(r"listens on (\S+)") for one in self._managers), "the managers listen")
         self._wait(lambda: any(one.said(r"(leads) with") for one in self._managers), "somebody leads")
-        self._wait(lambda: all(one.said(r"worker (\w+):") for one in self._workers), "the workers are there")
+        self._wait(lambda: all(one.said(r"incarnation (\w+):") for one in self._workers), "the workers are there")
         self._say(f"two managers (a term of {TERM_S:g} s), three workers (a lease of {LEASE_S:g} s), one SQLite file")
         return [one.said(r"listens on (\S+)") for one in self._managers]
 
@@ -130,10 +131,10 @@ class Demo:
         self._views[name] = client.job(name)
 
     def _kill_worker(self) -> None:
-        incarnation = self._views[ORPHAN].workflows[0].worker
-        victim = next((one for one in self._workers if one.said(r"worker (\w+):") == incarnation), None)
+        name = self._views[ORPHAN].workflows[0].worker
+        victim = next((one for one in self._workers if one.name == name), None)
         if victim is None:
-            raise StoryError(f"no worker is called {incarnation!r}")
+            raise StoryError(f"no worker is called {name!r}")
         victim.kill()
         self._tell(ORPHAN, f"kill -9 of {victim.name}; its lease ran out, another worker has it")
 
