@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import click
 
+from tenure import tracing
 from tenure.cli.front import front_options
 from tenure.cli.log_options import log_format_option
 from tenure.cli.pool_options import gossip_options
@@ -69,6 +70,7 @@ def command(
 
     SIGTERM or Ctrl-C stops it; a leader resigns first. The exit code is 0 after that, 1 when it cannot go on.
     """
+    tracing.set_up("tenure-manager")
     try:
         settings = ManagerSettings(
             engine_url=url,

@@ -145,7 +145,16 @@ def settled(submission: JobSubmission, settings: JobSettings) -> JobSubmission:
 
 def digest(submission: JobSubmission) -> str:
     """Names the contents: equal for a retry, also through another client or a gate's successor."""
+    # A retry may belong to another trace, and is the same job.
+    labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
     contents = msgspec.structs.replace(
-        submission, job_id="", submitted_by="", gate_addr=None, gate_addrs=(), gate_epoch=0, global_submitted_at=0.0
+        submission,
+        labels=labels,
+        job_id="",
+        submitted_by="",
+        gate_addr=None,
+        gate_addrs=(),
+        gate_epoch=0,
+        global_submitted_at=0.0,
     )
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()

@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from tenure import __version__
+from tenure import __version__, tracing
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
@@ -139,6 +139,7 @@ class ManagerThread:
         from tenure.nodes.serving import ManagerSettings, serve
 
         begin = self._begin
+        tracing.set_up("tenure-manager")
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._may_stop.set()
         settings = ManagerSettings(

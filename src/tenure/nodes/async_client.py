@@ -13,6 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
+from tenure import tracing
 from tenure.clock import Clock, SystemClock
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, NodeRefusedError, NodeUnavailableError
 from tenure.ids import IdSource, new_id
@@ -42,7 +43,7 @@ from tenure.nodes.messages import (
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
-from tenure.work.submitting import Target, name_of, split, spread, submission_for
+from tenure.work.submitting import Target, name_of, split, spread, submission_for, submitting, traced
 
 ReplyT = TypeVar("ReplyT")
 R = TypeVar("R")
@@ -106,7 +107,9 @@ class AsyncClient:
             made.append(submission_for(workflow, found, given, self._ids, self.default_queue))
         jobs = []
         for part in batches(made):
-            jobs += accepted(await self._expect(ManySubmitted, SubmitMany(submissions=part)))
+            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
+                carried = tuple(traced(one, span.traceparent) for one in part)
+                jobs += accepted(await self._expect(ManySubmitted, SubmitMany(submissions=carried)))
         return [self._handle(job_id, workflow) for job_id in jobs]
 
     async def map(
@@ -152,7 +155,8 @@ class AsyncClient:
 
     async def submit_job(self, submission: JobSubmission) -> Done:
         """Submit a whole job. Retried with the same id until somebody has it."""
-        return await self._expect(Done, Submit(submission=submission))
+        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+            return await self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them
 

@@ -15,6 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from tenure import tracing
 from tenure.clock import Clock, SystemClock
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
 from tenure.ids import IdSource, new_id
@@ -43,7 +44,7 @@ from tenure.nodes.messages import (
 from tenure.nodes.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
-from tenure.work.submitting import Target, split, spread, submission_for
+from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
 
 POLL_S = 10.0
 
@@ -110,7 +111,9 @@ class Client:
         made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
         jobs = []
         for part in batches(made):
-            jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=part)))
+            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
+                carried = tuple(traced(one, span.traceparent) for one in part)
+                jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=carried)))
         return [self._handle(job_id, workflow) for job_id in jobs]
 
     def map(
@@ -135,7 +138,8 @@ class Client:
 
     def submit_job(self, submission: JobSubmission) -> Done:
         """Submit a whole job: several workflows, `after` and all. Retried with the same id until somebody has it."""
-        return self._expect(Done, Submit(submission=submission))
+        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+            return self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them
 

@@ -88,6 +88,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     level: str
     text: str
+    trace: str = ""
+    """The id of the trace that the attempt belongs to, where traces are collected."""
 
 
 class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from tenure import tracing
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message, Outgoing
@@ -269,7 +270,12 @@ class Leader:
             stall_s=order.stall,
             excluded=self._excluded(order),
             managed=True,
+            trace=self._trace(order.job_id),
         )
+
+    def _trace(self, job_id: str) -> str:
+        info = self.ledger.book.jobs.get(job_id)
+        return info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Who shall leave it to others; nobody, where there are none: work must not be stranded."""

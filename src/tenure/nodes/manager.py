@@ -29,6 +29,7 @@ from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.families import Families
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.job_desk import JobDesk
+from tenure.nodes.job_traces import JobTraces
 from tenure.nodes.ledger import Ledger
 from tenure.nodes.listing import job_list
 from tenure.nodes.messages import (
@@ -101,6 +102,7 @@ class Manager:
         )
         candidacy.on_change = self._waiting.look
         candidacy.parts.append(Families)
+        candidacy.parts.append(JobTraces)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,
             Cancel: self._cancel,

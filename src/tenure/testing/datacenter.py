@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tenure import tracing
 from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
@@ -47,7 +48,7 @@ from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.children import ChildView
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.submitting import Target
+from tenure.work.submitting import Target, submitting, traced
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
@@ -244,7 +245,8 @@ class LoopCourier:
     def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str:
         if workflow is not None:
             self._datacenter.registry.add(workflow)
-        return self._ask(Submit(submission=submission), Done).job_id
+        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+            return self._ask(Submit(submission=traced(submission, span.traceparent)), Done).job_id
 
     def look(self, job_id: str, wait_s: float) -> ChildView:
         return child_view(self._ask(GetJob(job_id=job_id), JobView))

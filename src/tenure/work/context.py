@@ -70,6 +70,8 @@ class Seat:
     ) -> None:
         self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
         self.courier = courier
+        self.trace = ""
+        """The id of the trace that this attempt belongs to, for its logs."""
         self.cancel_code = CancelCode.NONE
         self.resumed_from: bytes | None = message.checkpoint
         self.saved: bytes | None = message.checkpoint
@@ -126,7 +128,12 @@ class BaseContext:
         self._children: Children | None = None
         self.log = logging.LoggerAdapter(
             logging.getLogger("tenure.workflow"),
-            {"job": seat.occupant.job, "workflow": seat.occupant.workflow, "attempt": seat.occupant.attempt},
+            {
+                "job": seat.occupant.job,
+                "workflow": seat.occupant.workflow,
+                "attempt": seat.occupant.attempt,
+                "trace": seat.trace,
+            },
         )
 
     def beat(

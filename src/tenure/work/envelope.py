@@ -24,6 +24,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Overrides the workflow's own stall: the longest silence between its beats."""
     excluded: tuple[str, ...] = ()
     """Workers that had it and did not bring it home: they leave it to others while there are any."""
+    trace: str = ""
+    """The W3C traceparent of its submission, where somebody collects traces."""
     managed: bool = False
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, cast
 
+import msgspec
+
+from tenure import tracing
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.ids import IdSource
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
@@ -103,6 +106,19 @@ def submission_for(
         labels=_labels(options.get("labels", {})),
         **fields,
     )
+
+
+def submitting(submission: JobSubmission) -> tuple[str, dict[str, str]]:
+    """The name and the attributes of a submission's span."""
+    names = ", ".join(spec.called for spec in submission.workflows[:3])
+    return f"submit {names}", {"tenure.job": submission.job_id, "tenure.queue": submission.queue}
+
+
+def traced(submission: JobSubmission, traceparent: str) -> JobSubmission:
+    """The submission with the trace that it belongs to, where there is one."""
+    if not traceparent:
+        return submission
+    return msgspec.structs.replace(submission, labels={**submission.labels, tracing.LABEL: traceparent})
 
 
 def spread(target: Target, inputs: Iterable[Any]) -> list[dict[str, Any]]:

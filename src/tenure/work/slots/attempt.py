@@ -6,11 +6,13 @@ import asyncio
 import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
+from contextlib import AbstractContextManager
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenure import tracing
 from tenure.beat.board import Occupant, Phase, Record
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
@@ -71,6 +73,7 @@ class Attempt:
         )
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
         self.seat = Seat(record, message, self.occupant, clock, courier)
+        self.seat.trace = tracing.trace_id(self.item.trace)
 
     def prepare(self) -> WorkFailure | None:
         """Find the function and check its arguments; a failure of this attempt, never of the worker."""
@@ -105,7 +108,10 @@ class Attempt:
             context.beat()
             return workflow.function(context, **self.arguments)
 
-        return self._conclude(lambda: run_with_context(context, call))
+        with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
+            result = self._conclude(lambda: run_with_context(context, call))
+            _tell(result, attempt, span)
+        return result
 
     async def run_async(self) -> WorkResult:
         """Run an async workflow as a task that a cancellation cancels."""
@@ -117,13 +123,28 @@ class Attempt:
             context.beat()
             return await workflow.function(context, **self.arguments)
 
-        marked = Marked(await_with_context(context, call), self.record)
-        task: asyncio.Task[Any] = loop.create_task(marked)
-        self.seat.on_cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        if self.seat.cancel_code is not CancelCode.NONE:
-            task.cancel()
-        await asyncio.wait([task])
-        return self._conclude(lambda: _outcome(task))
+        with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
+            marked = Marked(await_with_context(context, call), self.record)
+            task: asyncio.Task[Any] = loop.create_task(marked)
+            self.seat.on_cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+            if self.seat.cancel_code is not CancelCode.NONE:
+                task.cancel()
+            await asyncio.wait([task])
+            result = self._conclude(lambda: _outcome(task))
+            _tell(result, attempt, span)
+        return result
+
+    def _traced(self) -> AbstractContextManager[tracing.Spanned]:
+        """The span of this delivery, below its submission's."""
+        occupant = self.occupant
+        attributes = {
+            "tenure.job": occupant.job,
+            "tenure.attempt": occupant.attempt,
+            "tenure.delivery": self.message.delivery_count,
+            "tenure.worker": self._worker,
+        }
+        name = f"attempt {occupant.attempt} of {occupant.workflow}"
+        return tracing.span(name, attributes, kind="CONSUMER", parent=self.item.trace)
 
     def _prepared(self) -> Workflow[..., Any]:
         assert self.workflow is not None, "prepare() comes first"
@@ -199,6 +220,12 @@ class Marked(CoroutineABC[Any, Any, Any]):
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield from self._coroutine.__await__())
+
+
+def _tell(result: WorkResult, *spans: tracing.Spanned) -> None:
+    if result.failure is not None:
+        for span in spans:
+            span.fail(f"{result.failure.cause}: {result.failure.reason}")
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:

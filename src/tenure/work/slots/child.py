@@ -23,6 +23,7 @@ import traceback
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tenure import tracing
 from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Message
@@ -312,6 +313,7 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
     except BaseException as error:
         channel.send(Broken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
         os._exit(BROKEN_EXIT)
+    tracing.set_up("tenure-worker")
     channel.send(Ready([found.name for found in slot.registry]))
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
@@ -320,6 +322,7 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
     else:
         slot.serve()
     slot.engine.close()
+    tracing.flush()
     dump.close()
     os._exit(0)  # daemon threads of user code must not keep a drained slot alive
 

@@ -124,7 +124,9 @@ def text_of(line: logging.LogRecord) -> str:
 
 def entry_of(seat: Seat, level: str, text: str, at: float) -> dict[str, Any]:
     """One line as it is kept."""
+    trace = {"trace": seat.trace} if seat.trace else {}
     return {
+        **trace,
         "at": round(at, 3),
         "level": level,
         "job": seat.occupant.job,
