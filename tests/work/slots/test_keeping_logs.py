@@ -34,7 +34,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder, self.handler = folder, AttemptLogHandler(folder, ManualClock())
         occupant = SimpleNamespace(job="j", workflow="w", attempt=1)
-        self.seat: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant)
+        self.seat: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
         self.handler.begin(3)
 
     def lines(self) -> list[tuple[str, str]]:
