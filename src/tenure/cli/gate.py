@@ -74,7 +74,7 @@ def command(
     Example:
       tenure gate --datacenter eu=10.0.1.1:8470 --datacenter us=10.0.2.1:8470 --port 8480 &
       tenure gate --datacenter eu=10.0.1.1:8470 --datacenter us=10.0.2.1:8470 --port 8481 --peer 127.0.0.1:8480 &
-      tenure submit encode path=a.mov --manager 127.0.0.1:8480 --wait
+      tenure submit encode path=a.mov --managers 127.0.0.1:8480 --wait
 
     Clients use a gate's address as they would use a manager's. SIGTERM or Ctrl-C stops it; a leader resigns first.
     """

@@ -90,7 +90,7 @@ class Cluster:
     def __init__(
         self,
         folder: Path,
-        app: str,
+        app: str | Sequence[str],
         *,
         datacenters: Sequence[str] = ("a", "b", "c"),
         gates: int = 2,
@@ -99,8 +99,10 @@ class Cluster:
         slots: int = 2,
         tempo: Tempo | None = None,
         lease_s: float = 10.0,
+        port: int = 0,
     ) -> None:
-        self.folder, self.app, self.datacenters = folder, app, tuple(datacenters)
+        self.folder, self.datacenters, self.port = folder, tuple(datacenters), port
+        self.modules = (app,) if isinstance(app, str) else tuple(app)
         self.tempo, self.lease_s, self.slots = tempo or Tempo(), lease_s, slots
         self.counts = (gates, managers, workers)
         """Gates; managers and workers of each datacenter."""
@@ -160,7 +162,8 @@ class Cluster:
         gates, managers, _ = self.counts
         for number, name in enumerate(self.datacenters):
             self._relays[name] = [self._board.relay("127.0.0.1", home_of(number)) for _ in range(managers)]
-        self._relays["gates"] = [self._board.relay("127.0.0.1", GATES_HOME) for _ in range(gates)]
+        ports = [self.port, *[0] * (gates - 1)]
+        self._relays["gates"] = [self._board.relay("127.0.0.1", GATES_HOME, port) for port in ports]
 
     def _listening(self) -> list[Node]:
         return [*self.gates, *(node for nodes in self.managers.values() for node in nodes)]
@@ -178,7 +181,7 @@ class Cluster:
     def worker(self, datacenter: str, number: int) -> Node:
         options = ["--engine", self.engine_of(datacenter), "--managed", "--slots", str(self.slots)]
         options += ["--lease", f"{self.lease_s:g}", "--grace", "0.5"]
-        return self._process(f"{datacenter}-worker-{number + 1}", datacenter, "worker", self.app, *options)
+        return self._process(f"{datacenter}-worker-{number + 1}", datacenter, "worker", *self.modules, *options)
 
     def gate(self, number: int) -> Node:
         known = [f"--datacenter={name}={','.join(self._manager_addresses(name))}" for name in self.datacenters]

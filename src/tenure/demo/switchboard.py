@@ -10,6 +10,8 @@ import contextlib
 import threading
 from typing import Self
 
+from tenure.errors import PortTakenError
+
 
 class Relay:
     """One node's address for everybody else; where the node itself listens may be told later."""
@@ -42,9 +44,12 @@ class Switchboard:
         self._thread.join(10)
         self._loop.close()
 
-    def relay(self, host: str, home: str) -> Relay:
-        """A free port of `host` that stands for a node which speaks from `home`."""
-        return asyncio.run_coroutine_threadsafe(self._listen(host, home), self._loop).result(10)
+    def relay(self, host: str, home: str, port: int = 0) -> Relay:
+        """A port of `host`, a free one by default, that stands for a node which speaks from `home`."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self._listen(host, home, port), self._loop).result(10)
+        except OSError as error:
+            raise PortTakenError("the gate", host, port, str(error)) from error
 
     def cut(self, one: str, other: str) -> None:
         """Nothing passes between these two addresses, either way."""
@@ -60,7 +65,7 @@ class Switchboard:
             if line in ends:
                 task.cancel()
 
-    async def _listen(self, host: str, home: str) -> Relay:
+    async def _listen(self, host: str, home: str, port: int) -> Relay:
         relay = Relay("")
         relay.home = home
 
@@ -79,7 +84,7 @@ class Switchboard:
                 self._writers.discard(writer)
                 writer.close()
 
-        server = await asyncio.start_server(serve, host, 0)
+        server = await asyncio.start_server(serve, host, port)
         self._servers.append(server)
         relay.address = f"{host}:{server.sockets[0].getsockname()[1]}"
         return relay
