@@ -51,6 +51,11 @@ def test_an_id_of_your_own_is_kept_and_what_is_given_wins_over_the_function() ->
     assert (job.workflows[0].retry.max_attempts, job.workflows[0].stall) == (1, 5)
 
 
+def test_options_may_be_called_as_the_fields_of_a_submission() -> None:
+    job = made("report", timeout_seconds=60, stuck_threshold=30)
+    assert (job.timeout_seconds, job.stuck_threshold, job.workflows[0].arguments) == (60, 30, {})
+
+
 def test_a_workflow_known_by_name_takes_any_json() -> None:
     job = made("report", tags=["a"], since=None)
     assert job.workflows[0].arguments == {"tags": ["a"], "since": None}

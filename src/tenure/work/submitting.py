@@ -49,12 +49,15 @@ class Options(TypedDict, total=False):
 
 
 OPTIONS = frozenset(Options.__annotations__)
+ALSO = {"timeout_seconds": "timeout", "stuck_threshold": "stuck"}
+"""As the fields of a submission are called: an option that nobody reads would become an argument."""
 
 
 def split(
     target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[Options, dict[str, Any]]:
     """Options and arguments. A name that could be both is not guessed at."""
+    given = {ALSO.get(key, key): value for key, value in given.items()}
     options = cast("Options", {key: value for key, value in given.items() if key in OPTIONS})
     named = {key: value for key, value in given.items() if key not in OPTIONS}
     if isinstance(target, Workflow):
