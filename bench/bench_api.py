@@ -5,7 +5,7 @@ Both servers run in a process of their own and are asked by the same client, ove
 rate is what a request costs us beyond HTTP.
 
 The bars: a probe is HTTP and nothing else, so it keeps at least half of the rate; a read that is checked (token, rate, role, fields) four tenths, and one that is
-also read off the book and encoded three tenths. Measured on an idle machine they keep 0.8, 0.7 and 0.45; a bar is where somebody should ask what was added to
+also read off the book and encoded three tenths. Measured on a shared machine they keep 0.66 to 0.84, 0.63 to 0.71 and 0.46 to 0.54; a bar is where somebody should ask what was added to
 every request. Latencies have a bar at the median only: the 99th percentile of a shared machine is the machine's.
 """
 
