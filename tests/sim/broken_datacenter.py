@@ -143,16 +143,9 @@ class ForgettingToRevoke(Leader):
 class SendingWithoutKeys(Leader):
     """Sends work that the engine cannot tell from what it has already."""
 
-    async def _send(self, order: Dispatch) -> None:
-        item = WorkItem(
-            workflow=order.function,
-            args=order.arguments,
-            job_id=order.job_id,
-            workflow_id=order.workflow,
-            attempt=order.attempt,
-            managed=True,
-        )
-        await self._calls.run(self._mailbox(order.mailbox).send, item, reply_to=RESULTS)
+    async def _send(self, name: str, orders: list[Dispatch]) -> None:
+        for order in orders:
+            await self._calls.run(self._mailbox(name).send, self._item(order), reply_to=RESULTS)
 
 
 class NotResending(Leader):
@@ -223,6 +216,13 @@ class KeepingItsLease(ScriptedSlots):
     async def _extend(self, stage: Stage) -> None:
         """It never hears either."""
         stage.extending = False
+
+
+class TakingEverything(ScriptedSlots):
+    """Does not look whether work excludes it."""
+
+    def declines(self, item: WorkItem) -> bool:
+        return False
 
 
 # Scenarios
@@ -341,6 +341,10 @@ class ObeysEverybody(LateWords):
 
 class KeepsItsLease(Datacenter):
     slots = KeepingItsLease
+
+
+class TakesEverything(Datacenter):
+    slots = TakingEverything
 
 
 class _EpochBlindJournal(MemoryJournal):

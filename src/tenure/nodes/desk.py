@@ -16,6 +16,7 @@ from tenure.errors import DeposedError, EngineError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
 from tenure.jobs.commands import Command
+from tenure.jobs.decide_attempts import journal_due
 from tenure.jobs.events import WorkerDrained
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import standing
@@ -234,7 +235,9 @@ class WorkerDesk:
         # The time of the last beat counts, not the time at which we heard of it.
         self.watch.touch(one.job_id, max(before, min(now, now - one.silent_s + patience(info, one, self._ledger.book))))
         workflow = info.workflows[one.workflow]
-        if advanced or workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery:
+        begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
+        # Most progress is only seen, not journaled: asking the ledger each time costs half of a report.
+        if begun or (advanced and journal_due(self._ledger.book, info, now)):
             await self._commit(command)
 
     async def _hold(self, start: str, seconds: float) -> None:

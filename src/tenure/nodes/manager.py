@@ -319,6 +319,11 @@ class Manager:
         """The leader's word on it counts: a standby may not have read so far."""
         if not self.leads:
             return self._elsewhere()
+        if job_id in self._candidacy.ledger.book.jobs:
+            # Not when we looked: while the archive was asked this node was elected, and has read on.
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE, fact=f"job {job_id!r} came to be known just now", retryable=True
+            )
         return problem(UnknownJobError(job_id))
 
     async def _leader_view(self, request: AskLeader) -> Reply:

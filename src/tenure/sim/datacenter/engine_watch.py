@@ -67,7 +67,7 @@ class EngineWatch:
         receipt = f"{attempt.message.id}.{record.receipt}" if record is not None else ""
         self._require(
             record is None or record.state is not LEASED or receipt == attempt.message.receipt_handle,
-            f"{attempt.item.job_id} is held by {attempt.worker} for {left:.3f} s more, and was given to somebody else",
+            f"{attempt.item.job_id} is held by {attempt.incarnation} for {left:.3f} s more, and was given to somebody else",
         )
 
     def is_stale(self, item: WorkItem) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from tenure.errors import InvariantError
 from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
+from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings
 from tenure.jobs.commands import Outcome
 from tenure.nodes.candidacy import ELECTION, JOURNAL, Candidacy
@@ -32,7 +33,7 @@ from tenure.sim.datacenter.engine_watch import EngineWatch
 from tenure.sim.datacenter.journal_watch import JournalWatch
 from tenure.sim.datacenter.slots import ScriptedSlots
 from tenure.sim.datacenter.stage import Stage
-from tenure.sim.datacenter.times import FLEET, REPORTS, STUCK_S, TERM_S
+from tenure.sim.datacenter.times import DECLINE_S, FLEET, REPORTS, SETTLE_S, STUCK_S, TERM_S
 from tenure.sim.faults import Fault, FaultKind, FaultProfile
 from tenure.sim.node import Host
 from tenure.sim.scenario import Scenario
@@ -67,13 +68,13 @@ class BriefCandidacy(Candidacy):
 
 
 class Datacenter(Scenario):
-    """Clients submit for eight seconds while things fail; then everything that was accepted has to end."""
+    """Clients submit for seven seconds while things fail; then everything that was accepted has to end."""
 
     duration_s = 60.0
     managers: ClassVar[Sequence[str]] = ("m1:1", "m2:1")
     workers: ClassVar[Sequence[str]] = ("w1", "w2", "w3")
     clients: ClassVar[Sequence[str]] = ("x", "y")
-    submit_until_s: ClassVar[float] = 8.0
+    submit_until_s: ClassVar[float] = 7.0
     faults = FaultProfile(
         kinds=(
             *(FaultKind.CRASH, FaultKind.REBOOT, FaultKind.STALL, FaultKind.SUSPEND, FaultKind.SKEW, FaultKind.DRIFT),
@@ -199,7 +200,17 @@ class Datacenter(Scenario):
     # What workers do
 
     def begins(self, slots: ScriptedSlots, stage: Stage) -> None:
-        """Exclude lists are looked at here."""
+        """Work that excludes this worker is left to others, where there are any: seen when all has been calm for a while."""
+        now = self._offset + self._world.now
+        if slots.name in stage.item.excluded and now - stage.message.enqueued_at < 0.5 * DECLINE_S:
+            able = [name for name in self.workers if self._has_been_able(name, now) and name not in stage.item.excluded]
+            calm = not self.disturbed(now - 3 * DECLINE_S, now)
+            self.insist(not (able and calm), f"{slots.name} took {stage.item.job_id}, which excludes it, from {able}")
+
+    def _has_been_able(self, worker: str, now: float) -> bool:
+        """Long enough for everybody to have heard of it."""
+        record = self.journal.book.state.workers.get(worker)
+        return record is not None and record.verdict == RoutingDecision.ROUTE and now - record.since > DECLINE_S
 
     def counts(self, stage: Stage) -> None:
         self.engine.counts(stage)
@@ -252,13 +263,16 @@ class Datacenter(Scenario):
         self.journal.catch_up()
 
     def settled(self, world: World) -> bool:
-        over = max((fault.at_s + fault.duration_s for fault in self.planned), default=0.0)
         return (
-            world.now > over
+            world.now > self._quiet_since()
             and self.asked >= set(self.clients)
             and all(account.ended for account in self.journal.accounts.values())
             and self.engine.is_empty()
         )
+
+    def _quiet_since(self) -> float:
+        ends = [fault.at_s + fault.duration_s for fault in self.planned]
+        return max([*ends, *self.accepted_at.values()], default=0.0)
 
     def finish(self, world: World) -> None:
         for job_id, at in self.accepted_at.items():
@@ -266,3 +280,5 @@ class Datacenter(Scenario):
             self.require(account.ended, f"{job_id}, accepted at {at:.3f} s, has not ended")
         self.require(self.asked >= set(self.clients), f"only {sorted(self.asked)} of the clients were served")
         self.require(self.engine.is_empty(), "work or results are left in the engine")
+        took = world.now - self._quiet_since()
+        self.require(took <= SETTLE_S, f"it took {took:.3f} s after the last fault until all had settled")

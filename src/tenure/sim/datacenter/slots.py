@@ -19,10 +19,11 @@ from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker_messages import AttemptReport
 from tenure.sim.datacenter.plays import PLAYS, Play, ScriptedFailure, play_of
 from tenure.sim.datacenter.stage import Died, Stage
-from tenure.sim.datacenter.times import SLOTS
+from tenure.sim.datacenter.times import DECLINE_S, SLOTS
 from tenure.sim.node import Host
 from tenure.work.context import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots.declining import Declining
 from tenure.work.slots.watch import Act
 
 Delivery = Message[WorkItem, WorkResult]
@@ -59,6 +60,7 @@ class ScriptedSlots:
         self._serial = 0
         self._most: int | None = None
         self._peers = 0
+        self._declining = Declining(self.name, patience_s=DECLINE_S)
         self._bell: Callable[[], None] = lambda: None
         self._completed = self._failed = self._past_steps = 0
         self.stages: dict[int, Stage] = {}
@@ -160,10 +162,16 @@ class ScriptedSlots:
                 await self._clock.async_sleep(0.2 + 0.4 * self._host.random.random())
                 continue
             for message in claimed:
-                if self._has_room():
+                if self.declines(message.body):
+                    await self._give_back(message)
+                    await self._clock.async_sleep(self._declining.pause_s * (0.5 + self._host.random.random()))
+                elif self._has_room():
                     await self._perform(index, message)
                 else:
                     await self._give_back(message)
+
+    def declines(self, item: WorkItem) -> bool:
+        return self._declining.declines(item, self._peers, self._clock.monotonic())
 
     def _has_room(self) -> bool:
         return self._most is None or len(self.stages) < self._most
@@ -180,7 +188,7 @@ class ScriptedSlots:
 
     async def _perform(self, index: int, message: Delivery) -> None:
         self._serial += 1
-        stage = self.stages[index] = Stage(message, self.incarnation, self._clock, self._serial)
+        stage = self.stages[index] = Stage(message, self.name, self.incarnation, self._clock, self._serial)
         self._onlooker.begins(self, stage)
         if play_of(stage) is Play.STALE and stage.item.attempt > 1:
             self._in_background(self._bring_stale(stage))

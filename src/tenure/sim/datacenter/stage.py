@@ -31,8 +31,11 @@ class Died(Exception):
 class Stage:
     """What a script acts on: beats, silences and naps, as `Context` offers them."""
 
-    def __init__(self, message: Message[WorkItem, WorkResult], worker: str, clock: Clock, serial: int) -> None:
-        self.message, self.item, self.worker, self.clock, self.serial = message, message.body, worker, clock, serial
+    def __init__(
+        self, message: Message[WorkItem, WorkResult], worker: str, incarnation: str, clock: Clock, serial: int
+    ) -> None:
+        self.message, self.item, self.clock, self.serial = message, message.body, clock, serial
+        self.worker, self.incarnation = worker, incarnation
         self.phase = Phase.RUNNING
         self.beat_at = self.began_at = clock.monotonic()
         self.steps = 0
@@ -103,7 +106,7 @@ class Stage:
 
     def result(self, failure: WorkFailure | None) -> WorkResult:
         """The value names the delivery that made it, so that an observer knows whose it was."""
-        value = {"made_by": [self.item.attempt, self.message.delivery_count, self.worker]}
+        value = {"made_by": [self.item.attempt, self.message.delivery_count, self.incarnation]}
         return WorkResult(
             job_id=self.item.job_id,
             workflow_id=self.item.workflow_id,
