@@ -257,10 +257,10 @@ class EvictsByWord(Datacenter):
 
 
 class Outages(Datacenter):
-    """The engine is away while deadlines come due, often enough to matter in few runs."""
+    """The engine is away for moments while deadlines come due, and never for so long that a leader steps down."""
 
     faults = FaultProfile(
-        kinds=(FaultKind.ENGINE_OUTAGE, FaultKind.ENGINE_REFUSES), most=8, until_s=16.0, duration_s=(0.3, 3.0)
+        kinds=(FaultKind.ENGINE_REFUSES, FaultKind.ENGINE_OUTAGE), most=30, until_s=20.0, duration_s=(0.2, 0.9)
     )
 
 
@@ -304,7 +304,13 @@ class GrantsForEver(Datacenter):
     fleet = GenerousSettings(healthcheck_s=FLEET.healthcheck_s, brake=FLEET.brake)
 
 
-class TellsTimeByTheWall(Datacenter):
+class Skews(Datacenter):
+    """Nothing is wrong but the wall clocks."""
+
+    faults = FaultProfile(kinds=(FaultKind.SKEW,), most=8, until_s=9.0, duration_s=(1.0, 5.0))
+
+
+class TellsTimeByTheWall(Skews):
     candidacy = TellingTimeByTheWall
 
 
@@ -320,6 +326,9 @@ class LateWords(Datacenter):
     """Leaders die while their last words to workers are on the way."""
 
     faults = FaultProfile(most=0)
+
+    def disturbed(self, since: float, until: float) -> float:
+        return until - since
 
     def setup(self, world: World) -> None:
         super().setup(world)
