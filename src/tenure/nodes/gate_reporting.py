@@ -68,16 +68,19 @@ class GateReporting:
 
     def _introduce(self) -> None:
         """Every gate hears who leads, and where each job stands, before anything else."""
-        ledger = self._leader.ledger
-        for info in ledger.book.jobs.values():
-            if info.state.terminal and info.gate_acked:
-                continue
+        owed = [
+            info for info in self._leader.ledger.book.jobs.values() if not (info.state.terminal and info.gate_acked)
+        ]
+        previous = ""
+        for info in owed:
             courier = self._courier(info)
             if courier is not None:
-                courier.introduce(info.id, self._before(info))
+                # One takeover, one predecessor: the first history that tells of it is enough.
+                previous = previous or self._before(info)
+                courier.introduce(info.id, previous)
 
     def _before(self, info: JobInfo) -> str:
-        """Who led when this job last changed hands, for people."""
+        """Who led before, for people."""
         for event in reversed(self._leader.ledger.book.history(info.id)):
             if isinstance(event, LeaderElected):
                 return str(event.evidence.get("previous_leader", ""))

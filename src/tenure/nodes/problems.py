@@ -7,6 +7,7 @@ from tenure.errors import (
     DeposedError,
     EngineError,
     KeyRefusedError,
+    NodeUnavailableError,
     SubmissionConflictError,
     TenureError,
     UnknownJobError,
@@ -22,6 +23,7 @@ _KINDS: dict[type[TenureError], ProblemKind] = {
     ConfigurationError: ProblemKind.INVALID,
     EngineError: ProblemKind.UNAVAILABLE,
     DeposedError: ProblemKind.UNAVAILABLE,
+    NodeUnavailableError: ProblemKind.UNAVAILABLE,
 }
 
 

@@ -160,7 +160,7 @@ def test_a_job_that_names_no_datacenter_gets_the_best_and_one_that_names_an_unkn
     assert "datacenter 'mars', which this gate does not know. There are: a, b" in f"{refused.fact}. {refused.remedy}"
     many = stage.submit("many", datacenters=9)
     assert isinstance(many, Problem)
-    assert many.retryable
+    assert (many.kind, many.retryable) == (ProblemKind.UNAVAILABLE, True)
     assert "needs 9 datacenters, and 2 can take it" in many.fact
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -188,7 +189,7 @@ class GateLeader:
 
     async def _keep_house(self) -> None:
         tracker, now = self.ledger.book, self._now()
-        for job_id in list(tracker.ended)[:ARCHIVE_AT_ONCE]:
+        for job_id in list(islice(tracker.ended, ARCHIVE_AT_ONCE)):
             info = tracker.jobs[job_id]
             if now < info.ended_at + tracker.settings.archive_after:
                 break

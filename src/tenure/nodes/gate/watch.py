@@ -31,6 +31,7 @@ class Datacenter:
         self.name, self.managers = name, managers
         self.steady = SteadyHealth(config)
         self.assessment: DatacenterAssessment | None = None
+        self.assessed_at = float("-inf")
         self.held = False
         self.sent_since = 0
         """Jobs that were placed there since it last told its room."""
@@ -216,6 +217,9 @@ class Watch:
 
     def _assess(self, datacenter: Datacenter, *, count: bool = False) -> None:
         now = self._clock.monotonic()
+        if not count and now - datacenter.assessed_at < self._settings.interval_s / 4:
+            return  # every submission asks, and little changes between two probes
+        datacenter.assessed_at = now
         heard = any(one.known for one in datacenter.managers)
         waited = all(now - one.heard_at >= self._settings.suspicion_s for one in datacenter.managers)
         if not heard and not waited:
