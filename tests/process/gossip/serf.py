@@ -2,8 +2,7 @@
 
     found, why = find_serf()
 
-`apt-get download` needs no root where package lists exist. Where there is no such machine, the tests that need Serf say
-so and are skipped.
+Where the package cannot be had, the tests that need Serf say so and are skipped.
 """
 
 from __future__ import annotations
