@@ -136,6 +136,18 @@ def test_a_map_gives_results_in_order_and_collects_failures(tenure_dc: TestDatac
     assert mixed[1] == 8
 
 
+def test_a_map_that_is_interrupted_cancels_what_it_opened(
+    tenure_dc: TestDatacenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tenure.nodes.mapping._harvest", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tenure_dc.map(sleeps, [100, 200])
+    assert [row.state for row in tenure_dc.jobs().jobs] == [JobState.CANCELLED] * 2
+
+
 def test_the_same_submission_is_one_job_and_unknown_ones_are_said(tenure_dc: TestDatacenter) -> None:
     first = tenure_dc.submit(double, n=1, job_id="mine")
     again = tenure_dc.submit(double, n=1, job_id="mine")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tenure.errors import JobFailed, JobsFailed, LimitError
+from tenure.errors import JobFailed, JobsFailed, LimitError, TenureError
 from tenure.nodes.bars import Bar
 from tenure.nodes.messages import MAX_LISTED
 from tenure.work.submitting import Target, name_of, spread
@@ -48,8 +49,9 @@ def map_jobs(
                 bar.move(done + under_way, f"{len(failures)} failed" if failures else "")
     except BaseException:
         # Whoever interrupts a map does not want the rest of it.
-        for job_id in open_jobs:
-            client.cancel(job_id, "the map that submitted it was interrupted")
+        with suppress(TenureError):  # nobody answers: the first error says more
+            for job_id in open_jobs:
+                client.cancel(job_id, "the map that submitted it was interrupted")
         raise
     if failures and not return_failures:
         raise JobsFailed(dict(sorted(failures.items())), results)
