@@ -108,3 +108,9 @@ def test_inputs_of_a_map_are_dictionaries_or_the_first_argument() -> None:
     assert spread(encode, ["a", {"path": "b", "quality": 1}]) == [{"path": "a"}, {"path": "b", "quality": 1}]
     with pytest.raises(ArgumentsError, match="nobody knows which argument"):
         spread("encode", ["a"])
+
+
+def test_where_a_gate_runs_it_is_an_option() -> None:
+    job = made(encode, path="a.mov", target_datacenters=["eu", "us"])
+    assert (job.target_datacenters, job.datacenters) == (("eu", "us"), 1)
+    assert made(encode, path="a.mov", datacenters=2).datacenters == 2

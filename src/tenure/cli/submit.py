@@ -15,6 +15,12 @@ from tenure.jobs.states import JobState
 from tenure.nodes.messages import JobView
 
 _OPTIONS = (
+    click.option(
+        "--datacenters", type=int, help="At a gate, where none is named: in how many of the best; 1 by default."
+    ),
+    click.option(
+        "--datacenter", "targets", multiple=True, metavar="NAME", help="At a gate: where it runs; may be repeated."
+    ),
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="To find it by; may be repeated."),
     click.option("--max-attempts", type=int, help="How often it is tried at most; 3 by default."),
     click.option("--delay", default=0.0, help="Seconds to wait before it may start."),
@@ -40,6 +46,8 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
         delay: float,
         max_attempts: int | None,
         labels: tuple[str, ...],
+        targets: tuple[str, ...],
+        datacenters: int | None,
         **rest: Any,
     ) -> Any:
         options = {
@@ -51,6 +59,8 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "delay": delay,
             "labels": {key: str(value) for key, value in parse(labels, plain=True).items()},
             **({} if max_attempts is None else {"max_attempts": max_attempts}),
+            **({"target_datacenters": targets} if targets else {}),
+            **({} if datacenters is None else {"datacenters": datacenters}),
         }
         return function(*args, options=options, **rest)
 

@@ -101,7 +101,7 @@ class Client:
         """Have a workflow run once. When this returns, the job is durable.
 
         Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
-        submitted_by. Every other name is an argument of the workflow; one that is called as an option is, goes into `arguments`.
+        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an option is, goes into `arguments`.
         """
         submission = self._submission(workflow, arguments, options_and_arguments)
         return self._handle(self.submit_job(submission).job_id, workflow)

@@ -5,7 +5,7 @@ A function's own settings (attempts, backoff, stall) travel with the job, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 import msgspec
@@ -46,6 +46,10 @@ class Options(TypedDict, total=False):
     name: str
     """What lists show; by default the workflow's name."""
     submitted_by: str
+    target_datacenters: Sequence[str]
+    """At a gate: where it runs, in each of them the whole of it."""
+    datacenters: int
+    """At a gate, where none is named: in how many of the best it runs; 1 by default."""
 
 
 OPTIONS = frozenset(Options.__annotations__)
@@ -107,6 +111,8 @@ def submission_for(
         delay=_seconds("delay", options.get("delay", 0.0)),
         submitted_by=options.get("submitted_by", ""),
         labels=_labels(options.get("labels", {})),
+        target_datacenters=tuple(options.get("target_datacenters", ())),
+        datacenters=options.get("datacenters", 1),
         **fields,
     )
 
