@@ -58,6 +58,30 @@ def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> N
     run(story)
 
 
+def test_a_worker_that_was_alone_hears_at_once_that_another_has_come() -> None:
+    """Else it would fail for good what only the other has: another version of a workflow."""
+
+    def says(worker: str, wait_s: float = 0.0) -> WorkerReport:
+        route = RoutingDecision.ROUTE
+        return WorkerReport(worker=worker, lanes=("default.p0",), wait_s=wait_s, verdict=route)
+
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        assert (await ask(manager, says("w-1"))).peers == 0
+        held = asyncio.create_task(ask(manager, says("w-1", wait_s=20)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not held.done()
+        assert (await ask(manager, says("w-2"))).peers == 1
+        for _ in range(100):  # in no time: `wait_s` is not over
+            await asyncio.sleep(0)
+        assert held.done()
+        assert held.result().peers == 1
+
+    run(story)
+
+
 def test_a_cancel_answers_the_report_that_is_held_and_none_of_another_job_does() -> None:
     async def story(office: Office) -> None:
         manager, _ = office.open("m-1")

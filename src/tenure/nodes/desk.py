@@ -134,12 +134,22 @@ class WorkerDesk:
             await self._commit(command)
             if isinstance(command, JudgeWorker):
                 self._ring(self.fleet.told(command))
+                self._introduce(command.worker)
             elif isinstance(command, EvictWorker):
                 self.fleet.gone(command, self._now())
                 self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
                 self._ring(command.incarnation)
             elif isinstance(command, ForgetWorker):
                 self.watch.forget_worker(command.worker)
+
+    def _introduce(self, worker: str) -> None:
+        """Who was alone hears at once that it is not: it would fail for good what only the other has."""
+        mine = next((report for report in self._latest.values() if report.worker == worker), None)
+        pairs = [able for lane in (mine.lanes if mine else ()) if len(able := self.fleet.able(lane)) == 2]
+        if pairs:
+            for start, report in self._latest.items():
+                if report.worker != worker and any(report.worker in able for able in pairs):
+                    self._ring(start)
 
     async def keep_watch(self) -> None:
         """Look after the workers for as long as the term lasts."""
