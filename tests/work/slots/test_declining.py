@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.work.envelope import WorkItem
-from tenure.work.slots.declining import MOST_PAUSE_S, Declining
+from tenure.work.slots.declining import MOST_PAUSE_S, STRANGER_PATIENCE_S, Declining
 
 
 def item(*excluded: str, attempt: int = 2) -> WorkItem:
@@ -34,6 +34,15 @@ def test_work_of_a_version_that_is_not_here_is_left_to_those_who_have_it() -> No
     # Then it is a clear failure, and nobody waits for ever; alone, it is one at once.
     assert not declining.declines(old, peers=1, now=300)
     assert not declining.declines(old, peers=0, now=1)
+
+
+def test_a_worker_that_has_just_started_waits_to_hear_whether_there_are_others() -> None:
+    declining = Declining("w-1", knows=lambda workflow, version: False)
+    assert declining.declines(item(), peers=None, now=0)
+    assert not declining.declines(item(), peers=0, now=1)
+    assert not declining.declines(item(), peers=None, now=STRANGER_PATIENCE_S)
+    # What it knows it takes: an exclude list counts only where others are known.
+    assert not Declining("w-1").declines(item("w-1"), peers=None, now=0)
 
 
 def test_nobody_declines_the_same_attempt_for_ever() -> None:

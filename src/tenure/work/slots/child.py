@@ -64,7 +64,9 @@ class Slot:
         self.admitted = threading.Event()
         """Set while this slot may claim, and once it drains: then nobody shall wait for it."""
         self.admitted.set()
-        self.peers = 0
+        self.peers: int | None = (
+            None if start.worker else 0
+        )  # a worker of a datacenter is told, once its leader has heard of it
         self.declining = Declining(start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named))
         self.going = threading.Event()
         self.seats: dict[int, Seat] = {}

@@ -12,6 +12,8 @@ from tenure.work.envelope import WorkItem
 PATIENCE_S = 30.0
 UNKNOWN_PATIENCE_S = 300.0
 """For work that cannot be done here at all: its one way to end here is a failure for good."""
+STRANGER_PATIENCE_S = 10.0
+"""For such work while nobody has said yet whether there are others: a worker that has just started does not know."""
 PAUSE_S = 0.25
 MOST_PAUSE_S = 2.0
 _REMEMBERED = 1_000
@@ -34,14 +36,16 @@ class Declining:
         self.pause_s = PAUSE_S
         """Before the next claim: what was given back is the first that would be claimed again."""
 
-    def declines(self, item: WorkItem, peers: int, now: float) -> bool:
-        """True for work that others should have; then `pause_s` says how long to leave it to them."""
+    def declines(self, item: WorkItem, peers: int | None, now: float) -> bool:
+        """True for work that others should have; then `pause_s` says how long to leave it to them. `peers`: None while nobody has said."""
         known = self._knows(item.workflow, item.version)
-        if peers < 1 or (known and self._worker not in item.excluded):
+        alone = peers is not None and peers < 1
+        if alone or (known and (self._worker not in item.excluded or peers is None)):
             self.pause_s = PAUSE_S
             return False
+        patience_s = self._patience_s if known else self._unknown_patience_s if peers else STRANGER_PATIENCE_S
         since = self._since.setdefault((item.job_id, item.workflow_id, item.attempt), now)
-        if now - since >= (self._patience_s if known else self._unknown_patience_s):
+        if now - since >= patience_s:
             return False
         if len(self._since) > _REMEMBERED:
             del self._since[next(iter(self._since))]
