@@ -97,15 +97,19 @@ def test_a_thousand_workflows_survive_the_death_of_everything_once(
     server.kill()
     time.sleep(1.0)  # nobody has an engine: nothing may be lost, and nobody may give up
     server.restart()
-    datacenter.worker("--slots", "2", "--lease", "5")
+    frozen = datacenter.worker("--slots", "2", "--lease", "5")
     wait_until(lambda: ran(log) > 500, 120, datacenter.said)
     doomed.kill()
     wait_until(lambda: ran(log) > 700, 120, datacenter.said)
     second = datacenter.until_led(60)
     datacenter.manager("m-3")
-    datacenter.managers[second].signal(signal.SIGSTOP)
+    datacenter.worker("--slots", "2", "--lease", "5")
+    stopped = (datacenter.managers[second], frozen)
+    for node in stopped:  # the leader and a worker at once
+        node.signal(signal.SIGSTOP)
     time.sleep(2 * TERM_S)  # longer than its term: somebody else leads when it goes on
-    datacenter.managers[second].signal(signal.SIGCONT)
+    for node in stopped:
+        node.signal(signal.SIGCONT)
 
     for number in range(JOBS):
         view = client.wait(f"job-{number}", 120)
