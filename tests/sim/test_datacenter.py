@@ -92,13 +92,16 @@ def test_a_run_is_not_idle_everything_that_can_happen_happens() -> None:
 
 
 # What the observer says of it, and the most seeds that finding it may take.
-RULES = {
+RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     "AnswersEarly": ("and the journal does not", 20),
     "ReadsAhead": ("the journal does not know its job", 40),
     "TrustsOldAttempts": ("was made by attempt", 200),
     "SnapshotsAhead": ("is not the fold up to there", 200),
     "EvictsByWord": ("evicted", 80),
-    "ForgetsDeadlines": ("has not ended", 120),
+    "ForgetsDeadlines": (
+        ("has not ended", "after its deadline"),
+        120,
+    ),  # never, or too late: whichever seed comes first
     "DoesNotDrain": ("had come before its deadline", 80),
     "DoesNotWaitForTheDead": ("had come before its deadline", 250),
     "AcknowledgesEarly": ("had come before its deadline", 60),
@@ -120,10 +123,10 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_a_forgotten_rule_is_found_within_few_seeds(name: str) -> None:
     scenario: type[Scenario] = getattr(broken_datacenter, name)
-    promise, seeds = RULES[name]
+    promises, seeds = RULES[name]
     found = next((outcome for seed in range(seeds) if not (outcome := run_one(scenario, seed)).ok), None)
     assert found is not None, f"{name} was not found in {seeds} seeds"
-    assert promise in found.failure
+    assert any(promise in found.failure for promise in ([promises] if isinstance(promises, str) else promises))
     assert f"tests/sim/broken_datacenter.py:{name} --seed {found.seed}" in story(found)
 
 
