@@ -7,6 +7,7 @@ with its reason.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,6 +15,10 @@ import pytest
 from hypothesis import settings
 
 from tools.servers import CannotStart, Nats, NatsCluster, PgBouncer, Postgres, Redis, Server, Valkey, chosen
+
+# Whoever starts the tests in the background lets them ignore Ctrl-C, and every program that they start inherits it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no counterexample: how long an example takes says nothing about whether it holds.
 settings.register_profile("tenure", deadline=None)
