@@ -152,7 +152,7 @@ def wakes(report: Report, engine: Engine, raw: Raw, synced: str = "") -> None:
     for _ in range(4):
         mine += our_wakes(engine)
         theirs += raw_wakes(raw)
-    tell_wakes(report, mine, theirs, "RPUSH, BLPOP: no lease, one write", synced=synced, barred=not synced)
+    tell_wakes(report, mine, theirs, "RPUSH, BLPOP: no lease, one write", synced=synced)
 
 
 def raw_wakes(raw: Raw) -> list[float]:
