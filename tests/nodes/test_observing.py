@@ -81,7 +81,7 @@ def test_decisions_are_counted_and_the_state_is_shown() -> None:
         assert shown("tenure_manager_leads") == 1
         assert shown("tenure_jobs", {"state": "live"}) == 1
         assert shown("tenure_attempts_open", {"state": "queued"}) == 1
-        assert shown("tenure_workers", {"verdict": "unknown"}) == 1
+        assert shown("tenure_workers", {"verdict": "route"}) == 1
         before = shown("tenure_lane_oldest_seconds", {"lane": "default.p0"})
         office.clock.advance(7.0)
         assert shown("tenure_lane_oldest_seconds", {"lane": "default.p0"}) == before + 7.0

@@ -32,16 +32,18 @@ def command(
       tenure queue default --pause
       tenure queue video --max-running 4 --rate 0.5
     """
-    changes = {
-        "paused": UNSET if paused is None else paused,
-        "max_running": UNSET if max_running is None else max_running or None,
-        "rate": UNSET if rate is None else rate or None,
-    }
+    change = ChangeQueue(
+        queue=name,
+        paused=UNSET if paused is None else paused,
+        max_running=UNSET if max_running is None else max_running or None,
+        rate=UNSET if rate is None else rate or None,
+        by=getpass.getuser(),
+    )
     with where.client() as client:
-        if any(value is not UNSET for value in changes.values()):
+        if not (paused is max_running is rate is None):
             if not name:
                 raise click.UsageError("which queue? tenure queue NAME --pause")
-            done = ask(client, ChangeQueue(queue=name, by=getpass.getuser(), **changes), Done)  # type: ignore[arg-type]
+            done = ask(client, change, Done)
             print_json(done) if as_json else click.echo(f"{name}: {done.outcome}")
             return
         found = ask(client, ListQueues(), QueueList)

@@ -10,15 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tenure.clock import SystemClock
+from tenure.demo.bars import Bars, job_bars
 from tenure.demo.datacenter_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
@@ -86,7 +85,7 @@ class Demo:
         try:
             addresses = self._start()
             self._begun = self._clock.monotonic()
-            with Client(addresses, patience_s=20) as client, self._bars() as bars:
+            with Client(addresses, patience_s=20) as client, job_bars(self._console) as bars:
                 self._play(client, bars)
                 self._until(client, bars, lambda: all(view.ended for view in self._views.values()), "every job ends")
                 self._console.print(self._table(client))
@@ -185,20 +184,6 @@ class Demo:
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self._begun
 
-    @contextmanager
-    def _bars(self) -> Iterator[Bars]:
-        progress = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(bar_width=40),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        with progress:
-            yield Bars(progress)
-
     # The end
 
     def _table(self, client: Client) -> Table:
@@ -220,19 +205,6 @@ class Demo:
         counts = {name: (self._attempt(name), self._deliveries(client, name)) for name in (LONG, HUNG, ORPHAN)}
         if counts != {LONG: (1, 1), HUNG: (2, 2), ORPHAN: (1, 2)}:
             raise StoryError(f"attempts and deliveries were {counts}")
-
-
-class Bars:
-    """A bar for each job on a terminal; elsewhere only the lines are printed."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-
-    def show(self, name: str, fraction: float, state: str) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=1.0, state=state)
-        self._progress.update(self._tasks[name], completed=fraction, state=state)
 
 
 def main() -> int:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tenure.clock import SystemClock
+from tenure.demo.bars import Bars, job_bars
 from tenure.demo.cluster import Cluster, Tempo
-from tenure.demo.datacenter import Bars, StoryError
+from tenure.demo.datacenter import StoryError
 from tenure.demo.world_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
@@ -44,7 +43,7 @@ class Story:
 
     def run(self) -> None:
         """Raises `StoryError` when it went another way."""
-        with self._cluster.client(patience_s=20) as client, self._bars() as bars:
+        with self._cluster.client(patience_s=20) as client, job_bars(self._console) as bars:
             self._play(client, bars)
             self._until(client, bars, lambda: all(view.ended for view in self._views.values()), "every job ends")
             self._console.print(self._table())
@@ -136,20 +135,6 @@ class Story:
 
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self._begun
-
-    @contextmanager
-    def _bars(self) -> Iterator[Bars]:
-        progress = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(bar_width=40),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        with progress:
-            yield Bars(progress)
 
     # The end
 

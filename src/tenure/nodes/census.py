@@ -1,16 +1,18 @@
-"""How many workers a datacenter has and how much they could take: what a gate places jobs by. A leader's own memory."""
+"""How many workers a datacenter has and how much they could take, counted from the leader's fleet: for gates, alarms and metrics. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.alarms import Crew
-from tenure.nodes.worker_messages import WorkerReport
+from tenure.nodes.fleet_member import WorkerStanding
 
 HEARD_WITHIN_S = 30.0
 """A worker that was silent for longer does not count (document 001)."""
+_TAKES_NONE = (RoutingDecision.DRAIN, RoutingDecision.EVICT)
 
 
 class Room(NamedTuple):
@@ -18,41 +20,23 @@ class Room(NamedTuple):
     capacity: int
 
 
-class Census:
-    """The newest word of every worker."""
-
-    def __init__(self) -> None:
-        self._heard: dict[str, tuple[float, WorkerReport]] = {}
-
-    def heard(self, report: WorkerReport, now: float) -> None:
-        if report.leaving:
-            self._heard.pop(report.start, None)
-        else:
-            self._heard[report.start] = (now, report)
-
-    def room(self, now: float) -> Room:
-        present = self._present(now)
-        return Room(len(present), sum(map(_free, present)))
-
-    def crew(self, mailbox: str, now: float) -> Crew:
-        """Those who serve one mailbox; a worker that does not say which it serves may serve this one."""
-        serving = [report for report in self._present(now) if mailbox in report.lanes or not report.lanes]
-        accepting = [report for report in serving if _takes(report)]
-        return Crew(len(serving), len(accepting), sum(map(_free, accepting)))
-
-    def verdicts(self, now: float) -> dict[str, int]:
-        """How many workers act under each verdict."""
-        return dict(Counter(report.verdict.value if report.verdict else "unknown" for report in self._present(now)))
-
-    def _present(self, now: float) -> list[WorkerReport]:
-        self._heard = {name: said for name, said in self._heard.items() if now - said[0] <= HEARD_WITHIN_S}
-        return [report for _, report in self._heard.values()]
+def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:
+    """Those who were heard of lately, and the slots in which they would take work."""
+    present = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S]
+    return Room(len(present), sum(one.free for one in present if takes(one, drained)))
 
 
-def _takes(report: WorkerReport) -> bool:
-    return report.accepting and report.verdict not in (RoutingDecision.DRAIN, RoutingDecision.EVICT)
+def crew(workers: Iterable[WorkerStanding], mailbox: str, drained: Collection[str] = ()) -> Crew:
+    """Those who serve one mailbox."""
+    serving = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S and mailbox in one.lanes]
+    taking = [one for one in serving if takes(one, drained)]
+    return Crew(len(serving), len(taking), sum(one.free for one in taking))
 
 
-def _free(report: WorkerReport) -> int:
-    """A worker that does not tell its slots counts as one with room for one more."""
-    return (report.free if report.slots else 1) if report.accepting else 0
+def verdicts(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> dict[str, int]:
+    """How many workers stand under each verdict; an operator's drain is one."""
+    return dict(Counter("drain" if one.name in drained else one.verdict.value for one in workers))
+
+
+def takes(worker: WorkerStanding, drained: Collection[str]) -> bool:
+    return worker.accepting and worker.verdict not in _TAKES_NONE and worker.name not in drained

@@ -358,6 +358,7 @@ class Fleet:
                 member.version,
                 member.lanes,
                 member.skew_s,
+                member.state.accepting_work,
             )
             for member in self._members.values()
         ]

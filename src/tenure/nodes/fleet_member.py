@@ -41,6 +41,8 @@ class WorkerStanding(NamedTuple):
     lanes: tuple[str, ...]
     skew_s: float
     """How far its wall clock is ahead of the engine's: shown, and harmless."""
+    accepting: bool
+    """By its own word."""
 
 
 @dataclass(slots=True)

@@ -31,7 +31,8 @@ from tenure.jobs.reports import progress_report, report_for
 from tenure.jobs.states import JobState
 from tenure.nodes.async_calling import AsyncCaller
 from tenure.nodes.candidacy import Candidacy
-from tenure.nodes.census import Census
+from tenure.nodes.census import room as room_for_work
+from tenure.nodes.fleet_member import WorkerStanding
 from tenure.nodes.gate_messages import AskDatacenter, DatacenterSaid, DatacenterView, GateWord, TellDatacenter
 from tenure.nodes.gate_reporting import GateReporting
 from tenure.nodes.leader import Leader
@@ -50,7 +51,7 @@ class GateDesk:
     def __init__(
         self, manager: Manager, candidacy: Candidacy, caller: AsyncCaller, identity: Identity, *, clock: Clock
     ) -> None:
-        self._candidacy, self._identity, self._clock, self._census = candidacy, identity, clock, manager.census
+        self._candidacy, self._identity, self._clock, self._manager = candidacy, identity, clock, manager
         self._flow = DispatchFlow(clock)
         candidacy.parts.append(lambda leader: self.reporting_class(leader, caller, identity, clock=clock))
         candidacy.parts.append(self._watched)
@@ -150,7 +151,7 @@ class GateDesk:
             has_quorum=has_quorum(engine_answers=candidacy.engine_answers, term_is_current=candidacy.term_is_current),
         )
         return (
-            self._flow.described(view, candidacy.ledger.book, self._census, now, candidacy.time.now())
+            self._flow.described(view, candidacy.ledger.book, self._manager.standings(), now, candidacy.time.now())
             if leads
             else view
         )
@@ -187,10 +188,10 @@ class DispatchFlow:
         """Nothing is held."""
 
     def described(
-        self, view: DatacenterView, book: JobBook, census: Census, now: float, engine_now: float
+        self, view: DatacenterView, book: JobBook, workers: list[WorkerStanding], now: float, engine_now: float
     ) -> DatacenterView:
         """The view of a leader: with its workers, and with how work flows to them."""
-        free, dispatched = census.room(now), int(self._dispatched.last_interval(now))
+        free, dispatched = room_for_work(workers, book.state.drained), int(self._dispatched.last_interval(now))
         waiting = sum(
             min(len(keys), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), engine_now))
             for (queue, _), keys in book.ready.items()

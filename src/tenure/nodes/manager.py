@@ -22,11 +22,12 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
 from tenure.nodes.candidacy import JOURNAL, Candidacy
-from tenure.nodes.census import Census
+from tenure.nodes.census import crew
 from tenure.nodes.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.event_feed import EventFeed
 from tenure.nodes.event_messages import GetEvents
 from tenure.nodes.families import Families
+from tenure.nodes.fleet_member import WorkerStanding
 from tenure.nodes.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.job_desk import JobDesk
 from tenure.nodes.job_traces import JobTraces
@@ -88,12 +89,11 @@ class Manager:
             say,
         )
         self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
-        self.census = Census()
         self.observer = Observer(
             candidacy,
             clock=clock,
             say=say,
-            crew=lambda mailbox: self.census.crew(mailbox, clock.monotonic()),
+            crew=lambda mailbox: crew(self.standings(), mailbox, candidacy.ledger.book.state.drained),
             metrics=metrics,
         )
         self._waiting = Waiting(self._has_ended, clock)
@@ -145,8 +145,7 @@ class Manager:
 
     def workers(self) -> list[WorkerNode]:
         """The workers that this manager knows of, as their leader."""
-        leader = self._candidacy.leader
-        return [] if leader is None else [worker_node(one) for one in leader.desk.fleet.standings(self._now())]
+        return [worker_node(one) for one in self.standings()]
 
     @property
     def unready(self) -> dict[str, str]:
@@ -214,13 +213,17 @@ class Manager:
         decision = await self.commit(command)
         return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.epoch)
 
+    def standings(self) -> list[WorkerStanding]:
+        """The workers as this manager sees them; nobody but the leader hears of any."""
+        leader = self._candidacy.leader
+        return leader.desk.fleet.standings(self._now()) if leader is not None else []
+
     async def _report(self, report: WorkerReport) -> Reply:
         if not 0 <= report.wait_s <= MAX_WAIT_S:
             raise LimitError("wait_s", report.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
         leader = self._candidacy.leader
         if leader is None:
             return self._elsewhere()
-        self.census.heard(report, self._clock.monotonic())
         return await leader.desk.report(report)
 
     async def _extend(self, ask: ExtendDeadline) -> Reply:

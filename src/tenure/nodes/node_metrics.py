@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 
 from tenure.clock import Clock
+from tenure.nodes.census import verdicts
 from tenure.nodes.metrics import ManagerGauges, ManagerMetrics
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class NodeMetrics:
 
     def watch(self, candidacy: Candidacy, manager: Manager, clock: Clock) -> None:
         def workers() -> dict[str, int]:
-            return manager.census.verdicts(clock.monotonic())
+            return verdicts(manager.standings(), candidacy.ledger.book.state.drained)
 
         self.registry.register(ManagerGauges(candidacy, lambda: manager.observer.alarms, workers))
 

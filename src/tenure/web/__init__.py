@@ -1,1 +1,0 @@
-"""The HTTP API, the dashboard and the metrics."""
