@@ -18,7 +18,7 @@ import psutil
 from bench.harness import Report
 from tenure.errors import NodeUnavailableError
 from tenure.jobs import JobSubmission, WorkflowSpec
-from tenure.nodes.client import Client
+from tenure.nodes.client.client import Client
 from tools.servers import CannotStart, Nats, Postgres, Valkey
 
 APP = Path(__file__).parent / "datacenter_app.py"

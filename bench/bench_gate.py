@@ -31,10 +31,10 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
-from tenure.nodes.async_calling import HttpCaller
+from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.gate_messages import MOST_REPORTS, GateHeard, TellGate
-from tenure.nodes.messages import Done, JobList, ListJobs, Submit
+from tenure.nodes.messages.client import Done, JobList, ListJobs, Submit
+from tenure.nodes.messages.gate import MOST_REPORTS, GateHeard, TellGate
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
 TRACKED, DATACENTERS = 100_000, 50

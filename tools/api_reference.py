@@ -31,8 +31,8 @@ def with_reference(page: str) -> str:
 
 
 def reference() -> str:
-    from tenure.nodes.openapi import build
-    from tenure.nodes.operations import OPERATIONS
+    from tenure.nodes.messages.operations import OPERATIONS
+    from tenure.web.openapi import build
 
     document = build()
     schemas: dict[str, Any] = document["components"]["schemas"]

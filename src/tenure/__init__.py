@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tenure.errors import JobFailed as JobFailed
     from tenure.errors import JobsFailed as JobsFailed
     from tenure.local.embedded import embedded as embedded
-    from tenure.nodes.async_client import AsyncClient as AsyncClient
-    from tenure.nodes.client import Client as Client
-    from tenure.nodes.handles import Job as Job
+    from tenure.nodes.client.async_client import AsyncClient as AsyncClient
+    from tenure.nodes.client.client import Client as Client
+    from tenure.nodes.client.handles import Job as Job
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current

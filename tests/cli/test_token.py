@@ -7,8 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from tenure.cli.token import command
-from tenure.nodes.front import Front
-from tenure.nodes.operations import Role
+from tenure.nodes.messages.operations import Role
+from tenure.web.front import Front
 
 
 def test_the_entry_lets_in_who_has_the_token_and_does_not_hold_it(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenure.nodes.messages.worker import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker_messages import AttemptReport
 
 
 class Cast:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tenure.nodes.serving import ManagerSettings, serve
-from tenure.nodes.tls import ClientTls
+from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.manager.serving import ManagerSettings, serve
 
 JSON = {"Content-Type": "application/json"}
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.nodes.test_candidacy import submission
-from tests.nodes.test_manager import Office, ask, run
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
 
 from tenure.health import HealthcheckExtensionRequest, RoutingDecision
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.messages import AskWhy, Problem, Submit
-from tenure.nodes.worker_messages import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
+from tenure.nodes.messages.client import AskWhy, Problem, Submit
+from tenure.nodes.messages.worker import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
 
 
 async def led(office: Office) -> tuple[Any, Any]:

@@ -19,18 +19,18 @@ from tenure.health.deadlines import ExtensionConfig
 from tenure.jobs import ConfirmCleaned, Decision, EvictWorker, JobBook, RecordResult
 from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.outbox import Dispatch, to_dispatch
-from tenure.nodes.candidacy import Candidacy
 from tenure.nodes.engine_time import EngineTime
-from tenure.nodes.fleet_settings import FleetSettings
-from tenure.nodes.leader import Leader
-from tenure.nodes.ledger import Ledger
-from tenure.nodes.manager import Manager, problem
-from tenure.nodes.messages import Cancel, Done
-from tenure.nodes.obedience import Obedience
-from tenure.nodes.results import RESULTS
-from tenure.nodes.wire import Reply
-from tenure.nodes.worker import WorkerNode
-from tenure.nodes.worker_messages import WorkerDirective
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.manager import Manager, problem
+from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.messages.client import Cancel, Done
+from tenure.nodes.messages.wire import Reply
+from tenure.nodes.messages.worker import WorkerDirective
+from tenure.nodes.worker.obedience import Obedience
+from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World
 from tenure.sim.datacenter.scenario import BriefLedger, Datacenter
 from tenure.sim.datacenter.slots import ScriptedSlots

@@ -13,10 +13,10 @@ from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.ledger import GateLedger
-from tenure.nodes.gate_courier import Courier
-from tenure.nodes.gate_desk import GateDesk
-from tenure.nodes.gate_messages import GateWord
-from tenure.nodes.gate_reporting import GateReporting
+from tenure.nodes.manager.gate_courier import Courier
+from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager.gate_reporting import GateReporting
+from tenure.nodes.messages.gate import GateWord
 from tenure.sim.scenarios.gates import CalmGates, Gates
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.api_reference import PAGE, reference, with_reference
 
-from tenure.nodes.operations import OPERATIONS
+from tenure.nodes.messages.operations import OPERATIONS
 
 
 def test_the_reference_page_is_fresh() -> None:

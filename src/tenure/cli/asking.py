@@ -18,11 +18,10 @@ from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs.states import JobState
-from tenure.nodes.candidacy import ELECTION
-from tenure.nodes.client import Client
-from tenure.nodes.messages import address_of
-from tenure.nodes.serving import DEFAULT_PORT
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.client.client import Client
+from tenure.nodes.manager.serving import DEFAULT_PORT
+from tenure.nodes.messages.client import MANAGER_ELECTION, address_of
+from tenure.nodes.messages.wire import Reply, Request
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
@@ -67,7 +66,7 @@ class Where(NamedTuple):
         begun = clock.monotonic()
         with Engine.open(self.engine, clock=clock) as engine:
             while True:
-                leader = engine.election(ELECTION).current()
+                leader = engine.election(MANAGER_ELECTION).current()
                 if leader is not None and address_of(leader.candidate):
                     return [address_of(leader.candidate)]
                 if clock.monotonic() - begun > self.patience:

@@ -14,8 +14,8 @@ from tenure.clock import SystemClock
 from tenure.engines import Engine, Finding, Level
 from tenure.errors import TenureError
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
-from tenure.nodes.client import Client
-from tenure.nodes.node_messages import ListNodes, NodeList
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.node import ListNodes, NodeList
 from tenure.work.slots.settings import SlotSettings
 
 SKEW_S = 1.0

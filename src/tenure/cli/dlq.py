@@ -11,7 +11,7 @@ from rich.text import Text
 from tenure.cli.asking import REFUSED, Where, ask, datacenter_options, print_json, show
 from tenure.jobs.commands import Outcome
 from tenure.jobs.why import utc
-from tenure.nodes.queue_messages import (
+from tenure.nodes.messages.queue import (
     DeadLetterList,
     DeadLetterView,
     DiscardDeadLetter,

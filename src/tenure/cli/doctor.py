@@ -10,7 +10,7 @@ from tenure.cli import checkups
 from tenure.cli.asking import console, print_json, show
 from tenure.engines import Finding, Level
 from tenure.engines.urls import redact
-from tenure.nodes.client import Client
+from tenure.nodes.client.client import Client
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 

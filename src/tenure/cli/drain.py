@@ -7,8 +7,8 @@ import getpass
 import click
 
 from tenure.cli.asking import Where, ask, datacenter_options, print_json
-from tenure.nodes.messages import Done
-from tenure.nodes.node_messages import DrainNode, UndrainNode
+from tenure.nodes.messages.client import Done
+from tenure.nodes.messages.node import DrainNode, UndrainNode
 
 
 @click.command("drain")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tenure.nodes.limits import HttpLimits
+from tenure.web.limits import HttpLimits
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

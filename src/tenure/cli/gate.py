@@ -13,10 +13,10 @@ import click
 from tenure.cli.front import front_options
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.front import from_options
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
-from tenure.nodes.limits import HttpLimits
+from tenure.web.front import from_options
+from tenure.web.limits import HttpLimits
 
 
 @click.command("gate")

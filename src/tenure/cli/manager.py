@@ -16,10 +16,10 @@ from tenure.cli.log_options import log_format_option
 from tenure.cli.pool_options import gossip_options
 from tenure.errors import TenureError
 from tenure.logs import node_log
-from tenure.nodes.front import from_options
-from tenure.nodes.limits import HttpLimits
+from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
 from tenure.nodes.pooling import PoolSettings
-from tenure.nodes.serving import DEFAULT_PORT, ManagerSettings, serve
+from tenure.web.front import from_options
+from tenure.web.limits import HttpLimits
 
 
 @click.command("manager")

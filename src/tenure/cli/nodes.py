@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.asking import Where, ask, datacenter_options, is_wide, print_json, show
-from tenure.nodes.node_messages import ListNodes, NodeList
+from tenure.nodes.messages.node import ListNodes, NodeList
 
 STYLES = {"route": "green", "investigate": "yellow", "drain": "yellow", "evict": "bold red"}
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tenure.cli.asking import STYLES, Where, datacenter_options, is_wide, print_json, show
 from tenure.jobs.states import JobState
-from tenure.nodes.messages import JobList, JobView
+from tenure.nodes.messages.client import JobList, JobView
 
 
 @click.command("ps")

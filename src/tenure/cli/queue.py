@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.asking import Where, ask, datacenter_options, print_json, show
-from tenure.nodes.messages import Done
-from tenure.nodes.queue_messages import ChangeQueue, ListQueues, QueueList
+from tenure.nodes.messages.client import Done
+from tenure.nodes.messages.queue import ChangeQueue, ListQueues, QueueList
 
 
 @click.command("queue")

@@ -15,9 +15,9 @@ from tenure.errors import TenureError
 from tenure.ids import new_id
 from tenure.jobs.schedule import Missed, Overlap, Schedule
 from tenure.jobs.why import utc
-from tenure.nodes.client import Client
-from tenure.nodes.messages import Done
-from tenure.nodes.schedule_messages import (
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.client import Done
+from tenure.nodes.messages.schedule import (
     DropSchedule,
     ListSchedules,
     ScheduleList,

@@ -12,7 +12,7 @@ import msgspec
 from tenure.cli.asking import NOT_COMPLETED, Where, datacenter_options, print_json
 from tenure.errors import JobNotEndedError
 from tenure.jobs.states import JobState
-from tenure.nodes.messages import JobView
+from tenure.nodes.messages.client import JobView
 
 _OPTIONS = (
     click.option(

@@ -9,8 +9,8 @@ import click
 
 from tenure.errors import TenureError
 from tenure.ids import secret_bytes
-from tenure.nodes.operations import Role
-from tenure.nodes.tokens import Token, TokenBook
+from tenure.nodes.messages.operations import Role
+from tenure.web.tokens import Token, TokenBook
 
 
 @click.command("token")

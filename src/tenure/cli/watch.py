@@ -9,10 +9,10 @@ import msgspec
 
 from tenure.cli.asking import Where, datacenter_options
 from tenure.jobs.why import utc
-from tenure.nodes.client import Client
-from tenure.nodes.event_messages import EventLine
-from tenure.nodes.handles import ENDED
-from tenure.nodes.telling import words_of
+from tenure.nodes.client.client import Client
+from tenure.nodes.client.handles import ENDED
+from tenure.nodes.messages.event import EventLine
+from tenure.web.telling import words_of
 
 WAIT_S = 10.0
 

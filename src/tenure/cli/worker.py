@@ -17,11 +17,11 @@ from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.logs import node_log
-from tenure.nodes.courier import CONNECT
 from tenure.nodes.pooling import PoolSettings
-from tenure.nodes.supervised import SupervisedSlots
-from tenure.nodes.worker_metrics import serve_probes
-from tenure.nodes.working import WorkerSettings, WorkerThread
+from tenure.nodes.worker.courier import CONNECT
+from tenure.nodes.worker.metrics import serve_probes
+from tenure.nodes.worker.supervised import SupervisedSlots
+from tenure.nodes.worker.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from tenure.clock import SystemClock
 from tenure.demo.switchboard import Relay, Switchboard
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.client import Client
+from tenure.nodes.client.client import Client
 
 GATES_HOME = "127.0.77.1"
 

@@ -22,8 +22,8 @@ from tenure.demo.datacenter_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.client import Client
-from tenure.nodes.messages import JobView
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.client import JobView
 
 LONG, HUNG, ORPHAN, UNWANTED = "long", "hung", "orphan", "unwanted"
 TERM_S = 3.0

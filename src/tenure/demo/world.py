@@ -22,8 +22,8 @@ from tenure.demo.world_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.client import Client
-from tenure.nodes.messages import JobView
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.client import JobView
 
 EVERYWHERE, BEST, ENDLESS = "everywhere", "wherever", "endless"
 FACTOR = 0.05

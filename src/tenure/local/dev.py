@@ -14,8 +14,8 @@ from tenure.errors import TenureError
 from tenure.jobs.why import utc
 from tenure.local.site import Site
 from tenure.local.sources import Found, Sources
-from tenure.nodes.client import Client
-from tenure.nodes.telling import words_of
+from tenure.nodes.client.client import Client
+from tenure.web.telling import words_of
 
 LOOK_EVERY_S = 0.3
 SETTLES_S = 0.15

@@ -23,8 +23,8 @@ from tenure.jobs.model import JobSubmission
 from tenure.local.lines import PRIORITIES, Begin
 from tenure.local.places import modules_of
 from tenure.local.process import HostProcess
-from tenure.nodes.client import Client
-from tenure.nodes.messages import Done
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.client import Done
 from tenure.work.modules import end_of_definitions
 from tenure.work.registry import Workflow
 from tenure.work.submitting import name_of

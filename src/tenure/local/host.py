@@ -21,9 +21,9 @@ from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, heard_by_host, send
-from tenure.nodes.courier import CONNECT
-from tenure.nodes.supervised import SupervisedSlots
-from tenure.nodes.working import WorkerSettings, WorkerThread
+from tenure.nodes.worker.courier import CONNECT
+from tenure.nodes.worker.supervised import SupervisedSlots
+from tenure.nodes.worker.working import WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, Supervisor
 
@@ -136,7 +136,7 @@ class ManagerThread:
 
     async def _serve(self) -> None:
         # Imported here, while the slots are starting: the server is most of what this process loads.
-        from tenure.nodes.serving import ManagerSettings, serve
+        from tenure.nodes.manager.serving import ManagerSettings, serve
 
         begin = self._begin
         tracing.set_up("tenure-manager")

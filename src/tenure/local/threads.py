@@ -13,10 +13,10 @@ from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.async_calling import HttpCaller
-from tenure.nodes.courier import LeaderCourier
-from tenure.nodes.inline_slots import InlineSlots
-from tenure.nodes.worker import WorkerNode
+from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.worker.courier import LeaderCourier
+from tenure.nodes.worker.inline_slots import InlineSlots
+from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import fresh_random
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tenure.nodes.worker_messages import AttemptReport
+from tenure.nodes.messages.worker import AttemptReport
 
 
 class SlotsView(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.messages import Problem, ProblemKind
-from tenure.nodes.operations import decode_reply, decode_request
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.operations import decode_reply, decode_request
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.node import Host
 
 _encode = msgspec.json.Encoder().encode

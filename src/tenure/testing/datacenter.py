@@ -24,12 +24,10 @@ from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDead
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.candidacy import Candidacy
-from tenure.nodes.client import Client
-from tenure.nodes.courier import child_view
-from tenure.nodes.inline_slots import InlineSlots
-from tenure.nodes.manager import Manager
-from tenure.nodes.messages import (
+from tenure.nodes.client.client import Client
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.messages.client import (
     AskWhy,
     Cancel,
     Done,
@@ -40,9 +38,11 @@ from tenure.nodes.messages import (
     WhyReply,
     candidate_at,
 )
-from tenure.nodes.operations import decode_reply
-from tenure.nodes.wire import Reply, Request
-from tenure.nodes.worker import ReportSettings, WorkerNode
+from tenure.nodes.messages.operations import decode_reply
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.worker.courier import child_view
+from tenure.nodes.worker.inline_slots import InlineSlots
+from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.randomness import Random
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.children import ChildView

@@ -11,8 +11,8 @@ import pytest
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.messages import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.messages.client import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.gates.cast import Plan, keep_gate, manage, work
 from tenure.sim.node import Host

@@ -12,17 +12,7 @@ from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.gate_messages import AskGate, GateView
-from tenure.nodes.job_messages import (
-    GetLogs,
-    GetResult,
-    LogPage,
-    ManySubmitted,
-    ResultView,
-    RetryJob,
-    SubmitMany,
-)
-from tenure.nodes.messages import (
+from tenure.nodes.messages.client import (
     AskLeader,
     Cancel,
     Done,
@@ -35,7 +25,17 @@ from tenure.nodes.messages import (
     ProblemKind,
     Submit,
 )
-from tenure.nodes.queue_messages import ListQueues
+from tenure.nodes.messages.gate import AskGate, GateView
+from tenure.nodes.messages.job import (
+    GetLogs,
+    GetResult,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
+from tenure.nodes.messages.queue import ListQueues
 from tenure.sim.gates.cast import Plan
 
 

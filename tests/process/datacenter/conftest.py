@@ -17,7 +17,7 @@ import pytest
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.client import Client
+from tenure.nodes.client.client import Client
 from tenure.work.slots.processes import read_stat
 
 APP = Path(__file__).parent / "app.py"

@@ -7,7 +7,7 @@ import sys
 
 from tenure.clock import SystemClock
 from tenure.logs import node_log
-from tenure.nodes.serving import ManagerSettings, serve
+from tenure.nodes.manager.serving import ManagerSettings, serve
 
 
 class WrongClock(SystemClock):

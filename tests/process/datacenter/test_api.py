@@ -20,9 +20,9 @@ from tests.process.datacenter.conftest import Datacenter, wait_until
 
 from tenure.engines import Engine
 from tenure.jobs.states import JobState
-from tenure.nodes.client import Client
-from tenure.nodes.job_messages import GetLogs, LogPage
-from tenure.nodes.tls import ClientTls
+from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.job import GetLogs, LogPage
 
 JOBS = 30
 

@@ -8,8 +8,8 @@ import pytest
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
 
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.client import Client
-from tenure.nodes.node_messages import ListNodes, NodeList
+from tenure.nodes.client.client import Client
+from tenure.nodes.messages.node import ListNodes, NodeList
 
 MODULE = """
 from tenure import workflow

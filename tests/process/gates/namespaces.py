@@ -15,7 +15,7 @@ from typing import Any, Self
 from tests.process.gates import wire
 
 from tenure.demo.cluster import Cluster, Node
-from tenure.nodes.client import Client
+from tenure.nodes.client.client import Client
 
 TOKEN = "only for this test"
 _numbers = itertools.count()

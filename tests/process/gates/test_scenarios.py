@@ -18,7 +18,7 @@ from tests.process.gates.namespaces import NamespaceCluster, why_not
 
 from tenure.demo.cluster import Cluster, Tempo
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.messages import JobView
+from tenure.nodes.messages.client import JobView
 
 FACTOR = 0.04
 FALLBACK_S = 300 * FACTOR

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 from tenure.clock import Clock
 from tenure.health.gate import GateHealthState
-from tenure.nodes.async_calling import AsyncCaller
+from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.load import Load
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.gate_messages import AskGate, GateView
+from tenure.nodes.messages.gate import AskGate, GateView
 from tenure.randomness import Random
 
 

@@ -31,8 +31,8 @@ from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.model import Address, JobSubmission
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.async_calling import AsyncCaller
-from tenure.nodes.calling import parse_address
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
@@ -43,9 +43,8 @@ from tenure.nodes.gate.load import Load, memory_percent
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.reading import Reading
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.gate_messages import AskGate, Forward, GateHeard, GateView, TellGate
-from tenure.nodes.job_messages import RetryJob, SubmitMany
-from tenure.nodes.messages import (
+from tenure.nodes.manager.waiting import Waiting
+from tenure.nodes.messages.client import (
     MAX_WAIT_S,
     AskLeader,
     AskWhy,
@@ -61,11 +60,12 @@ from tenure.nodes.messages import (
     address_of,
     candidate_at,
 )
-from tenure.nodes.operations import BY_NAME, decode_request
-from tenure.nodes.problems import problem
-from tenure.nodes.waiting import Waiting
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.messages.gate import AskGate, Forward, GateHeard, GateView, TellGate
+from tenure.nodes.messages.job import RetryJob, SubmitMany
+from tenure.nodes.messages.operations import BY_NAME, decode_request
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
+from tenure.web.problems import problem
 
 FORWARD_S = 10.0
 """How long the leading gate may take for what is passed on to it, beyond what it was asked to wait."""

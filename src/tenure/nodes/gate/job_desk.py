@@ -16,8 +16,9 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.gate_tracker import GateJobTrackingInfo
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.job_desk import RETRY_OF, next_id
-from tenure.nodes.job_messages import (
+from tenure.nodes.manager.job_desk import RETRY_OF, next_id
+from tenure.nodes.messages.client import GetJob, JobView, Problem, ProblemKind, Submit
+from tenure.nodes.messages.job import (
     MAX_SUBMISSIONS,
     GetEvidence,
     GetLogs,
@@ -28,9 +29,8 @@ from tenure.nodes.job_messages import (
     SubmitMany,
     Submitted,
 )
-from tenure.nodes.messages import GetJob, JobView, Problem, ProblemKind, Submit
-from tenure.nodes.problems import problem
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.web.problems import problem
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

@@ -28,7 +28,7 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
-from tenure.nodes.gate_messages import DatacenterSaid, DatacenterWord
+from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord
 
 TEND_AT_LEAST_S = 5.0
 FORGET_EVERY_S = 600.0

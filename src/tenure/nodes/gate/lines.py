@@ -13,11 +13,11 @@ import msgspec
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.async_calling import AsyncCaller
-from tenure.nodes.gate_messages import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
-from tenure.nodes.messages import Problem
-from tenure.nodes.route import Route
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.calling.route import Route
+from tenure.nodes.messages.client import Problem
+from tenure.nodes.messages.gate import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
+from tenure.nodes.messages.wire import Reply, Request
 
 UNDER_WAY = 4
 """Requests of one lane to one datacenter at a time: a hung one holds up a quarter of them."""

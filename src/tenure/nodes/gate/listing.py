@@ -6,8 +6,8 @@ from tenure.errors import LimitError
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.nodes.gate.tally import Counts, Tally
-from tenure.nodes.listing import Place, parse_place
-from tenure.nodes.messages import MAX_LISTED, JobList, JobRow, ListJobs
+from tenure.nodes.manager.listing import Place, parse_place
+from tenure.nodes.messages.client import MAX_LISTED, JobList, JobRow, ListJobs
 
 
 def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tally | None) -> JobList:

@@ -12,8 +12,8 @@ from tenure.clock import Clock
 from tenure.errors import NodeUnavailableError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive
-from tenure.nodes.async_calling import AsyncCaller
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 
 ViewT = TypeVar("ViewT", bound=Reply)

@@ -20,7 +20,7 @@ from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.listing import reason_of
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.messages import (
+from tenure.nodes.messages.client import (
     AskWhy,
     DatacenterJob,
     GetJob,
@@ -30,7 +30,7 @@ from tenure.nodes.messages import (
     WhyReply,
     WorkflowView,
 )
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.messages.wire import Reply, Request
 
 ANSWERS = "gate-answers"
 """The store with what ended datacenters answered."""

@@ -14,19 +14,19 @@ from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, LimitError
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.access_log import AccessLog
-from tenure.nodes.async_calling import HttpCaller
-from tenure.nodes.calling import parse_address
-from tenure.nodes.front import Front
+from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.calling.blocking import parse_address
+from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.limits import HttpLimits
-from tenure.nodes.messages import Problem, ProblemKind
-from tenure.nodes.serving import own_loopback, until_stopped
-from tenure.nodes.tls import ServerTls
-from tenure.nodes.transport import HttpServer
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.manager.serving import own_loopback, until_stopped
+from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import fresh_random
+from tenure.web.access_log import AccessLog
+from tenure.web.front import Front
+from tenure.web.limits import HttpLimits
+from tenure.web.transport import HttpServer
 
 DEFAULT_PORT = 8480
 

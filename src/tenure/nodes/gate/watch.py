@@ -13,9 +13,9 @@ from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBr
 from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, classify_datacenter
 from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
-from tenure.nodes.async_calling import AsyncCaller
+from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
-from tenure.nodes.gate_messages import AskDatacenter, DatacenterView, PlaceView
+from tenure.nodes.messages.gate import AskDatacenter, DatacenterView, PlaceView
 from tenure.randomness import Random
 
 UNKNOWN = "UNKNOWN"

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from tenure.errors import NodeUnavailableError, UnknownJobError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import OnFailure
-from tenure.nodes.failover import Ask, Directory
-from tenure.nodes.messages import AskWhy, Cancel, Done, GetJob, JobView, Submit
-from tenure.nodes.wire import Reply, Request
+from tenure.nodes.calling.failover import Ask, Directory
+from tenure.nodes.messages.client import AskWhy, Cancel, Done, GetJob, JobView, Submit
+from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.datacenter.plays import Play

@@ -11,7 +11,7 @@ import msgspec
 from tenure.engines.memory.box import Box
 from tenure.engines.memory.engine import MemoryEngine
 from tenure.engines.memory.records import LEASED, Record, Stage
-from tenure.nodes.results import RESULTS
+from tenure.nodes.manager.results import RESULTS
 from tenure.sim.datacenter.journal_watch import JournalWatch, Require
 from tenure.sim.datacenter.stage import Stage as Attempt
 from tenure.sim.datacenter.times import DRIFT_S, SLOTS

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenure.nodes.messages import Done
+from tenure.nodes.messages.client import Done
 from tenure.sim.datacenter.clients import ScriptedClient
 from tenure.sim.datacenter.scenario import Datacenter
 from tenure.sim.faults import FaultProfile

@@ -16,16 +16,16 @@ from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings
 from tenure.jobs.commands import Outcome
-from tenure.nodes.candidacy import ELECTION, JOURNAL, Candidacy
-from tenure.nodes.earning import Earning
-from tenure.nodes.fleet_settings import FleetSettings
-from tenure.nodes.ledger import Ledger
-from tenure.nodes.manager import Manager
-from tenure.nodes.messages import Done, JobView, candidate_at
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.messages.client import MANAGER_ELECTION, Done, JobView, candidate_at
+from tenure.nodes.messages.wire import Reply
+from tenure.nodes.messages.worker import WorkerDirective
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.wire import Reply
-from tenure.nodes.worker import WorkerNode
-from tenure.nodes.worker_messages import WorkerDirective
+from tenure.nodes.worker.earning import Earning
+from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.datacenter.clients import ScriptedClient
@@ -107,7 +107,7 @@ class Datacenter(Scenario):
         self._offset = engine.now() - world.now
         self.journal = JournalWatch(engine.journal(JOURNAL), self.insist, self.disturbed)
         self.engine = EngineWatch(engine, self.journal, self.insist)
-        self._election, self._led_last = engine.election(ELECTION), self.managers[0]
+        self._election, self._led_last = engine.election(MANAGER_ELECTION), self.managers[0]
         world.roles["leader"] = self._leading
         for name in self.managers:
             world.node(name, self._manage).start()

@@ -14,9 +14,9 @@ import msgspec
 from tenure.beat.board import Phase
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
-from tenure.nodes.results import RESULTS
+from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.messages.worker import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker_messages import AttemptReport
 from tenure.sim.datacenter.plays import PLAYS, Play, ScriptedFailure, play_of
 from tenure.sim.datacenter.stage import Died, Stage
 from tenure.sim.datacenter.times import DECLINE_S, SLOTS

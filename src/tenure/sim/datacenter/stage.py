@@ -13,7 +13,7 @@ import msgspec
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
-from tenure.nodes.worker_messages import AttemptReport
+from tenure.nodes.messages.worker import AttemptReport
 from tenure.sim.datacenter.times import SLOTS
 from tenure.work.context import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tenure.health.brake import BrakeConfig
 from tenure.health.extension import extension_bound
-from tenure.nodes.fleet_settings import FleetSettings
-from tenure.nodes.worker import ReportSettings
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.worker.worker import ReportSettings
 from tenure.work.slots.settings import SlotSettings
 
 TERM_S = 2.0

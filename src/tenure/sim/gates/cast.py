@@ -11,15 +11,15 @@ from tenure.engines.contracts import Mailbox
 from tenure.errors import EngineError, NodeUnavailableError, ReceiptHandleExpiredError, TenureError
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import GateSettings, JobSettings
-from tenure.nodes.calling import parse_address
-from tenure.nodes.candidacy import Candidacy
+from tenure.nodes.calling.blocking import parse_address
+from tenure.nodes.calling.route import Route
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.gate_desk import GateDesk
-from tenure.nodes.manager import Manager
-from tenure.nodes.messages import candidate_at
-from tenure.nodes.route import Route
-from tenure.nodes.worker_messages import AttemptReport, WorkerDirective, WorkerReport
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.messages.client import candidate_at
+from tenure.nodes.messages.worker import AttemptReport, WorkerDirective, WorkerReport
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult

@@ -17,13 +17,13 @@ from tenure.jobs.book import JobBook
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobInfo, JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.candidacy import JOURNAL
+from tenure.nodes.calling.route import Route
 from tenure.nodes.gate.candidacy import JOURNAL as GATE_JOURNAL
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.gate_desk import GateDesk
-from tenure.nodes.messages import Cancel, Done, Submit
-from tenure.nodes.route import Route
-from tenure.nodes.wire import Request
+from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.messages.client import Cancel, Done, Submit
+from tenure.nodes.messages.wire import Request
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.faults import FaultKind, FaultProfile

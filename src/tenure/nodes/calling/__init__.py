@@ -1,0 +1,1 @@
+"""Requests from one node to another, blocking or awaited, and whom to ask next."""

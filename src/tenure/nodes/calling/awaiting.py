@@ -1,0 +1,149 @@
+"""Requests to a node from an event loop, without threads: a connection for each that is under way, kept for the next.
+
+The other end is `transport.py`. What is understood of HTTP/1.1 is what an answer of a node can be: a status, headers, and a body of a
+given length or in chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+
+from tenure.errors import NodeUnavailableError
+from tenure.nodes.calling.blocking import MAX_REPLY_BYTES, parse_address
+from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.messages.operations import decode_reply
+from tenure.nodes.messages.wire import Reply, Request, path_of
+
+_encode = msgspec.json.Encoder().encode
+_HEAD_BYTES = 65_536
+
+
+class AsyncCaller(Protocol):
+    """How a node asks another. The simulator brings its own, on which requests travel and get lost."""
+
+    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+
+
+class _Broken(Exception):
+    """The connection ended, or what came is no answer."""
+
+
+Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class HttpCaller:
+    """Asks over HTTP. For one event loop."""
+
+    def __init__(self, *, token: str = "", source: str = "", tls: ClientTls | None = None) -> None:
+        """`source`: the address of this machine to speak from, where it has several; empty: as the system chooses.
+        Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        self._tls = tls if tls is not None else ClientTls.from_environment()
+        self._token = token
+        self._source = (source, 0) if source else None
+        self._kept: dict[str, list[Line]] = {}
+
+    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        try:
+            async with asyncio.timeout(timeout):
+                return decode_reply(await self._ask(address, request))
+        except (OSError, EOFError, _Broken, TimeoutError, msgspec.DecodeError) as error:
+            raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+
+    async def _ask(self, address: str, request: Request) -> bytes:
+        data = self._encoded(address, request)
+        while kept := self._kept.get(address):
+            try:
+                return await self._exchange(address, kept.pop(), data)
+            except (OSError, EOFError, _Broken):
+                continue  # it may have been closed since: a new one tells whether the node is there
+        host, port = parse_address(address)
+        secure = self._tls.context_for(address)
+        line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
+        return await self._exchange(address, line, data)
+
+    def _encoded(self, address: str, request: Request) -> bytes:
+        body = _encode(request)
+        head = [
+            f"POST {path_of(request)} HTTP/1.1",
+            f"Host: {address.rpartition('//')[2]}",
+            "Content-Type: application/json",
+        ]
+        if self._token:
+            head.append(f"Authorization: Bearer {self._token}")
+        head += [f"Content-Length: {len(body)}", "", ""]
+        return "\r\n".join(head).encode() + body
+
+    async def _exchange(self, address: str, line: Line, data: bytes) -> bytes:
+        reader, writer = line
+        whole = False
+        try:
+            writer.write(data)
+            await writer.drain()
+            body, stays = await _read_answer(reader)
+            whole = stays
+            return body
+        finally:
+            # Also where we were cancelled in the middle: half an answer would be taken for the start of the next.
+            if whole:
+                self._kept.setdefault(address, []).append(line)
+            else:
+                writer.close()
+
+    def close(self) -> None:
+        for lines in self._kept.values():
+            for _, writer in lines:
+                writer.close()
+        self._kept.clear()
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
+    """The body, and whether the connection may be used again."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise _Broken("the connection ended") from error
+    status, *lines = head.split("\r\n")
+    if not status.startswith("HTTP/1."):
+        raise _Broken(f"{status[:40]!r} is no HTTP")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = await _read_chunks(reader)
+    else:
+        body = await _read_exactly(reader, _size(headers.get("content-length", ""), 10))
+    return body, headers.get("connection", "").lower() != "close" and status.startswith("HTTP/1.1")
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    parts: list[bytes] = []
+    left = MAX_REPLY_BYTES
+    while size := _size((await reader.readline()).decode("latin-1").split(";")[0].strip(), 16):
+        left -= size
+        if left < 0:
+            raise _Broken(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
+        parts.append((await _read_exactly(reader, size + 2))[:-2])
+    while (await reader.readline()).strip():
+        continue  # trailers
+    return b"".join(parts)
+
+
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    if size > MAX_REPLY_BYTES + 2:
+        raise _Broken(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
+    try:
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        raise _Broken("the connection ended in the middle of an answer") from error
+
+
+def _size(text: str, base: int) -> int:
+    try:
+        size = int(text, base)
+    except ValueError:
+        raise _Broken(f"{text[:40]!r} is no length") from None
+    if size < 0:
+        raise _Broken(f"{size} is no length")
+    return size

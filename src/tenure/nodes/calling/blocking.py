@@ -1,0 +1,81 @@
+"""Blocking requests to a node, for programs without an event loop: clients, the command line, a worker's reports."""
+
+from __future__ import annotations
+
+import http.client
+
+import msgspec
+
+from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.messages.operations import decode_reply
+from tenure.nodes.messages.wire import Reply, Request, path_of
+
+MAX_REPLY_BYTES = 16 << 20
+_encode = msgspec.json.Encoder().encode
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, with or without `http://` or `https://`."""
+    host, colon, port = text.removeprefix("http://").removeprefix("https://").rstrip("/").rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigurationError(f"{text!r} is not the address of a node", remedy="Write host:port, as 127.0.0.1:8470")
+    return host.strip("[]"), int(port)
+
+
+class Caller:
+    """Asks nodes, one request at a time, over connections that stay open. Not for several threads."""
+
+    def __init__(self, *, token: str = "", tls: ClientTls | None = None) -> None:
+        """Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        self._tls = tls if tls is not None else ClientTls.from_environment()
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._open: dict[str, http.client.HTTPConnection] = {}
+
+    def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+        kept = address in self._open
+        try:
+            return self._ask(address, request, timeout)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            self._drop(address)
+            if not kept or isinstance(error, TimeoutError):
+                raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+        # A connection that was kept may have been closed since: a new one tells whether the node is there.
+        try:
+            return self._ask(address, request, timeout)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            self._drop(address)
+            raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+
+    def _ask(self, address: str, request: Request, timeout: float) -> Reply:
+        connection = self._open.get(address)
+        if connection is None:
+            connection = self._open[address] = self._connection(address)
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        connection.request("POST", path_of(request), _encode(request), self._headers)
+        answer = connection.getresponse()
+        body = answer.read(MAX_REPLY_BYTES + 1)
+        if len(body) > MAX_REPLY_BYTES:
+            raise http.client.HTTPException(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
+        return decode_reply(body)
+
+    def _connection(self, address: str) -> http.client.HTTPConnection:
+        host, port = parse_address(address)
+        context = self._tls.context_for(address)
+        if context is None:
+            return http.client.HTTPConnection(host, port)
+        return http.client.HTTPSConnection(host, port, context=context)
+
+    def _drop(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        for address in list(self._open):
+            self._drop(address)

@@ -1,0 +1,100 @@
+"""Whom to ask next, and for how long: the rules by which clients find whoever can answer. Told replies, performs nothing.
+
+Blocking and asyncio clients drive the same generator: it yields `Ask` or `Pause`, is sent what came of it, and returns the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from tenure.errors import ConfigurationError, NodeRefusedError, NodeUnavailableError, UnknownJobError
+from tenure.nodes.calling.blocking import parse_address
+from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
+from tenure.nodes.messages.wire import Reply, Request
+
+ANSWER_S = 5.0
+"""How long one node may take for one answer, beyond what it was asked to wait."""
+
+
+class Ask(NamedTuple):
+    """Ask this node; send back its reply, or the `NodeUnavailableError`."""
+
+    address: str
+    timeout: float
+
+
+class Pause(NamedTuple):
+    """Nobody could answer: wait, and send back None."""
+
+    seconds: float
+
+
+Search = Generator["Ask | Pause", "Reply | NodeUnavailableError | None", Reply]
+
+
+class Directory:
+    """The managers that a client knows, and which of them answered last. Shared by its threads: a stale preference only costs a detour."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, patience_s: float, random: Random, monotonic: Callable[[], float]
+    ) -> None:
+        if isinstance(addresses, str):
+            addresses = [part.strip() for part in addresses.split(",") if part.strip()]
+        if not addresses:
+            raise ConfigurationError("no manager is named", remedy="Give at least one address, as 127.0.0.1:8470")
+        for address in addresses:
+            parse_address(address)
+        self._addresses, self._patience_s = list(addresses), patience_s
+        self._random, self._monotonic = random, monotonic
+        self._preferred = self._addresses[0]
+
+    def search(self, request: Request, wait_s: float = 0.0) -> Search:
+        """Ask until somebody answers for good; at most for our patience."""
+        until = self._monotonic() + self._patience_s + wait_s
+        said: dict[str, str] = {}
+        pause = 0.05
+        while True:
+            asked: set[str] = set()
+            targets = [self._preferred, *self._addresses]
+            while targets:
+                address = targets.pop(0)
+                if address in asked:
+                    continue
+                asked.add(address)
+                answer = yield Ask(address, ANSWER_S + wait_s)
+                reply = _judge(address, request, answer, said)
+                if isinstance(reply, Redirect):
+                    targets.insert(0, reply.address)
+                elif reply is not None:
+                    self._preferred = address
+                    return reply
+                elif address == self._preferred:
+                    # One that hangs costs its whole time: the next round begins with another.
+                    self._preferred = self._random.choice(self._addresses)
+            if self._monotonic() >= until:
+                words = "; ".join(f"{address}: {text}" for address, text in said.items())
+                raise NodeUnavailableError(f"no manager answered within {self._patience_s:g} s ({words})")
+            yield Pause(self._random.uniform(pause / 2, pause))
+            pause = min(1.0, pause * 2)
+
+
+def _judge(
+    address: str, request: Request, answer: Reply | NodeUnavailableError | None, said: dict[str, str]
+) -> Reply | None:
+    """None where another node, or another moment, may have an answer. Raises what is final."""
+    if answer is None or isinstance(answer, NodeUnavailableError):
+        said[address] = answer.fact if answer else "did not answer"
+        return None
+    if isinstance(answer, Redirect):
+        said[address] = f"says that {answer.address} leads"
+    if not isinstance(answer, Problem):
+        return answer
+    if answer.retryable:
+        said[address] = answer.fact
+        return None
+    job_id = getattr(request, "job_id", "")
+    if answer.kind is ProblemKind.UNKNOWN and job_id and answer.fact == UnknownJobError(job_id).fact:
+        raise UnknownJobError(job_id)
+    raise NodeRefusedError(answer.kind, answer.fact, remedy=answer.remedy)

@@ -1,0 +1,1 @@
+"""Clients for programs: submit, wait, look, cancel; blocking or awaited."""

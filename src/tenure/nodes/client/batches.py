@@ -1,0 +1,38 @@
+"""Many submissions in few requests, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tenure.errors import NodeRefusedError
+from tenure.jobs.model import JobSubmission
+from tenure.nodes.messages.job import MAX_SUBMISSIONS, ManySubmitted
+
+BATCH_BYTES = 4 << 20
+"""Of the submissions in one request."""
+
+
+def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
+    """As many as one request may bring, by number and by size."""
+    part: list[JobSubmission] = []
+    size = 0
+    for one in submissions:
+        bytes_of_one = len(msgspec.json.encode(one))
+        if part and (len(part) == MAX_SUBMISSIONS or size + bytes_of_one > BATCH_BYTES):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(one)
+        size += bytes_of_one
+    if part:
+        yield tuple(part)
+
+
+def accepted(answer: ManySubmitted) -> list[str]:
+    """The jobs' ids. The first that was refused is raised; those that were accepted run, and the same call again is the same jobs
+    only where you gave them ids."""
+    for one in answer.jobs:
+        if one.problem is not None:
+            raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answer.jobs)} was refused: {one.reason}")
+    return [one.job_id for one in answer.jobs]

@@ -1,0 +1,245 @@
+"""A client of a datacenter: knows several managers, follows the leader, asks again until it has an answer.
+
+    with Client("127.0.0.1:8470,127.0.0.1:8471") as tenure:
+        job = tenure.submit(encode, path="a.mov", timeout=hours(6))
+        print(job.wait())
+
+Every request may be repeated, so a submission that was retried through a failover, or whose answer was lost, is one job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from tenure import tracing
+from tenure.clock import Clock, SystemClock
+from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
+from tenure.ids import IdSource, new_id
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import JobState
+from tenure.nodes.calling.blocking import Caller
+from tenure.nodes.calling.failover import Ask, Directory
+from tenure.nodes.client.batches import accepted, batches
+from tenure.nodes.client.handles import Job
+from tenure.nodes.client.mapping import map_jobs
+from tenure.nodes.messages.client import (
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobList,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Submit,
+    WhyReply,
+)
+from tenure.nodes.messages.event import EventPage, GetEvents
+from tenure.nodes.messages.job import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.randomness import fresh_random
+from tenure.work.registry import Workflow
+from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
+
+POLL_S = 10.0
+
+ReplyT = TypeVar("ReplyT")
+R = TypeVar("R")
+
+
+class Client:
+    """Talks to the managers of one datacenter. May be used by several threads."""
+
+    default_queue = "default"
+
+    def __init__(
+        self,
+        addresses: Sequence[str] | str = "127.0.0.1:8470",
+        *,
+        token: str = "",
+        patience_s: float = 60.0,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        ids: IdSource = new_id,
+    ) -> None:
+        self._clock, self._ids, self._token = clock or SystemClock(), ids, token
+        self._directory = Directory(
+            addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
+        )
+        self._own = threading.local()
+        self._callers: list[Caller] = []
+
+    # Running things
+
+    @overload
+    def submit(
+        self,
+        workflow: Workflow[..., Coroutine[Any, Any, R]],
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options_and_arguments: Any,
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: Workflow[..., R], arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[R]: ...
+
+    @overload
+    def submit(
+        self, workflow: str, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[Any]: ...
+
+    def submit(
+        self, workflow: Target, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> Job[Any]:
+        """Have a workflow run once. When this returns, the job is durable.
+
+        Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
+        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an option is, goes into `arguments`.
+        """
+        submission = self._submission(workflow, arguments, options_and_arguments)
+        return self._handle(self.submit_job(submission).job_id, workflow)
+
+    def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
+        """One job for each input: a dictionary of arguments, or the value of the workflow's first."""
+        made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
+        jobs = []
+        for part in batches(made):
+            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
+                carried = tuple(traced(one, span.traceparent) for one in part)
+                jobs += accepted(self._expect(ManySubmitted, SubmitMany(submissions=carried)))
+        return [self._handle(job_id, workflow) for job_id in jobs]
+
+    def map(
+        self,
+        workflow: Target,
+        inputs: Iterable[Any],
+        /,
+        *,
+        in_flight: int = 100,
+        progress: bool = True,
+        return_failures: bool = False,
+        **options: Any,
+    ) -> list[Any]:
+        """Run a workflow over many inputs; the results, in the order of the inputs.
+
+        At most `in_flight` jobs are open at once. Failures are collected: `JobsFailed` at the end names each, or with
+        `return_failures` they stand in the list in place of results. On a terminal one bar shows how far it is.
+        """
+        return map_jobs(
+            self, workflow, inputs, in_flight=in_flight, progress=progress, return_failures=return_failures, **options
+        )
+
+    def submit_job(self, submission: JobSubmission) -> Done:
+        """Submit a whole job: several workflows, `after` and all. Retried with the same id until somebody has it."""
+        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+            return self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
+
+    # Asking about them
+
+    def get(self, job_id: str, workflow: Target | None = None) -> Job[Any]:
+        """The handle of a job that was submitted by somebody else, or before."""
+        return self._handle(job_id, workflow)
+
+    def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
+        return self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
+
+    def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
+        """How it stands; with `wait_s`, answered as soon as it has ended."""
+        return self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+
+    def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
+        """The newest jobs. Filters: queue, name, function, label, since, until, after."""
+        return self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
+
+    def retry(self, job_id: str, *, by: str = "") -> str:
+        """Run an ended job once more, as a new job; its id. Asked again, it is the same new job."""
+        return self._expect(Done, RetryJob(job_id=job_id, by=by)).job_id
+
+    def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
+        """What an attempt logged, page by page; the newest attempt by default."""
+        return self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
+
+    def why(self, job_id: str) -> WhyReply:
+        return self._expect(WhyReply, AskWhy(job_id=job_id))
+
+    def events(self, job_id: str = "", after: str | None = None, *, queue: str = "", wait_s: float = 0.0) -> EventPage:
+        """What was decided after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or everything."""
+        return self._expect(EventPage, GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s), wait_s)
+
+    def leader(self) -> LeaderView:
+        """Who leads, in the words of the first node that answers."""
+        return self._expect(LeaderView, AskLeader())
+
+    def wait(self, job_id: str, timeout: float | None = None) -> JobView:
+        """The job once it has ended. Raises `JobNotEndedError`, which is a `TimeoutError`."""
+        begun = self._clock.monotonic()
+        while True:
+            left = POLL_S if timeout is None else begun + timeout - self._clock.monotonic()
+            view = self.job(job_id, wait_s=max(0.0, min(left, POLL_S)))
+            if view.ended:
+                return view
+            if timeout is not None and self._clock.monotonic() - begun >= timeout:
+                raise JobNotEndedError(job_id, view.state, timeout)
+
+    # How it is asked
+
+    def _submission(
+        self, workflow: Target, arguments: Mapping[str, Any] | None, given: Mapping[str, Any]
+    ) -> JobSubmission:
+        options, found = split(workflow, given, arguments)
+        return submission_for(workflow, found, options, self._ids, self.default_queue)
+
+    def _handle(self, job_id: str, workflow: Target | None) -> Job[Any]:
+        return Job(self, job_id, workflow if isinstance(workflow, Workflow) else None, self._clock)
+
+    def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT:
+        reply = self.ask(request, wait_s)
+        if not isinstance(reply, kind):
+            raise NodeRefusedError("failed", f"a node answered a {type(request).__name__} with {type(reply).__name__}")
+        return reply
+
+    def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
+        """Ask until somebody answers for good; at most for our patience."""
+        search = self._directory.search(request, wait_s)
+        heard: Reply | NodeUnavailableError | None = None
+        while True:
+            try:
+                step = search.send(heard)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+            heard = None
+            if isinstance(step, Ask):
+                try:
+                    heard = self._caller().ask(step.address, request, step.timeout)
+                except NodeUnavailableError as error:
+                    heard = error
+            else:
+                self._clock.sleep(step.seconds)
+
+    def _caller(self) -> Caller:
+        """Connections are not shared between threads."""
+        caller: Caller | None = getattr(self._own, "caller", None)
+        if caller is None:
+            caller = self._own.caller = Caller(token=self._token)
+            self._callers.append(caller)
+        return caller
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,42 @@
+"""How many workers a datacenter has and how much they could take, counted from the leader's fleet: for gates, alarms and metrics. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from tenure.health.signals import RoutingDecision
+from tenure.jobs.alarms import Crew
+from tenure.nodes.fleet.member import WorkerStanding
+
+HEARD_WITHIN_S = 30.0
+"""A worker that was silent for longer does not count (document 001)."""
+_TAKES_NONE = (RoutingDecision.DRAIN, RoutingDecision.EVICT)
+
+
+class Room(NamedTuple):
+    workers: int
+    capacity: int
+
+
+def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:
+    """Those who were heard of lately, and the slots in which they would take work."""
+    present = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S]
+    return Room(len(present), sum(one.free for one in present if takes(one, drained)))
+
+
+def crew(workers: Iterable[WorkerStanding], mailbox: str, drained: Collection[str] = ()) -> Crew:
+    """Those who serve one mailbox."""
+    serving = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S and mailbox in one.lanes]
+    taking = [one for one in serving if takes(one, drained)]
+    return Crew(len(serving), len(taking), sum(one.free for one in taking))
+
+
+def verdicts(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> dict[str, int]:
+    """How many workers stand under each verdict; an operator's drain is one."""
+    return dict(Counter("drain" if one.name in drained else one.verdict.value for one in workers))
+
+
+def takes(worker: WorkerStanding, drained: Collection[str]) -> bool:
+    return worker.accepting and worker.verdict not in _TAKES_NONE and worker.name not in drained

@@ -1,0 +1,127 @@
+"""One worker as its leader knows it: its newest numbers, and what it is told. Pure: told the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tenure.health.piggyback import HealthPiggyback
+from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
+from tenure.health.window import CompletionRate, ProgressWindow
+from tenure.health.worker import WorkerHealthState
+from tenure.nodes.messages.worker import AttemptReport, WorkerReport
+
+
+class Told(NamedTuple):
+    """What one worker is told of itself."""
+
+    verdict: RoutingDecision
+    reason: str
+    left_s: float = 0.0
+    peers: int = 0
+
+
+class WorkerStanding(NamedTuple):
+    """One worker, for people and metrics."""
+
+    name: str
+    incarnation: str
+    health_class: HealthClass | None
+    verdict: RoutingDecision
+    reason: str
+    heard_s_ago: float
+    left_s: float
+    slots: int
+    free: int
+    running: int
+    extensions_left: int
+    by_gossip: str
+    """`alive`, `dead`, or empty where gossip does not know it."""
+    version: str
+    lanes: tuple[str, ...]
+    skew_s: float
+    """How far its wall clock is ahead of the engine's: shown, and harmless."""
+    accepting: bool
+    """By its own word."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker, in its present incarnation."""
+
+    name: str
+    incarnation: str
+    heard_at: float
+    window: ProgressWindow
+    state: WorkerHealthState
+    verdict: RoutingDecision = RoutingDecision.UNKNOWN
+    """What is journaled, and told; unknown before the first."""
+    reason: str = ""
+    judged: tuple[RoutingDecision, HealthClass, bool] | None = None
+    """What its signals said when it was judged last."""
+    number: int = -1
+    completed: int = 0
+    lanes: tuple[str, ...] = ()
+    slots: int = 0
+    version: str = ""
+    skew_s: float = 0.0
+    steps: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, name: str, incarnation: str, now: float, health: HealthConfig, interval_s: float) -> Member:
+        """Alive as of now, and nothing else is known of it."""
+        state = WorkerHealthState(name, now, 0, True, 0, 0, 0, 0.0, config=health)
+        return cls(name, incarnation, now, ProgressWindow(interval_s), state)
+
+    def take(self, report: WorkerReport, rate: CompletionRate, now: float) -> int:
+        """Its newest numbers; how many attempts it completed since the last."""
+        last, self.heard_at = self.heard_at, now
+        self.number, self.slots, self.version = report.number, report.slots, report.version
+        self.skew_s = report.wall - now if report.wall else 0.0
+        completions = max(0, report.completed - self.completed)
+        self.completed = max(self.completed, report.completed)
+        assigned_before = self.state.workflows_assigned
+        self._follow(report.attempts, now)
+        self.window.completed(now, completions)
+        rate.observe(now, assigned=assigned_before, over_s=max(0.0, now - last), completions=completions)
+        counts = self.window.counts(now)
+        self.state = replace(
+            self.state,
+            last_liveness_response=now,
+            consecutive_liveness_failures=0,
+            accepting_work=report.accepting,
+            available_capacity=report.free,
+            workflows_assigned=counts.assigned,
+            completions_last_interval=counts.completions_last_interval,
+            expected_completion_rate=rate.expected(now),
+            workflows_advancing=counts.advancing,
+        )
+        return completions
+
+    def _follow(self, attempts: tuple[AttemptReport, ...], now: float) -> None:
+        window, running = self.window, {"/".join(map(str, one.name)): one for one in attempts}
+        known = dict.fromkeys(window)
+        for gone in known:
+            if gone not in running:
+                window.end(gone, now, completed=False)  # completions are counted by the worker
+        for key, one in running.items():
+            if key not in known:
+                window.begin(key, now, quiet_s=one.stall_s)
+            # No new step and yet no silence: it declared one, and says so with each report.
+            if one.silent_s == 0 and one.steps == self.steps.get(key):
+                window.excuse(key, now + window.interval_s)
+            window.step(key, one.steps, now)
+        self.steps = {key: one.steps for key, one in running.items()}
+
+    def believe(self, said: HealthPiggyback, now: float) -> None:
+        """Health that came by gossip, in place of a report that did not come."""
+        self.state = replace(
+            self.state,
+            last_liveness_response=now,
+            consecutive_liveness_failures=0,
+            accepting_work=said.accepting_work,
+            available_capacity=said.capacity,
+            workflows_assigned=said.waiting,
+            completions_last_interval=said.throughput,
+            workflows_advancing=min(said.advancing, said.waiting),
+        )

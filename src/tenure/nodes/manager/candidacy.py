@@ -1,0 +1,69 @@
+"""A manager's part in leading its datacenter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError
+from tenure.jobs import Decision, JobSettings
+from tenure.jobs.commands import Command
+from tenure.nodes.candidate import Candidate
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.manager.leader import Leader, LeaderPart
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.pool_view import PoolView
+from tenure.nodes.messages.client import MANAGER_ELECTION
+
+JOURNAL = "jobs"
+
+
+class Candidacy(Candidate[Ledger, Leader]):
+    """Stands for election, leads the datacenter, follows."""
+
+    journal_name: ClassVar[str] = JOURNAL
+    election_name: ClassVar[str] = MANAGER_ELECTION
+    ledger_class: ClassVar[type[Ledger]] = Ledger
+    leader_class: ClassVar[type[Leader]] = Leader
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        calls: Calls,
+        *,
+        settings: JobSettings | None = None,
+        fleet: FleetSettings | None = None,
+        pool: PoolView | None = None,
+        **given: Any,
+    ) -> None:
+        self._settings, self._fleet, self._pool = settings, fleet, pool
+        self.parts: list[Callable[[Leader], LeaderPart]] = []
+        """What else this node does whenever it leads."""
+        super().__init__(name, engine, calls, **given)
+
+    def _new_ledger(self) -> Ledger:
+        return self.ledger_class(settings=self._settings, **self._ledger_parts())
+
+    def _new_leader(self) -> Leader:
+        leader = self.leader_class(
+            self.ledger,
+            self._engine,
+            self._calls,
+            clock=self._clock,
+            engine_now=self.time.now,
+            say=self._say,
+            results_lease_s=self.ttl_s,
+            fleet=self._fleet,
+            pool=self._pool,
+        )
+        leader.parts += [make(leader) for make in self.parts]
+        return leader
+
+    async def submit(self, command: Command) -> Decision:
+        """Have a command decided. Raises `DeposedError` where this node does not lead."""
+        if self.leader is None:
+            raise DeposedError("this node does not lead")
+        return await self.leader.submit(command)

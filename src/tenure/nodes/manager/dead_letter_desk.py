@@ -1,0 +1,125 @@
+"""Answers about dead letters. They are the engine's: any manager may look, replay and discard."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.checks import check_name
+from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox
+from tenure.errors import ConfigurationError, LimitError
+from tenure.jobs import JobBook, Outcome
+from tenure.jobs.outbox import mailbox_name
+from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.queue import (
+    MAX_DEAD_LETTERS,
+    DeadLetterList,
+    DeadLetterRow,
+    DeadLetterView,
+    DiscardDeadLetter,
+    GetDeadLetter,
+    LetterDone,
+    ListDeadLetters,
+    ReplayDeadLetter,
+)
+from tenure.nodes.messages.wire import Reply, Request
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.manager import Manager
+
+UNMANAGED = "work"
+"""What a worker serves that no manager leads."""
+_MOST_TEXT = 65_536
+
+
+class DeadLetterDesk:
+    """Part of a manager."""
+
+    def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
+        self._manager, self._engine, self._calls = manager, engine, calls
+        self._mailboxes: dict[str, Mailbox[Any, Any]] = {}
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            ListDeadLetters: self._list,
+            GetDeadLetter: self._get,
+            ReplayDeadLetter: self._replay,
+            DiscardDeadLetter: self._discard,
+        }
+
+    async def _list(self, request: ListDeadLetters) -> Reply:
+        if not 1 <= request.limit <= MAX_DEAD_LETTERS:
+            raise LimitError("limit", request.limit, f"between 1 and {MAX_DEAD_LETTERS:,}")
+        if request.after and not request.mailbox:
+            raise ConfigurationError("after is given without a mailbox", remedy="Each mailbox has pages of its own")
+        names = [request.mailbox] if request.mailbox else await self._manager.ledger.read(_known)
+        letters: list[DeadLetterRow] = []
+        count = 0
+        for name in names:
+            letters_of = self._letters(name)
+            found = await self._calls.run(letters_of.list, limit=request.limit, after=request.after or None)
+            letters += [_row(name, letter) for letter in found]
+            count += await self._calls.run(letters_of.count)
+        return DeadLetterList(letters=tuple(letters), count=count)
+
+    async def _get(self, request: GetDeadLetter) -> Reply:
+        letters, after = self._letters(request.mailbox), None
+        while page := await self._calls.run(letters.list, limit=MAX_DEAD_LETTERS, after=after):
+            for letter in page:
+                if letter.id == request.id:
+                    return _view(request.mailbox, letter)
+            if len(page) < MAX_DEAD_LETTERS:
+                break
+            after = page[-1].id
+        return Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no dead letter {request.id!r} in {request.mailbox!r}")
+
+    async def _replay(self, request: ReplayDeadLetter) -> Reply:
+        return await self._done(request, self._letters(request.mailbox).replay)
+
+    async def _discard(self, request: DiscardDeadLetter) -> Reply:
+        return await self._done(request, self._letters(request.mailbox).delete)
+
+    async def _done(self, request: ReplayDeadLetter | DiscardDeadLetter, act: Callable[[str], bool]) -> LetterDone:
+        found = await self._calls.run(act, request.id)
+        return LetterDone(
+            mailbox=request.mailbox,
+            id=request.id,
+            outcome=Outcome.ACCEPTED if found else Outcome.NOTHING,
+            reason="" if found else "there is no such dead letter any more",
+        )
+
+    def _letters(self, name: str) -> DeadLetters:
+        mailbox = self._mailboxes.get(check_name(name, "mailbox"))
+        if mailbox is None:
+            if len(self._mailboxes) >= 1_000:
+                self._mailboxes.clear()
+            mailbox = self._mailboxes[name] = self._engine.mailbox(name)
+        return mailbox.dead_letters
+
+
+def _known(book: JobBook) -> list[str]:
+    lanes = sorted({*book.queued, *book.ready, ("default", 0)})
+    return [*(mailbox_name(queue, priority) for queue, priority in lanes), UNMANAGED]
+
+
+def _row(mailbox: str, letter: DeadLetter) -> DeadLetterRow:
+    return DeadLetterRow(
+        id=letter.id,
+        mailbox=mailbox,
+        cause=letter.cause,
+        reason=letter.reason,
+        died_at=letter.died_at,
+        enqueued_at=letter.enqueued_at,
+        deliveries=letter.delivery_count,
+        key=letter.key or "",
+        generation=letter.generation,
+    )
+
+
+def _view(mailbox: str, letter: DeadLetter) -> DeadLetterView:
+    try:
+        return DeadLetterView(letter=_row(mailbox, letter), body=msgspec.json.decode(letter.body))
+    except (msgspec.DecodeError, RecursionError):
+        text = letter.body[:_MOST_TEXT].decode(errors="replace")
+        return DeadLetterView(letter=_row(mailbox, letter), text=text)

@@ -1,0 +1,285 @@
+"""Where workers report: what runs is recorded, what advances keeps its time, what nobody wants any more is told at once.
+
+The shell around `Fleet`: it commits what the fleet decides, and only then lets it count. A leader's own memory; it dies with the
+term. Each report is the whole state, so the next leader knows as much after a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.errors import DeposedError, EngineError
+from tenure.health.signals import RoutingDecision
+from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
+from tenure.jobs.commands import Command
+from tenure.jobs.decide_attempts import journal_due
+from tenure.jobs.events import WorkerDrained
+from tenure.jobs.model import JobInfo
+from tenure.jobs.outbox import standing
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.submission import settled
+from tenure.nodes.fleet.fleet import Fleet
+from tenure.nodes.fleet.member import Told
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.pool_view import PoolView
+from tenure.nodes.messages.worker import (
+    AttemptReport,
+    ExtendDeadline,
+    ExtensionReply,
+    Unwanted,
+    WorkerDirective,
+    WorkerReport,
+)
+
+
+class WorkerDesk:
+    """Answers reports with directives. `touched` when something was decided about a job."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        commit: Callable[[Command], Awaitable[Decision]],
+        *,
+        epoch: int,
+        clock: Clock,
+        engine_now: Callable[[], float],
+        settings: FleetSettings | None = None,
+        pool: PoolView | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._ledger, self._commit, self._epoch, self._clock, self._now = ledger, commit, epoch, clock, engine_now
+        self._pool, self._say = pool, say
+        self.watch = ProgressWatch()
+        self.fleet = Fleet(settings)
+        self.fleet.restore(ledger.book, engine_now())
+        self._drained = dict(ledger.book.state.drained)
+        # Keyed by incarnation: two starts under one name must not hide each other's attempts.
+        self._latest: dict[str, WorkerReport] = {}
+        self._live: dict[tuple[str, str], AttemptReport] = {}
+        self._runs_on: dict[str, dict[str, None]] = {}
+        self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
+
+    def live(self, job_id: str, workflow: str) -> AttemptReport | None:
+        """The newest word on a workflow that runs: for people, more recent than the journal."""
+        return self._live.get((job_id, workflow))
+
+    # What workers ask
+
+    async def report(self, report: WorkerReport) -> WorkerDirective:
+        """Record it, and say what is wanted: at once if the worker does not know it yet, else when it changes, or after `wait_s`."""
+        self._remember(report)
+        await self._hear(report)
+        unwanted = await self._unwanted(report)
+        dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
+        wanted = [one for one in report.attempts if one.name[:3] not in dropped]
+        await asyncio.gather(*(self._record(report, one) for one in wanted))
+        if report.wait_s and not unwanted and self._knows(report):
+            await self._hold(report.start, report.wait_s)
+            unwanted = await self._unwanted(self._latest.get(report.start, report))
+        told = self._tell(report)
+        return WorkerDirective(
+            epoch=self._epoch,
+            cancels=unwanted,
+            verdict=told.verdict,
+            reason=told.reason,
+            left_s=told.left_s,
+            incarnation=report.start,
+            peers=told.peers,
+        )
+
+    async def extend(self, ask: ExtendDeadline) -> ExtensionReply:
+        """More time for a worker, if it earned it. Raises `UnknownWorkerError`."""
+        worker = ask.request.worker_id
+        now = self._now()
+        response, command = self.fleet.extend(ask.request, ask.incarnation, self.watch.take_advanced(worker), now)
+        await self._commit(command)
+        return ExtensionReply(response=response, epoch=self._epoch, left_s=self.fleet.left_s(worker, self._now()))
+
+    def _knows(self, report: WorkerReport) -> bool:
+        return self._tell(report).verdict is report.verdict
+
+    def _tell(self, report: WorkerReport) -> Told:
+        """The fleet's verdict; an operator's drain stands above every one but eviction."""
+        told = self.fleet.tell(report.worker, report.start, self._now())
+        drained = self._drained.get(report.worker)
+        if drained is None or told.verdict is RoutingDecision.EVICT:
+            return told
+        words = f"drained by {drained.by or 'an operator'}" + (f": {drained.reason}" if drained.reason else "")
+        return told._replace(verdict=RoutingDecision.DRAIN, reason=words)
+
+    def heard(self, decision: Decision) -> None:
+        """What an operator says of a worker counts once it is durable; one that is held hears of it at once."""
+        for event in decision.events:
+            if isinstance(event, WorkerDrained):
+                self._drained = dict(self._ledger.book.state.drained)
+                for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
+                    self._ring(start)
+
+    # What the fleet decides
+
+    async def _hear(self, report: WorkerReport) -> None:
+        commands = self.fleet.hear(report, self._now())
+        await self._decide(commands)
+        if any(isinstance(command, EvictWorker) for command in commands):
+            await self._decide(self.fleet.hear(report, self._now()))  # another start of it has made way
+
+    async def _decide(self, commands: list[Command]) -> None:
+        """Journal it, let it count, and wake whoever has to hear of it."""
+        for command in commands:
+            await self._commit(command)
+            if isinstance(command, JudgeWorker):
+                self._ring(self.fleet.told(command))
+                self._introduce(command.worker)
+            elif isinstance(command, EvictWorker):
+                self.fleet.gone(command, self._now())
+                self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
+                self._ring(command.incarnation)
+            elif isinstance(command, ForgetWorker):
+                self.watch.forget_worker(command.worker)
+
+    def _introduce(self, worker: str) -> None:
+        """Who was alone hears at once that it is not: it would fail for good what only the other has."""
+        mine = next((report for report in self._latest.values() if report.worker == worker), None)
+        pairs = [able for lane in (mine.lanes if mine else ()) if len(able := self.fleet.able(lane)) == 2]
+        if pairs:
+            for start, report in self._latest.items():
+                if report.worker != worker and any(report.worker in able for able in pairs):
+                    self._ring(start)
+
+    async def keep_watch(self) -> None:
+        """Look after the workers for as long as the term lasts."""
+        while True:
+            try:
+                await self._look()
+            except DeposedError:
+                raise
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                self._say(f"workers cannot be judged yet: {error}")
+            await self._clock.async_sleep(self.fleet.settings.sweep_s)
+
+    async def _look(self) -> None:
+        now = self._now()
+        for name in self.fleet.silent(now) if self._pool is not None else ():
+            await self._ask_pool(name, now)
+        await self._decide(self.fleet.sweep(now))
+        for start, report in list(self._latest.items()):
+            if not self.fleet.knows(report.worker, start):
+                self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
+                self._latest.pop(start, None)
+
+    async def _ask_pool(self, name: str, now: float) -> None:
+        assert self._pool is not None
+        alive = self._pool.alive(name)
+        if alive is None:
+            return
+        self.fleet.hear_gossip(name, alive=alive, now=now)
+        health = self._pool.health(name) if alive else None
+        if health is not None:
+            await self._decide(self.fleet.hear_piggyback(name, health, now))
+
+    # What concerns jobs
+
+    def touched(self, job_ids: Iterable[str]) -> None:
+        """Whoever runs something of these jobs may have to hear of it."""
+        for job_id in job_ids:
+            for start in self._runs_on.get(job_id, ()):
+                self._ring(start)
+
+    def forget(self, info: JobInfo) -> None:
+        """The job has ended."""
+        self.watch.forget_job(info.id, list(info.workflows))
+
+    def _remember(self, report: WorkerReport) -> None:
+        start, before = report.start, self._latest.get(report.start)
+        if before is not None and report.number < before.number:
+            return  # overtaken on its way
+        for one in before.attempts if before else ():
+            self._live.pop((one.job_id, one.workflow), None)
+            self._runs_on.get(one.job_id, {}).pop(start, None)
+            if not self._runs_on.get(one.job_id):
+                self._runs_on.pop(one.job_id, None)
+        self._latest[start] = report
+        for one in report.attempts:
+            self._live[(one.job_id, one.workflow)] = one
+            self._runs_on.setdefault(one.job_id, {})[start] = None
+
+    async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
+        def look(book: JobBook) -> tuple[Unwanted, ...]:
+            found = []
+            for one in report.attempts:
+                verdict = standing(book, *one.name)
+                if not verdict.wanted:
+                    found.append(
+                        Unwanted(job_id=one.job_id, workflow=one.workflow, attempt=one.attempt, reason=verdict.reason)
+                    )
+            return tuple(found)
+
+        return await self._ledger.read(look)
+
+    async def _record(self, report: WorkerReport, one: AttemptReport) -> None:
+        """One word for both: the core records a start that it had not heard of, and progress when it is due."""
+        command = RecordProgress(
+            by=report.worker,
+            job_id=one.job_id,
+            workflow=one.workflow,
+            attempt=one.attempt,
+            worker=report.worker,
+            incarnation=report.start,
+            delivery=one.delivery,
+            steps=one.steps,
+            fraction=one.fraction,
+            note=one.note,
+        )
+        now, before = self._now(), self.watch.last(one.job_id)
+        advanced = self.watch.observe(command, now)
+        info = self._ledger.book.jobs.get(one.job_id)
+        if info is None:
+            return
+        # The time of the last beat counts, not the time at which we heard of it.
+        self.watch.touch(one.job_id, max(before, min(now, now - one.silent_s + patience(info, one, self._ledger.book))))
+        workflow = info.workflows[one.workflow]
+        begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
+        # Most progress is only seen, not journaled: asking the ledger each time costs half of a report.
+        if begun or (advanced and journal_due(self._ledger.book, info, now)):
+            await self._commit(command)
+
+    async def _hold(self, start: str, seconds: float) -> None:
+        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._bells.setdefault(start, {})[bell] = None
+        nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
+        try:
+            await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            nap.cancel()
+            bell.cancel()
+            bells = self._bells.get(start, {})
+            bells.pop(bell, None)
+            if not bells:
+                self._bells.pop(start, None)
+
+    def _ring(self, start: str) -> None:
+        for bell in self._bells.get(start, ()):
+            if not bell.done():
+                bell.set_result(None)
+
+    def close(self) -> None:
+        """The term is over: whoever is held asks the next leader."""
+        for start in self._bells:
+            self._ring(start)
+
+
+def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:
+    """How much longer than its job's stuck threshold an attempt may be silent: stall < stuck, also where only the worker knows the stall.
+
+    A threshold that was asked for stands as it is; one that we derived becomes twice the stall (DESIGN.md, the ladder).
+    """
+    submission, threshold = info.job.submission, info.timeout_tracking.stuck_threshold
+    derived = settled(msgspec.structs.replace(submission, stuck_threshold=None), book.settings).stuck_threshold
+    return max(0.0, 2 * one.stall_s - threshold) if threshold == derived else 0.0

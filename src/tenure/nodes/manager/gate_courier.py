@@ -1,0 +1,148 @@
+"""Reports to one gate cluster: each when it is due, in batches, kept and said again for as long as no gate answers.
+
+Nothing is stored for it. What is owed is read off the journaled state each time (`jobs.reports`), so a new leader owes what its predecessor
+owed; a gate that was away for an hour hears where each job stands now, and not an hour of history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from tenure.clock import Clock
+from tenure.errors import NodeUnavailableError
+from tenure.jobs import JobBook
+from tenure.jobs.commands import Command, HearGate, Identity
+from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
+from tenure.jobs.reports import leader_transfer, report_for
+from tenure.jobs.timers import Timers
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.calling.route import Route
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
+
+ANSWER_S = 5.0
+"""How long one gate may take for one answer: made for wide-area latency."""
+AGAIN_FIRST_S = 1.0
+"""An end that no gate has acknowledged is said again after 1, 2, 4, … seconds, and no later than a report is due."""
+
+
+class Courier:
+    """Tells one gate cluster about the jobs that it submitted here."""
+
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        caller: AsyncCaller,
+        ledger: Ledger,
+        commit: Callable[[Command], Awaitable[object]],
+        *,
+        identity: Identity,
+        clock: Clock,
+        engine_now: Callable[[], float],
+        progress_at: Callable[[str], float],
+    ) -> None:
+        self._route = Route(caller, addresses)
+        self._ledger, self._commit, self._identity = ledger, commit, identity
+        self._clock, self._now, self._progress_at = clock, engine_now, progress_at
+        self._due: Timers[str] = Timers()
+        self._pauses: dict[str, float] = {}
+        """Of ended jobs that are not acknowledged."""
+        self._transfers: dict[str, str] = {}
+        """Jobs of which the gate has to hear that somebody else leads now, and who did before."""
+        self._rung = asyncio.Event()
+
+    @property
+    def interval_s(self) -> float:
+        return self._ledger.book.settings.report_interval
+
+    def owe(self, job_id: str, *, soon: bool = True) -> None:
+        """Report this job: now, or when an interval has passed."""
+        self._pauses.pop(job_id, None)
+        if soon:
+            self._due.set(job_id, self._now())
+            self._rung.set()
+        elif self._due.due(job_id) > self._now() + self.interval_s:
+            self._due.set(job_id, self._now() + self.interval_s)
+            self._rung.set()
+
+    def introduce(self, job_id: str, old_manager_id: str) -> None:
+        """A new leader says so before its first report."""
+        self._transfers[job_id] = old_manager_id
+        self.owe(job_id)
+
+    async def run(self) -> None:
+        pause = AGAIN_FIRST_S
+        while True:
+            self._rung.clear()
+            jobs = self._due.pop_due(self._now(), limit=MOST_REPORTS)
+            if not jobs:
+                await self._rest()
+                continue
+            try:
+                await self._say(jobs)
+                pause = AGAIN_FIRST_S
+            except NodeUnavailableError:
+                # No gate is there. Everything stays owed; the next round asks all of them again.
+                for job_id in jobs:
+                    self._due.set(job_id, self._now())
+                await self._clock.async_sleep(pause)
+                pause = min(self.interval_s, pause * 2)
+
+    async def _say(self, jobs: list[str]) -> None:
+        now = self._now()
+        words = await self._ledger.read(lambda book: self._words(book, jobs, now))
+        for job_id in jobs:
+            self._due.set(job_id, self._next(job_id, now))
+        if not words:
+            return
+        told = TellGate(datacenter=self._identity.datacenter, manager=self._identity.manager_id, words=tuple(words))
+        reply = await self._route.ask(told, ANSWER_S)
+        if not isinstance(reply, GateHeard):
+            raise NodeUnavailableError(f"a gate answered reports with {type(reply).__name__}: {reply}")
+        for word in words:
+            if isinstance(word, JobLeaderTransfer):
+                self._transfers.pop(word.job_id, None)
+        news = [ack for ack in reply.acks if self._is_news(ack)]
+        await asyncio.gather(*(self._commit(HearGate(by="gate", message=ack)) for ack in news))
+
+    def _words(self, book: JobBook, jobs: list[str], now: float) -> list[DatacenterWord]:
+        words: list[DatacenterWord] = []
+        for job_id in jobs:
+            info = book.jobs.get(job_id)
+            if info is None:
+                continue
+            if job_id in self._transfers and not info.state.terminal:
+                words.append(leader_transfer(info, self._identity, book.epoch, self._transfers[job_id]))
+            report = report_for(info, self._identity, now, book.settings, self._progress_at(job_id))
+            if report is not None:
+                words.append(report)
+        return words
+
+    def _next(self, job_id: str, now: float) -> float:
+        info = self._ledger.book.jobs.get(job_id)
+        if info is None or (info.state.terminal and info.gate_acked):
+            self._pauses.pop(job_id, None)
+            return float("inf")
+        if not info.state.terminal:
+            return now + self.interval_s
+        pause = self._pauses.get(job_id, min(AGAIN_FIRST_S, self.interval_s))
+        self._pauses[job_id] = min(self.interval_s, pause * 2)
+        return now + pause
+
+    def _is_news(self, ack: JobReportAck) -> bool:
+        info = self._ledger.book.jobs.get(ack.job_id)
+        if info is None:
+            return False
+        ended = info.state.terminal and ack.status.terminal and not info.gate_acked
+        return ended or ack.gate_epoch > info.timeout_tracking.gate_epoch
+
+    async def _rest(self) -> None:
+        left = max(0.0, min(self._due.next_due() - self._now(), self.interval_s))
+        waiting = asyncio.create_task(self._rung.wait())
+        napping = asyncio.create_task(self._clock.async_sleep(left))
+        try:
+            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            napping.cancel()

@@ -1,0 +1,213 @@
+"""Where gates are heard in a datacenter: submissions, global decisions, questions and probes.
+
+Every answer says where the job stands here, so that a gate that lost an answer, or its journal, has it from the next. A manager that does not
+lead sends the gate on to the one that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from tenure.clock import Clock
+from tenure.errors import ConfigurationError, SubmissionConflictError
+from tenure.health.manager import has_quorum
+from tenure.health.window import INTERVAL_S, EventWindow
+from tenure.jobs import Decision, JobBook, SubmitJob
+from tenure.jobs.commands import AnswerQuery, Identity, ObeyGlobalCancel, ObeyGlobalTimeout
+from tenure.jobs.events import Dispatched, JobSubmitted
+from tenure.jobs.messages import (
+    JobGlobalCancel,
+    JobGlobalTimeout,
+    JobProgressReport,
+    JobStatusCorrection,
+    JobStatusQuery,
+    JobTimeoutReport,
+)
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.queues import room
+from tenure.jobs.reports import progress_report, report_for
+from tenure.jobs.states import JobState
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.fleet.census import room as room_for_work
+from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.gate_reporting import GateReporting
+from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.messages.client import address_of
+from tenure.nodes.messages.gate import AskDatacenter, DatacenterSaid, DatacenterView, GateWord, TellDatacenter
+from tenure.nodes.messages.wire import Reply
+
+Report = JobProgressReport | JobTimeoutReport
+
+
+class GateDesk:
+    """A manager's ear for gates. Registers itself with the manager, and its reporting with whichever leader this node becomes."""
+
+    reporting_class: ClassVar[type[GateReporting]] = GateReporting
+
+    def __init__(
+        self, manager: Manager, candidacy: Candidacy, caller: AsyncCaller, identity: Identity, *, clock: Clock
+    ) -> None:
+        self._candidacy, self._identity, self._clock, self._manager = candidacy, identity, clock, manager
+        self._flow = DispatchFlow(clock)
+        candidacy.parts.append(lambda leader: self.reporting_class(leader, caller, identity, clock=clock))
+        candidacy.parts.append(self._watched)
+        manager.handlers[TellDatacenter] = self.told
+        manager.handlers[AskDatacenter] = self.probed
+
+    async def told(self, request: TellDatacenter) -> Reply:
+        """Raises `DeposedError` where this node does not lead."""
+        if request.datacenter != self._identity.datacenter:
+            raise ConfigurationError(
+                f"a gate takes this for datacenter {request.datacenter!r}, and it is {self._identity.datacenter!r}",
+                remedy="Start the gate with the address of each datacenter under its own name",
+            )
+        # A job's own words come after its submission: a cancel may travel with it.
+        reports, refused = await self._submit(request.submissions)
+        corrections = await asyncio.gather(*(self._obey(word) for word in request.words))
+        return DatacenterSaid(
+            datacenter=self._identity.datacenter, reports=tuple(reports), corrections=(*refused, *corrections)
+        )
+
+    async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
+        if not submissions:
+            return [], []
+        outcomes = await asyncio.gather(
+            *(self._candidacy.submit(SubmitJob(by="gate", submission=one)) for one in submissions),
+            return_exceptions=True,
+        )
+        taken, answers = [], []
+        for one, outcome in zip(submissions, outcomes, strict=True):
+            if isinstance(outcome, (SubmissionConflictError, ConfigurationError)):
+                answers.append(self._never(one, str(outcome)))
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                # An idempotency key may have been used before, by another job: that one runs, and this one does not.
+                taken.append((one.job_id, outcome.job_id))
+        now = self._candidacy.time.now()
+
+        def look(book: JobBook) -> list[tuple[str, Report | None]]:
+            return [(asked, self._report(book, asked, found, now)) for asked, found in taken]
+
+        reports = []
+        for job_id, report in await self._candidacy.ledger.read(look):
+            if report is not None:
+                reports.append(report)
+            else:
+                answers.append(await self._obey(JobStatusQuery(job_id=job_id)))
+        return reports, answers
+
+    def _report(self, book: JobBook, asked: str, found: str, now: float) -> Report | None:
+        info = book.jobs.get(asked)
+        if info is None or found != asked:
+            return None
+        return report_for(info, self._identity, now, book.settings) or progress_report(
+            info, self._identity, now, book.settings
+        )
+
+    def _never(self, submission: JobSubmission, reason: str) -> JobStatusCorrection:
+        """It will not run here, however often it is sent: as good as failed."""
+        return JobStatusCorrection(
+            job_id=submission.job_id,
+            datacenter=self._identity.datacenter,
+            manager_id=self._identity.manager_id,
+            status=JobState.FAILED,
+            fence_token=0,
+            gate_epoch=submission.gate_epoch,
+            accepted=False,
+            reason=f"refused: {reason}",
+            manager_host=self._identity.host,
+            manager_port=self._identity.port,
+        )
+
+    async def _obey(self, word: GateWord) -> JobStatusCorrection:
+        command: ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery
+        if isinstance(word, JobGlobalTimeout):
+            command = ObeyGlobalTimeout(by="gate", message=word, identity=self._identity)
+        elif isinstance(word, JobGlobalCancel):
+            command = ObeyGlobalCancel(by="gate", message=word, identity=self._identity)
+        else:
+            command = AnswerQuery(by="gate", message=word, identity=self._identity)
+        decision = await self._candidacy.submit(command)
+        assert decision.reply is not None, "a gate's word is always answered"
+        return decision.reply
+
+    # Probes
+
+    async def probed(self, request: AskDatacenter) -> Reply:
+        """Answered by every manager, also while nobody leads."""
+        candidacy, now = self._candidacy, self._clock.monotonic()
+        leads = candidacy.leader is not None
+        leader = candidacy.name if leads else candidacy.ledger.book.state.leader
+        view = DatacenterView(
+            datacenter=self._identity.datacenter,
+            manager_id=self._identity.manager_id,
+            leads=leads,
+            leader=address_of(leader),
+            has_quorum=has_quorum(engine_answers=candidacy.engine_answers, term_is_current=candidacy.term_is_current),
+        )
+        return (
+            self._flow.described(view, candidacy.ledger.book, self._manager.standings(), now, candidacy.time.now())
+            if leads
+            else view
+        )
+
+    def _watched(self, leader: Leader) -> DispatchFlow:
+        self._flow.begin()
+        return self._flow
+
+
+class DispatchFlow:
+    """Signal 3 of a manager: what was accepted and dispatched in the last interval. A part of each leader."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """A new term knows nothing of the last."""
+        self._accepted, self._dispatched = EventWindow(history=0), EventWindow(history=0)
+        self._waiting_since: float | None = None
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        now = self._clock.monotonic()
+        for event in decision.events:
+            if isinstance(event, JobSubmitted):
+                self._accepted.record(now)
+            elif isinstance(event, Dispatched):
+                self._dispatched.record(now)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def described(
+        self, view: DatacenterView, book: JobBook, workers: list[WorkerStanding], now: float, engine_now: float
+    ) -> DatacenterView:
+        """The view of a leader: with its workers, and with how work flows to them."""
+        free, dispatched = room_for_work(workers, book.state.drained), int(self._dispatched.last_interval(now))
+        waiting = sum(
+            min(len(keys), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), engine_now))
+            for (queue, _), keys in book.ready.items()
+        )
+        self._waiting_since = (now if self._waiting_since is None else self._waiting_since) if waiting else None
+        overdue = waiting if self._waiting_since is not None and now - self._waiting_since >= INTERVAL_S else 0
+        return DatacenterView(
+            datacenter=view.datacenter,
+            manager_id=view.manager_id,
+            leads=view.leads,
+            leader=view.leader,
+            has_quorum=view.has_quorum,
+            active_worker_count=free.workers,
+            available_capacity=free.capacity,
+            jobs_accepted_last_interval=int(self._accepted.last_interval(now)),
+            workflows_dispatched_last_interval=dispatched,
+            expected_throughput=float(dispatched + overdue),
+            workflows_waiting=overdue,
+        )

@@ -1,0 +1,113 @@
+"""A leader's side of `GateCoordinatedTimeout`: progress every 10 s, timeouts and ends at once, and who leads now.
+
+The rules are in `jobs` (a local timeout waits for the gate, falls back after 300 s, is reported again by a new leader). Here is who is told,
+and when. One courier for each gate cluster, so that one that hangs holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import ClassVar
+
+from tenure.clock import Clock
+from tenure.jobs import Decision
+from tenure.jobs.commands import Identity
+from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
+from tenure.jobs.model import JobInfo
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.manager.gate_courier import Courier
+from tenure.nodes.manager.leader import Leader
+
+AT_ONCE = (LocalTimeoutReported, JobEnded)
+"""That a job has arrived is in the answer to its submission."""
+
+
+def gate_addresses(info: JobInfo) -> tuple[str, ...]:
+    """Where the gates of a job listen; empty for a job that no gate submitted."""
+    submission = info.job.submission
+    if submission.gate_addr is None:
+        return ()
+    return tuple(f"{host}:{port}" for host, port in (submission.gate_addr, *submission.gate_addrs))
+
+
+class GateReporting:
+    """Part of a leader (`LeaderPart`)."""
+
+    courier_class: ClassVar[type[Courier]] = Courier
+
+    def __init__(self, leader: Leader, caller: AsyncCaller, identity: Identity, *, clock: Clock) -> None:
+        self._leader, self._caller, self._identity, self._clock = leader, caller, identity, clock
+        self._couriers: dict[tuple[str, ...], Courier] = {}
+        self._tasks: dict[tuple[str, ...], asyncio.Task[None]] = {}
+        self._failed: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        self._failed = asyncio.get_running_loop().create_future()
+        try:
+            self._introduce()
+            await self._failed
+        finally:
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        """A timeout and an end are told at once, everything else when its time comes."""
+        soon = any(isinstance(event, AT_ONCE) for event in decision.events)
+        for job_id in job_ids:
+            info = self._leader.ledger.book.jobs.get(job_id)
+            if info is not None and not (info.state.terminal and info.gate_acked):
+                courier = self._courier(info)
+                if courier is not None:
+                    courier.owe(job_id, soon=soon)
+
+    def close(self) -> None:
+        """Its tasks end with `run`."""
+
+    def _introduce(self) -> None:
+        """Every gate hears who leads, and where each job stands, before anything else."""
+        owed = [
+            info for info in self._leader.ledger.book.jobs.values() if not (info.state.terminal and info.gate_acked)
+        ]
+        previous = ""
+        for info in owed:
+            courier = self._courier(info)
+            if courier is not None:
+                # One takeover, one predecessor: the first history that tells of it is enough.
+                previous = previous or self._before(info)
+                courier.introduce(info.id, previous)
+
+    def _before(self, info: JobInfo) -> str:
+        """Who led before, for people."""
+        for event in reversed(self._leader.ledger.book.history(info.id)):
+            if isinstance(event, LeaderElected):
+                return str(event.evidence.get("previous_leader", ""))
+        return ""
+
+    def _courier(self, info: JobInfo) -> Courier | None:
+        addresses = gate_addresses(info)
+        if not addresses or self._failed is None:
+            return None
+        courier = self._couriers.get(addresses)
+        if courier is None:
+            courier = self._couriers[addresses] = self.courier_class(
+                addresses,
+                self._caller,
+                self._leader.ledger,
+                self._leader.submit,
+                identity=self._identity,
+                clock=self._clock,
+                engine_now=self._leader.now,
+                progress_at=self._leader.desk.watch.last,
+            )
+            task = self._tasks[addresses] = asyncio.create_task(courier.run())
+            task.add_done_callback(self._ended)
+        return courier
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A courier runs for the whole term: one that fails ends it."""
+        if task.cancelled() or self._failed is None or self._failed.done():
+            return
+        self._failed.set_exception(task.exception() or RuntimeError("a courier of reports ended"))

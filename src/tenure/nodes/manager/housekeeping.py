@@ -1,0 +1,69 @@
+"""What a leader lets go of: results past their time, jobs that ended long ago, ids past their memory, entries that a snapshot covers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Store
+from tenure.jobs import ArchiveJob, Decision, ExpireResults, ForgetOld
+from tenure.jobs.book import results_expire_at
+from tenure.jobs.commands import Command
+from tenure.jobs.model import JobInfo
+from tenure.jobs.outbox import to_archive, to_expire
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.views import large_results
+
+ARCHIVE = "jobs"
+"""The store with the records of jobs that left the book."""
+LARGE_RESULTS = "results"
+LARGE_RESULTS_TTL_S = 7 * 86_400
+FORGET_EVERY_S = 600.0
+
+
+class Housekeeping:
+    """Part of a leader. Everything here may be done twice."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        calls: Calls,
+        archive: Store,
+        large: Store,
+        commit: Callable[[Command], Awaitable[Decision]],
+    ) -> None:
+        self._ledger, self._calls, self._archive, self._large, self._commit = ledger, calls, archive, large, commit
+        self._forget_at = 0.0
+
+    async def tend(self, now: float) -> None:
+        """Whatever is due. The store is put right before the journal says so."""
+        book = self._ledger.book
+        for job_id in to_expire(book, now):
+            for _, key in large_results(book.jobs[job_id]):
+                await self._calls.run(self._large.delete, key)
+            await self._commit(ExpireResults(by="leader", job_id=job_id))
+        for job_id in to_archive(book, now):
+            record = await self._without_lasting_results(book.jobs[job_id], now)
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
+            await self._commit(ArchiveJob(by="leader", job_id=job_id))
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY_S
+            await self._commit(ForgetOld(by="leader"))
+        await self._ledger.snapshot_if_due()
+
+    async def _without_lasting_results(self, info: JobInfo, now: float) -> JobInfo:
+        """The record, with results that have an end moved to where the engine itself lets go of them."""
+        left = results_expire_at(info) - now
+        if not 0 < left < float("inf"):
+            return info
+        workflows = dict(info.workflows)
+        for name, workflow in info.workflows.items():
+            key = workflow.result_key or f"{info.id}/{name}/{workflow.attempt}"
+            kept = await self._calls.run(self._large.get, key) if workflow.result_key else None
+            if workflow.result_key and kept is None:
+                continue
+            await self._calls.run(self._large.put, key, kept or msgspec.json.encode(workflow.result), ttl=left)
+            workflows[name] = msgspec.structs.replace(workflow, result=None, result_key=key)
+        return msgspec.structs.replace(info, workflows=workflows)

@@ -1,0 +1,54 @@
+"""The job as its leader saw it, from submission to end, as one span of the submission's trace. Part of a leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tenure import tracing
+from tenure.jobs import Decision
+from tenure.jobs.events import JobEnded
+from tenure.jobs.states import JobState
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.leader import Leader
+
+
+class JobTraces:
+    """A `LeaderPart`. Whoever leads when a job ends tells of all of it."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        for event in decision.events:
+            if isinstance(event, JobEnded):
+                self._tell(event.job_id)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def _tell(self, job_id: str) -> None:
+        info = self._leader.ledger.book.jobs.get(job_id)
+        parent = info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
+        if info is None or not parent:
+            return
+        attributes = {
+            "tenure.job": job_id,
+            "tenure.state": info.state.value,
+            "tenure.queue": info.job.submission.queue,
+            "tenure.attempts": sum(one.attempt for one in info.workflows.values()),
+            "tenure.epoch": self._leader.ledger.epoch,
+        }
+        tracing.record(
+            f"job {job_id}",
+            attributes,
+            parent=parent,
+            begun=info.job.submitted_at,
+            ended=info.ended_at,
+            error="" if info.state is JobState.COMPLETED else info.reason or info.state.value,
+        )

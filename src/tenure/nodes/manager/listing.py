@@ -1,0 +1,94 @@
+"""Lists of jobs: filters, and pages that stay where they are while jobs come and go. Pure: from the book to the reply.
+
+Jobs are in the order of (time of submission, id), newest first. A page begins after such a pair, which means the same whether or not the job
+that it names is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from tenure.errors import ConfigurationError, LimitError
+from tenure.jobs.book import JobBook
+from tenure.jobs.model import JobInfo
+from tenure.nodes.manager.views import Live, row
+from tenure.nodes.messages.client import MAX_LISTED, JobList, ListJobs
+
+
+class Place(NamedTuple):
+    """Where a job stands in the list."""
+
+    submitted_at: float
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"{self.submitted_at!r}:{self.job_id}"
+
+
+def parse_place(text: str) -> Place:
+    at, colon, job_id = text.partition(":")
+    try:
+        number = float(at)
+    except ValueError:
+        number = float("nan")
+    if not colon or number != number or not job_id:
+        raise ConfigurationError(f"after is {text[:200]!r}, and is no page", remedy="Give the `next` of the last page")
+    return Place(number, job_id)
+
+
+def job_list(book: JobBook, now: float, request: ListJobs, live: Live | None = None) -> JobList:
+    """Newest first. Archived jobs are asked for by their id."""
+    if not 1 <= request.limit <= MAX_LISTED:
+        raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
+    begin = parse_place(request.after) if request.after else None
+    page: list[JobInfo] = []
+    known, more = 0, False
+    for info in _newest_first(book):
+        if not _fits(info, request):
+            continue
+        known += 1
+        if begin is not None and _place(info) >= begin:
+            continue
+        if len(page) < request.limit:
+            page.append(info)
+        else:
+            more = True
+    return JobList(
+        jobs=tuple(row(info, live) for info in page),
+        known=known,
+        now=now,
+        next=str(_place(page[-1])) if more else "",
+    )
+
+
+def _place(info: JobInfo) -> Place:
+    return Place(info.job.submitted_at, info.id)
+
+
+def _newest_first(book: JobBook) -> Iterator[JobInfo]:
+    """The book holds them in the order of their submission; those of one moment are told apart by their ids."""
+    for _, together in groupby(reversed(book.jobs.values()), key=lambda info: info.job.submitted_at):
+        yield from sorted(together, key=lambda info: info.id, reverse=True)
+
+
+def _fits(info: JobInfo, request: ListJobs) -> bool:
+    submission = info.job.submission
+    if request.state is not None and info.state is not request.state:
+        return False
+    if request.queue and submission.queue != request.queue:
+        return False
+    if info.job.submitted_at < request.since:
+        return False
+    if request.until is not None and info.job.submitted_at >= request.until:
+        return False
+    if request.name and not (submission.name.startswith(request.name) or info.id.startswith(request.name)):
+        return False
+    if request.function and all(one.spec.called != request.function for one in info.workflows.values()):
+        return False
+    if request.label:
+        key, equals, value = request.label.partition("=")
+        if key not in submission.labels or (equals and submission.labels[key] != value):
+            return False
+    return True

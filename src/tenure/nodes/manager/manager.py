@@ -1,0 +1,341 @@
+"""A manager: stands for election, leads or follows, and answers what it is asked.
+
+The shell around `Candidacy`. It knows neither HTTP nor processes: it is given a transport's requests and gives replies, so that the
+simulator runs it as it is. Reads are answered by whoever is asked, from a book that is never ahead of the journal; writes by the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tenure import __version__
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError, LimitError, TenureError, UnknownJobError
+from tenure.jobs import CancelJob, Decision, JobBook, SubmitJob
+from tenure.jobs.commands import Command
+from tenure.jobs.model import JobInfo
+from tenure.jobs.why import Why, why
+from tenure.nodes.fleet.census import crew
+from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
+from tenure.nodes.manager.families import Families
+from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.manager.job_desk import JobDesk
+from tenure.nodes.manager.job_traces import JobTraces
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.listing import job_list
+from tenure.nodes.manager.node_desk import NodeDesk, worker_node
+from tenure.nodes.manager.observing import Observer
+from tenure.nodes.manager.queue_desk import QueueDesk
+from tenure.nodes.manager.schedules import ScheduleDesk
+from tenure.nodes.manager.views import Live, job_view, large_results, with_results
+from tenure.nodes.manager.waiting import Waiting
+from tenure.nodes.messages.client import (
+    MAX_LISTED,
+    MAX_WAIT_S,
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Redirect,
+    Submit,
+    WhyReply,
+    address_of,
+)
+from tenure.nodes.messages.event import GetEvents
+from tenure.nodes.messages.node import ManagerNode, WorkerNode
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
+from tenure.web.event_feed import EventFeed
+from tenure.web.problems import problem
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.metrics import ManagerMetrics
+
+ViewT = TypeVar("ViewT")
+
+
+class Manager:
+    """One manager. `run` until cancelled; `answer` from the first moment on."""
+
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        engine: Engine,
+        calls: Calls,
+        *,
+        clock: Clock,
+        say: Callable[[str], None] = lambda text: None,
+        metrics: ManagerMetrics | None = None,
+    ) -> None:
+        self._candidacy, self._calls, self._clock, self._now, self._say = (
+            candidacy,
+            calls,
+            clock,
+            candidacy.time.now,
+            say,
+        )
+        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
+        self.observer = Observer(
+            candidacy,
+            clock=clock,
+            say=say,
+            crew=lambda mailbox: crew(self.standings(), mailbox, candidacy.ledger.book.state.drained),
+            metrics=metrics,
+        )
+        self._waiting = Waiting(self._has_ended, clock)
+        self.events = EventFeed(
+            engine.journal(JOURNAL), calls, clock=clock, state=self._state_for, queue_of=self._queue_of
+        )
+        candidacy.on_change = self._waiting.look
+        candidacy.parts.append(Families)
+        candidacy.parts.append(JobTraces)
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            Submit: self._submit,
+            Cancel: self._cancel,
+            GetJob: self._job,
+            ListJobs: self._list,
+            AskWhy: self._why,
+            AskLeader: self._leader_view,
+            WorkerReport: self._report,
+            ExtendDeadline: self._extend,
+            GetEvents: self.events.page,
+            **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
+            **JobDesk(self, engine, calls).handlers,
+            **QueueDesk(self).handlers,
+            **DeadLetterDesk(self, engine, calls).handlers,
+            **NodeDesk(self, engine, calls).handlers,
+        }
+        """What this node answers. Other parts of the node add theirs before it is served."""
+
+    async def run(self) -> None:
+        """Stand for election, lead, follow. Cancelling resigns."""
+        watching = asyncio.create_task(self.observer.run())
+        try:
+            await self._candidacy.run()
+        finally:
+            watching.cancel()
+            self._waiting.close()
+            self.events.close()
+
+    @property
+    def leads(self) -> bool:
+        return self._candidacy.leader is not None
+
+    @property
+    def epoch(self) -> int:
+        return self._candidacy.epoch
+
+    def now(self) -> float:
+        """The engine's time."""
+        return self._now()
+
+    def workers(self) -> list[WorkerNode]:
+        """The workers that this manager knows of, as their leader."""
+        return [worker_node(one) for one in self.standings()]
+
+    @property
+    def unready(self) -> dict[str, str]:
+        """Why this manager should not be asked now; empty when it should."""
+        if not self._candidacy.engine_answers:
+            return {"engine": "it does not answer"}
+        if not self.ledger.seq:
+            return {"journal": "it was not read yet"}
+        if not self.leads and not self._candidacy.term_is_current:
+            return {"leader": "nobody is known to lead"}
+        return {}
+
+    def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
+        """What this manager tells of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
+        time, ledger = self._candidacy.time, self.ledger
+        epoch = self.epoch if self.leads else ledger.book.epoch
+        return ManagerNode(
+            name=name,
+            address=address,
+            leads=self.leads,
+            epoch=epoch,
+            seq=ledger.seq,
+            version=__version__,
+            skew_s=time.skew_s,
+            started_at=started_at or time.now(),
+            heard_s_ago=0.0,
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._candidacy.ledger
+
+    async def answer(self, sender: str, request: Request) -> Reply:
+        """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
+        handler = self.handlers.get(type(request))
+        if handler is None:
+            fact = f"a manager does not answer {request.__struct_config__.tag!r}"
+            return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="GET /v1/openapi.json lists what it does")
+        try:
+            return await handler(request)
+        except DeposedError:
+            return self._elsewhere()
+        except TenureError as error:
+            return problem(error)
+        except Exception as error:
+            self._say(f"a {type(request).__name__} from {sender} failed: {type(error).__name__}: {error}")
+            return Problem(
+                kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
+            )
+
+    # Writes
+
+    async def _submit(self, request: Submit) -> Reply:
+        return await self.write(SubmitJob(submission=request.submission, by=request.submission.submitted_by))
+
+    async def _cancel(self, request: Cancel) -> Reply:
+        return await self.write(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
+
+    async def commit(self, command: Command) -> Decision:
+        """Have a command decided and made durable. Raises `DeposedError` where this node does not lead."""
+        return await self._candidacy.submit(command)
+
+    async def write(self, command: Command) -> Reply:
+        """The same, as the answer to whoever asked."""
+        decision = await self.commit(command)
+        return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.epoch)
+
+    def standings(self) -> list[WorkerStanding]:
+        """The workers as this manager sees them; nobody but the leader hears of any."""
+        leader = self._candidacy.leader
+        return leader.desk.fleet.standings(self._now()) if leader is not None else []
+
+    async def _report(self, report: WorkerReport) -> Reply:
+        if not 0 <= report.wait_s <= MAX_WAIT_S:
+            raise LimitError("wait_s", report.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
+        leader = self._candidacy.leader
+        if leader is None:
+            return self._elsewhere()
+        return await leader.desk.report(report)
+
+    async def _extend(self, ask: ExtendDeadline) -> Reply:
+        leader = self._candidacy.leader
+        return self._elsewhere() if leader is None else await leader.desk.extend(ask)
+
+    def _elsewhere(self) -> Reply:
+        """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
+        state = self._candidacy.ledger.book.state
+        address = address_of(state.leader)
+        if not address or state.leader == self._candidacy.name:
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact="nobody leads now",
+                remedy="Ask again: the next leader is elected within a term",
+                retryable=True,
+            )
+        return Redirect(address=address, epoch=state.epoch)
+
+    # Reads
+
+    async def _list(self, request: ListJobs) -> Reply:
+        now = self._now()
+        return await self._candidacy.ledger.read(lambda book: job_list(book, now, request, self._live()))
+
+    async def _job(self, request: GetJob) -> Reply:
+        if not 0 <= request.wait_s <= MAX_WAIT_S:
+            raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
+        if request.wait_s:
+            await self._waiting.until_ended(request.job_id, request.wait_s)
+        now = self._now()
+
+        def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
+            info = book.jobs.get(request.job_id)
+            return None if info is None else (job_view(info, now, self._live()), large_results(info))
+
+        found = await self._candidacy.ledger.read(look)
+        if found is None:
+            info = await self._archived(request.job_id)
+            if info is None:
+                return self._unknown(request.job_id)
+            found = job_view(info, now), large_results(info)
+        return await self._with_results(*found)
+
+    async def _state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
+        """What somebody who missed events begins from. It holds at least what the sequence says, read before."""
+        seq = self._candidacy.ledger.seq
+        if request.job_id:
+            found = await self._job(GetJob(job_id=request.job_id))
+            return seq, found if isinstance(found, JobView) else None
+        return seq, await self._list(ListJobs(limit=MAX_LISTED, queue=request.queue))
+
+    def _queue_of(self, job_id: str) -> str:
+        info = self._candidacy.ledger.book.jobs.get(job_id)
+        return info.job.submission.queue if info is not None else ""
+
+    def _live(self) -> Live | None:
+        return self._candidacy.leader.desk.live if self._candidacy.leader is not None else None
+
+    async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
+        results = {}
+        for name, key in keys:
+            stored = await self._calls.run(self._large.get, key)
+            results[name] = msgspec.json.decode(stored) if stored is not None else None
+        return with_results(view, results) if results else view
+
+    async def look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
+        """What `look` finds in a job, live or archived; where there is none, the reply that says so. It must return what no fold changes."""
+        found = await self.ledger.read(lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None)
+        if found is not None:
+            return found[0]
+        info = await self._archived(job_id)
+        return look(info) if info is not None else self._unknown(job_id)
+
+    async def _why(self, request: AskWhy) -> Reply:
+        job_id = request.job_id
+
+        def look(book: JobBook) -> Why | None:
+            return why(book, job_id) if job_id in book.jobs else None
+
+        found = await self._candidacy.ledger.read(look)
+        if found is None:
+            info = await self._archived(job_id)
+            if info is None:
+                return self._unknown(job_id)
+            book = JobBook()
+            book.state.jobs[job_id] = info
+            found = why(book, job_id)
+        return WhyReply(why=found, text=str(found))
+
+    async def _archived(self, job_id: str) -> JobInfo | None:
+        stored = await self._calls.run(self._archive.get, job_id)
+        return msgspec.json.decode(stored, type=JobInfo) if stored is not None else None
+
+    def _unknown(self, job_id: str) -> Reply:
+        """The leader's word on it counts: a standby may not have read so far."""
+        if not self.leads:
+            return self._elsewhere()
+        if job_id in self._candidacy.ledger.book.jobs:
+            # Not when we looked: while the archive was asked this node was elected, and has read on.
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE, fact=f"job {job_id!r} came to be known just now", retryable=True
+            )
+        return problem(UnknownJobError(job_id))
+
+    async def _leader_view(self, request: AskLeader) -> Reply:
+        ledger = self._candidacy.ledger
+        leader = self._candidacy.name if self.leads else ledger.book.state.leader
+        epoch = self._candidacy.epoch if self.leads else ledger.book.epoch
+        return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)
+
+    def _has_ended(self, job_id: str) -> bool:
+        book = self._candidacy.ledger.book
+        info = book.jobs.get(job_id)
+        return info.state.terminal if info is not None else job_id in book.state.archive

@@ -1,0 +1,146 @@
+"""What managers count, for Prometheus. docs/metrics.md lists every name; a test keeps the two equal.
+
+Counters follow what was decided and is durable; gauges are read when somebody asks. Labels are states, causes, lanes and verdicts: bounded by the
+code and by what an operator set up, never by the number of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tenure.jobs import JobBook
+from tenure.jobs import events as e
+from tenure.jobs.alarms import Alarm
+from tenure.jobs.outbox import mailbox_name
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.candidacy import Candidacy
+
+_WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)
+_LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
+
+
+class ManagerMetrics:
+    """The counters of one manager. `count` is given each event that became durable under its lead."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self.submitted = counter("tenure_jobs_submitted", "Jobs that were accepted.")
+        self.ended = counter("tenure_jobs_ended", "Jobs that ended, by how.", "state")
+        self.attempts = counter(
+            "tenure_attempts", "Attempts that ended: completed, or the cause of their failure.", "ending"
+        )
+        self.dispatched = counter("tenure_dispatches", "Attempts that were put into the engine.")
+        self.refused = counter(
+            "tenure_results_refused", "Results of attempts that did not count any more, by rule.", "rule"
+        )
+        self.evicted = counter("tenure_evictions", "Workers that were evicted.")
+        self.extensions = counter("tenure_extensions", "Workers' requests for time, by answer.", "answer")
+        self.instants = counter("tenure_schedule_instants", "Instants of schedules: fired or skipped.", "outcome")
+        self.elections = counter("tenure_elections_won", "How often this manager became the leader.")
+        self.pick_up = Histogram(
+            "tenure_pick_up_seconds", "From dispatch to the start of an attempt.", buckets=_WAITS, registry=registry
+        )
+        self.length = Histogram(
+            "tenure_job_seconds", "From a job's submission to its end.", buckets=_LENGTHS, registry=registry
+        )
+        self._count: dict[type[e.Event], Callable[[JobBook, Any], None]] = {
+            e.JobSubmitted: lambda book, event: self.submitted.inc(),
+            e.JobEnded: self._job_ended,
+            e.WorkflowCompleted: lambda book, event: self.attempts.labels("completed").inc(),
+            e.AttemptFailed: lambda book, event: self.attempts.labels(event.cause.value).inc(),
+            e.Dispatched: lambda book, event: self.dispatched.inc(),
+            e.WorkflowStarted: self._started,
+            e.ResultRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
+            e.WorkerEvicted: lambda book, event: self.evicted.inc(),
+            e.ExtensionGranted: lambda book, event: self.extensions.labels("granted").inc(),
+            e.ExtensionDenied: lambda book, event: self.extensions.labels("denied").inc(),
+            e.CronFired: lambda book, event: self.instants.labels("fired").inc(),
+            e.InstantsSkipped: lambda book, event: self.instants.labels("skipped").inc(event.count),
+        }
+
+    def count(self, book: JobBook, events: Iterable[e.Event]) -> None:
+        for event in events:
+            counted = self._count.get(type(event))
+            if counted is not None:
+                counted(book, event)
+
+    def _job_ended(self, book: JobBook, event: e.JobEnded) -> None:
+        self.ended.labels(event.state.value).inc()
+        if info := book.jobs.get(event.job_id):
+            self.length.observe(max(0.0, event.at - info.job.submitted_at))
+
+    def _started(self, book: JobBook, event: e.WorkflowStarted) -> None:
+        info = book.jobs.get(event.job_id)
+        workflow = info.workflows.get(event.workflow) if info else None
+        if workflow is not None and workflow.dispatched_at:
+            self.pick_up.observe(max(0.0, event.at - workflow.dispatched_at))
+
+
+class ManagerGauges(Collector):
+    """How a manager stands when it is asked. Reads indexes of the book only, so that a scrape costs the same however many jobs there are."""
+
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        alarms: Callable[[], Iterable[Alarm]],
+        workers: Callable[[], dict[str, int]],
+    ) -> None:
+        self._candidacy, self._alarms, self._workers = candidacy, alarms, workers
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Without this, registering would already ask for every value."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        node = self._candidacy
+        book, leads = node.ledger.book, node.leader is not None
+        yield _one("tenure_manager_leads", "1 on the manager that leads.", leads)
+        yield _one("tenure_manager_epoch", "The newest epoch that this manager knows.", max(node.epoch, book.epoch))
+        yield _one("tenure_manager_journal_sequence", "How far this manager has read the journal.", node.ledger.seq)
+        yield _one("tenure_manager_engine_answers", "0 while the engine does not answer.", node.engine_answers)
+        yield _one("tenure_manager_clock_skew_seconds", "This machine's clock minus the engine's.", node.time.skew_s)
+        alarms = GaugeMetricFamily("tenure_alarm", "1 while an alarm stands.", labels=["kind", "subject"])
+        for alarm in self._alarms():
+            alarms.add_metric(list(alarm.key), 1)
+        yield alarms
+        if leads:
+            yield from self._led(book)
+
+    def _led(self, book: JobBook) -> Iterator[GaugeMetricFamily]:
+        now = self._candidacy.time.now()
+        jobs = GaugeMetricFamily("tenure_jobs", "Jobs in memory.", labels=["state"])
+        jobs.add_metric(["live"], len(book.jobs) - len(book.ended))
+        jobs.add_metric(["ended"], len(book.ended))
+        yield jobs
+        attempts = GaugeMetricFamily("tenure_attempts_open", "Attempts that have not ended.", labels=["state"])
+        attempts.add_metric(["resting"], len(book.resting))
+        attempts.add_metric(["held"], sum(map(len, book.ready.values())))
+        attempts.add_metric(["queued"], sum(map(len, book.queued.values())))
+        attempts.add_metric(["running"], sum(map(len, book.on_worker.values())))
+        yield attempts
+        oldest = GaugeMetricFamily(
+            "tenure_lane_oldest_seconds", "How long the oldest unclaimed attempt has waited.", labels=["lane"]
+        )
+        for lane, waiting in book.queued.items():
+            age = 0.0
+            if waiting:
+                job_id, name = next(iter(waiting))
+                age = max(0.0, now - book.jobs[job_id].workflows[name].dispatched_at)
+            oldest.add_metric([mailbox_name(*lane)], age)
+        yield oldest
+        workers = GaugeMetricFamily("tenure_workers", "Workers by the leader's verdict.", labels=["verdict"])
+        for verdict, count in self._workers().items():
+            workers.add_metric([verdict], count)
+        yield workers
+
+
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=float(value))

@@ -1,0 +1,80 @@
+"""Answers about nodes: who is there and how they are, and draining a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import DeposedError
+from tenure.jobs import DrainWorker
+from tenure.jobs.model import DrainRecord
+from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.manager.presence import NODES, managers
+from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
+from tenure.nodes.messages.wire import Reply, Request
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.manager import Manager
+
+
+class NodeDesk:
+    """Part of a manager."""
+
+    def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
+        self._manager, self._store, self._calls = manager, engine.store(NODES), calls
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            ListNodes: self._list,
+            DrainNode: self._drain,
+            UndrainNode: self._undrain,
+        }
+
+    async def _drain(self, request: DrainNode) -> Reply:
+        return await self._manager.write(DrainWorker(worker=request.node, reason=request.reason, by=request.by))
+
+    async def _undrain(self, request: UndrainNode) -> Reply:
+        return await self._manager.write(DrainWorker(worker=request.node, drained=False, by=request.by))
+
+    async def _list(self, request: ListNodes) -> Reply:
+        if not self._manager.leads:
+            raise DeposedError("only the leader hears of workers")
+        now = self._manager.now()
+        drained = await self._manager.ledger.read(lambda book: dict(book.state.drained))
+        workers = with_drained(self._manager.workers(), drained)
+        return NodeList(managers=await managers(self._store, self._calls, now), workers=workers, now=now)
+
+
+def worker_node(standing: WorkerStanding) -> WorkerNode:
+    return WorkerNode(
+        name=standing.name,
+        incarnation=standing.incarnation,
+        verdict=standing.verdict.value,
+        reason=standing.reason,
+        health=standing.health_class.value if standing.health_class is not None else "",
+        heard_s_ago=standing.heard_s_ago,
+        left_s=standing.left_s,
+        extensions_left=standing.extensions_left,
+        slots=standing.slots,
+        free=standing.free,
+        running=standing.running,
+        lanes=standing.lanes,
+        version=standing.version,
+        skew_s=standing.skew_s,
+        gossip=standing.by_gossip,
+    )
+
+
+def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:
+    """Those that an operator drained are shown so, also while they are not here."""
+    shown = [
+        replace(one, drained=True, verdict="drain", reason=drained[one.name].reason) if one.name in drained else one
+        for one in workers
+    ]
+    here = {one.name for one in workers}
+    for name, record in drained.items():
+        if name not in here:
+            shown.append(WorkerNode(name=name, verdict="drain", reason=record.reason, drained=True))
+    return tuple(shown)

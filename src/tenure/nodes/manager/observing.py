@@ -1,0 +1,107 @@
+"""What a manager tells those who watch it: metrics of what was decided, and alarms that are said once when they begin and once when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tenure.clock import Clock
+from tenure.jobs import Decision
+from tenure.jobs import events as e
+from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, stranded
+from tenure.jobs.book import Lane, lane_of
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.leader import Leader
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.metrics import ManagerMetrics
+
+LOOK_EVERY_S = 5.0
+NO_LEADER_AFTER_TERMS = 2.0
+
+
+class Observer:
+    """Watches one manager, whether it leads or not. `run` beside it; `lead` makes the part that watches a term."""
+
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        *,
+        clock: Clock,
+        say: Callable[[str], None],
+        crew: Callable[[str], Crew] = lambda mailbox: Crew(),
+        metrics: ManagerMetrics | None = None,
+        stranded_after_s: float = STRANDED_AFTER_S,
+    ) -> None:
+        self._candidacy, self._clock, self._say, self._crew = candidacy, clock, say, crew
+        self._metrics, self._stranded_after_s = metrics, stranded_after_s
+        self._standing: dict[tuple[str, str], Alarm] = {}
+        self._led_at = clock.boottime()
+        self._started: dict[Lane, float] = {}
+        candidacy.parts.append(self.lead)
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        return tuple(self._standing.values())
+
+    async def run(self) -> None:
+        """Look around every few seconds, until cancelled."""
+        while True:
+            self.look()
+            await self._clock.async_sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Say what began and what ended."""
+        found = {alarm.key: alarm for alarm in self._now()}
+        for key, alarm in found.items():
+            if key not in self._standing:
+                self._say(f"ALARM {alarm.kind}: {alarm}")
+        for key, alarm in self._standing.items():
+            if key not in found:
+                self._say(f"alarm over: {alarm.kind} ({alarm.subject})")
+        self._standing = found
+
+    def _now(self) -> list[Alarm]:
+        node = self._candidacy
+        if node.leader is not None or node.term_is_current:
+            self._led_at = self._clock.boottime()
+        without = self._clock.boottime() - self._led_at
+        if without > NO_LEADER_AFTER_TERMS * node.ttl_s:
+            kind = AlarmKind.NO_LEADER if node.engine_answers else AlarmKind.ENGINE_SILENT
+            return [Alarm(kind, node.election_name, f"nobody is known to lead for {without:.0f} s", _REMEDIES[kind])]
+        if node.leader is None:
+            return []
+        return stranded(node.ledger.book, node.time.now(), self._started, self._crew, self._stranded_after_s)
+
+    def lead(self, leader: Leader) -> Term:
+        self._started = {}
+        if self._metrics is not None:
+            self._metrics.elections.inc()
+        return Term(leader, self._started, self._metrics)
+
+
+_REMEDIES = {
+    AlarmKind.NO_LEADER: "Start a manager on this engine; jobs wait, and what runs goes on",
+    AlarmKind.ENGINE_SILENT: "Look after the engine: `tenure doctor --engine URL`",
+}
+
+
+class Term:
+    """The part of a leader that is watched: everything that it decides comes by here once it is durable."""
+
+    def __init__(self, leader: Leader, started: dict[Lane, float], metrics: ManagerMetrics | None) -> None:
+        self._leader, self._started, self._metrics = leader, started, metrics
+
+    async def run(self) -> None:
+        """Nothing: it only takes note."""
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        book = self._leader.ledger.book
+        for event in decision.events:
+            if isinstance(event, e.WorkflowStarted) and (info := book.jobs.get(event.job_id)) is not None:
+                self._started[lane_of(info)] = event.at
+        if self._metrics is not None:
+            self._metrics.count(book, decision.events)
+
+    def close(self) -> None:
+        """Nothing is held."""

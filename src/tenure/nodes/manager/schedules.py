@@ -1,0 +1,135 @@
+"""Schedules of a datacenter: the leader fires what is due, any manager says what there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tenure.errors import ConfigurationError
+from tenure.jobs import (
+    Decision,
+    FireCron,
+    JobBook,
+    PutSchedule,
+    RemoveSchedule,
+    RunSchedule,
+    ScheduleRecord,
+    SkipInstants,
+)
+from tenure.jobs import events as e
+from tenure.jobs.commands import Command
+from tenure.jobs.schedule import Zone, due, next_instant
+from tenure.jobs.timers import Timers
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.messages.schedule import (
+    DropSchedule,
+    ListSchedules,
+    ScheduleList,
+    ScheduleView,
+    SetSchedule,
+    TriggerSchedule,
+)
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.zones import zone
+
+
+class Clockwork:
+    """A leader's alarm clock: which schedule comes next. All that must last is in the book."""
+
+    def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
+        self._ledger, self._say = ledger, say
+        self._timers: Timers[str] = Timers()
+        for name in ledger.book.state.schedules:
+            self._arm(name)
+
+    def next_due(self) -> float:
+        return self._timers.next_due()
+
+    def heard(self, decision: Decision) -> None:
+        """A decision may have changed when a schedule is due."""
+        for event in decision.events:
+            if isinstance(event, e.ScheduleSet):
+                self._arm(event.schedule.name)
+            elif isinstance(event, (e.ScheduleRemoved, e.CronFired, e.InstantsSkipped)):
+                self._arm(event.schedule)
+
+    async def tend(self, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
+        """Fire what is due, oldest first. What fails stays due: an instant is done when the journal says so."""
+        for name in self._timers.pop_due(now):
+            self._timers.set(name, now)
+            record = self._ledger.book.state.schedules.get(name)
+            local = self._zone(record) if record is not None else None
+            if record is None or local is None:
+                self._timers.cancel(name)
+                continue
+            skip, fire = due(record, now, local)
+            if skip:
+                reason = f"{now - skip[-1]:.0f} s late, and of missed runs the schedule wants {record.schedule.missed.value!r}"
+                await commit(SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason))
+            for instant in fire:
+                await commit(FireCron(by="leader", schedule=name, instant=instant))
+            self._arm(name)
+
+    def _arm(self, name: str) -> None:
+        record = self._ledger.book.state.schedules.get(name)
+        local = self._zone(record) if record is not None else None
+        self._timers.set(name, next_instant(record, local) if record is not None and local is not None else math.inf)
+
+    def _zone(self, record: ScheduleRecord) -> Zone | None:
+        try:
+            return zone(record.schedule.zone)
+        except ConfigurationError as error:
+            self._say(f"schedule {record.schedule.name!r} cannot fire from here: {error}")
+            return None
+
+
+class ScheduleDesk:
+    """Answers for schedules. `write` has a command decided, where this node leads."""
+
+    def __init__(
+        self, ledger: Callable[[], Ledger], now: Callable[[], float], write: Callable[[Command], Awaitable[Reply]]
+    ) -> None:
+        self._ledger, self._now, self._write = ledger, now, write
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            SetSchedule: self._set,
+            DropSchedule: self._drop,
+            TriggerSchedule: self._trigger,
+            ListSchedules: self._list,
+        }
+
+    async def _set(self, request: SetSchedule) -> Reply:
+        zone(request.schedule.zone)  # a place that nobody knows is refused before it is written
+        return await self._write(PutSchedule(schedule=request.schedule, by=request.by))
+
+    async def _drop(self, request: DropSchedule) -> Reply:
+        return await self._write(RemoveSchedule(schedule=request.name, by=request.by))
+
+    async def _trigger(self, request: TriggerSchedule) -> Reply:
+        return await self._write(RunSchedule(schedule=request.name, job_id=request.job_id, by=request.by))
+
+    async def _list(self, request: ListSchedules) -> Reply:
+        now = self._now()
+
+        def look(book: JobBook) -> ScheduleList:
+            return ScheduleList(schedules=tuple(map(schedule_view, book.state.schedules.values())), now=now)
+
+        return await self._ledger().read(look)
+
+
+def schedule_view(record: ScheduleRecord) -> ScheduleView:
+    problem, next_at = "", math.inf
+    try:
+        next_at = next_instant(record, zone(record.schedule.zone))
+    except ConfigurationError as error:
+        problem = str(error)
+    return ScheduleView(
+        schedule=record.schedule,
+        next_at=next_at if next_at < math.inf else None,
+        last_instant=record.last_instant,
+        last_job=record.last_job,
+        fired=record.fired,
+        skipped=record.skipped,
+        last_skipped=record.last_skipped,
+        problem=problem,
+    )

@@ -1,0 +1,237 @@
+"""A manager as a process: opens the engine, serves the port, stands for election, and stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenure.clock import Clock, SystemClock
+from tenure.engines.aio import ThreadCalls, calls_for
+from tenure.engines.contracts import Engine
+from tenure.errors import LimitError, NodeUnavailableError
+from tenure.health.piggyback import NodeType
+from tenure.ids import new_id
+from tenure.jobs.commands import Identity
+from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.calling.blocking import parse_address
+from tenure.nodes.calling.tls import ServerTls
+from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.node_metrics import NodeMetrics
+from tenure.nodes.manager.presence import Presence
+from tenure.nodes.messages.client import Problem, ProblemKind, candidate_at
+from tenure.nodes.messages.event import GetEvents
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
+from tenure.randomness import fresh_random
+from tenure.web.access_log import AccessLog
+from tenure.web.event_feed import Told
+from tenure.web.front import Front
+from tenure.web.limits import HttpLimits
+from tenure.web.transport import HttpServer, is_loopback
+
+DEFAULT_PORT = 8470
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """How one manager is set up."""
+
+    engine_url: str
+    name: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0: a free one, which the first line of its log tells."""
+    advertise: str = ""
+    """host:port under which others reach it; empty: where it listens."""
+    token: str = ""
+    tokens_file: str = ""
+    """Tokens with names and roles; then `token` is only what this node itself shows to others."""
+    tls: ServerTls | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    term_s: float = 10.0
+    """How long a leader that fell silent is waited for."""
+    stuck_s: float = STUCK_THRESHOLD_S
+    """No progress for this long, in a job that does not say otherwise, and it is stuck."""
+    healthcheck_s: float = HEALTHCHECK_S
+    """A worker without proof of life or progress for this long is suspect, and then evicted."""
+    gossip: PoolSettings = field(default_factory=PoolSettings)
+    datacenter: str = "local"
+    """What gates call the datacenter of this manager."""
+    report_s: float = 10.0
+    """How often a gate hears where each of its jobs stands."""
+    fallback_s: float = 300.0
+    """A local timeout that no gate has answered for this long is executed here."""
+
+    def __post_init__(self) -> None:
+        _ = self.front  # which refuses what is not protected
+        if not 0.5 <= self.term_s <= 3_600:
+            raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
+        for name in ("stuck_s", "report_s", "fallback_s"):
+            check_positive(name, getattr(self, name))
+        if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
+            raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
+        if not self.name or "@" in self.name or not self.name.isprintable():
+            raise LimitError("name", repr(self.name), "printable, and without @")
+
+    @property
+    def front(self) -> Front:
+        return Front(self.host, self.token, self.tokens_file, self.tls)
+
+
+async def serve(
+    settings: ManagerSettings,
+    stop: asyncio.Event,
+    *,
+    say: Callable[[str], None],
+    on_ready: Callable[[str], None] = lambda address: None,
+    clock: Clock | None = None,
+) -> None:
+    """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
+    clock = clock or SystemClock()
+    fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
+    engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
+    calls = calls_for(engine)
+    stack = contextlib.AsyncExitStack()
+    try:
+        entering = pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say)
+        pool = await stack.enter_async_context(entering)
+        front, door, metrics = settings.front, Door(), NodeMetrics()
+        server = HttpServer(
+            door.answer,
+            host=settings.host,
+            port=settings.port,
+            tokens=front.book(),
+            tls=front.tls,
+            limits=settings.limits,
+            streams=door.streams,
+            ready=door.ready,
+            metrics=metrics.render,
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
+            clock=clock,
+        )
+        port = await server.start()
+        say(f"serves {front.scheme}{settings.host}:{port}")
+        if front.bare:
+            say(
+                "the wire is not encrypted: whoever can read it can read tokens and results. Give --tls-cert and --tls-key"
+            )
+        try:
+            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
+            candidacy = Candidacy(
+                candidate_at(settings.name, address),
+                engine,
+                calls,
+                clock=clock,
+                random=fresh_random(),
+                ids=new_id,
+                ttl_s=settings.term_s,
+                settings=JobSettings(
+                    stuck_threshold=settings.stuck_s,
+                    report_interval=settings.report_s,
+                    fallback_after=settings.fallback_s,
+                ),
+                fleet=fleet,
+                pool=pool,
+                say=say,
+            )
+            manager = Manager(candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager)
+            metrics.watch(candidacy, manager, clock)
+            identity = Identity(settings.datacenter, settings.name, *parse_address(address))
+            started = clock.wall()
+            presence = Presence(
+                engine,
+                calls,
+                clock,
+                node=lambda: manager.node(settings.name, address, started),
+                now=candidacy.time.now,
+            )
+            with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
+                GateDesk(manager, candidacy, caller, identity, clock=clock)
+                door.manager = manager
+                on_ready(address)
+                with front.reloading(server, say):
+                    await until_stopped(
+                        stop, _both(_both(manager.run(), _tell_pool(candidacy, pool, clock)), presence.run())
+                    )
+        finally:
+            await server.stop()
+    finally:
+        await stack.aclose()
+        if isinstance(calls, ThreadCalls):
+            await calls.close()
+        else:
+            engine.close()
+
+
+async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> None:
+    while pool is not None:
+        leader = candidacy.leader
+        workers = leader.desk.fleet.standings(candidacy.time.now()) if leader is not None else []
+        pool.tell_fleet(
+            reads=candidacy.ledger.seq > 0,
+            free=sum(one.free for one in workers),
+            running=sum(one.running for one in workers),
+            workers=len(workers),
+        )
+        await clock.async_sleep(TELL_EVERY_S)
+
+
+def own_loopback(host: str) -> str:
+    """A node on a loopback address of its own speaks from it, so that several on one machine can be told apart."""
+    return host if is_loopback(host) and host.startswith("127.") else ""
+
+
+async def _both(life: Coroutine[Any, Any, None], beside: Coroutine[Any, Any, None]) -> None:
+    """`beside` ends with `life`, and first: what it has to take back needs an engine."""
+    aside = asyncio.create_task(beside)
+    try:
+        await life
+    finally:
+        aside.cancel()
+        await asyncio.gather(aside, return_exceptions=True)
+
+
+class Door:
+    """The port is open before the manager is there: its address is part of the manager's name."""
+
+    manager: Manager | None = None
+
+    async def answer(self, sender: str, request: Request) -> Reply:
+        if self.manager is None:
+            return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
+        return await self.manager.answer(sender, request)
+
+    def ready(self) -> tuple[bool, Any]:
+        """For an orchestrator: whether this manager can answer, and every alarm that stands."""
+        if self.manager is None:
+            return False, {"ready": False, "reasons": {"node": "it is starting"}, "alarms": []}
+        reasons = self.manager.unready
+        alarms = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in self.manager.observer.alarms]
+        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": alarms}
+
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        if self.manager is None:
+            raise NodeUnavailableError("this node is starting")
+        async with contextlib.aclosing(self.manager.events.stream(request)) as stream:
+            async for batch in stream:
+                yield batch
+
+
+async def until_stopped(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
+    """Live until told to stop, or until it fails: then so do we."""
+    stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
+    try:
+        await asyncio.wait([stopping, living], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living

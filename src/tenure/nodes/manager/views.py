@@ -1,0 +1,108 @@
+"""What a manager shows of its jobs. Pure: from the book to the replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tenure.jobs.book import results_expire_at
+from tenure.jobs.deadlines import deadline
+from tenure.jobs.model import JobInfo, Workflow
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.messages.client import JobRow, JobView, WorkflowView
+from tenure.nodes.messages.worker import AttemptReport
+
+Live = Callable[[str, str], AttemptReport | None]
+"""What a leader knows of a workflow beyond the journal, from its worker's last report."""
+
+
+def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
+    return JobView(
+        job_id=info.id,
+        name=info.job.submission.name,
+        state=info.state,
+        reason=info.reason,
+        submitted_at=info.job.submitted_at,
+        started_at=info.started_at,
+        ended_at=info.ended_at,
+        deadline=deadline(info.timeout_tracking),
+        now=now,
+        workflows=tuple(workflow_view(info.id, name, one, live) for name, one in info.workflows.items()),
+        queue=info.job.submission.queue,
+        labels=info.job.submission.labels,
+        submitted_by=info.job.submission.submitted_by,
+        results_expired=info.results_expired or results_expire_at(info) <= now,
+    )
+
+
+def workflow_view(job_id: str, name: str, workflow: Workflow, live: Live | None) -> WorkflowView:
+    newest = newest_report(job_id, name, workflow, live)
+    fraction = newest.fraction if newest else workflow.fraction
+    if workflow.state is WorkflowState.COMPLETED:
+        fraction = 1.0
+    return WorkflowView(
+        name=name,
+        function=workflow.spec.called,
+        state=workflow.state,
+        attempt=workflow.attempt,
+        max_attempts=workflow.spec.retry.max_attempts,
+        worker=workflow.worker,
+        steps=newest.steps if newest else workflow.steps,
+        fraction=fraction,
+        started_at=workflow.started_at,
+        ended_at=workflow.ended_at,
+        cause=workflow.cause or "",
+        error=workflow.error,
+        result=workflow.result,
+    )
+
+
+def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
+    """The worker's word, if it is about the attempt that counts."""
+    said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
+    return said if said is not None and said.attempt == workflow.attempt else None
+
+
+def row(info: JobInfo, live: Live | None = None) -> JobRow:
+    workflows = info.workflows.values()
+    return JobRow(
+        job_id=info.id,
+        name=info.job.submission.name or ", ".join(one.spec.called for one in list(workflows)[:3]),
+        state=info.state,
+        submitted_at=info.job.submitted_at,
+        ended_at=info.ended_at,
+        total=len(info.workflows),
+        completed=info.completed_workflows,
+        failed=info.failed_workflows,
+        running=info.running_workflows,
+        attempts=sum(one.attempt for one in workflows if one.state is not WorkflowState.WAITING),
+        progress=sum(share(info.id, name, one, live) for name, one in info.workflows.items()) / len(info.workflows),
+        reason=info.reason,
+        queue=info.job.submission.queue,
+        labels=info.job.submission.labels,
+    )
+
+
+def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> float:
+    """How far a workflow is, as far as anybody said."""
+    if workflow.state is WorkflowState.COMPLETED:
+        return 1.0
+    if workflow.state is not WorkflowState.RUNNING:
+        return 0.0
+    newest = newest_report(job_id, name, workflow, live)
+    return (newest.fraction if newest else workflow.fraction) or 0.0
+
+
+def large_results(info: JobInfo) -> list[tuple[str, str]]:
+    """(workflow, key in the store) of the results that were too large for the journal."""
+    return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
+
+
+def with_results(view: JobView, results: dict[str, Any]) -> JobView:
+    """The view with the results that had to be fetched."""
+    workflows = tuple(
+        msgspec.structs.replace(one, result=results[one.name]) if one.name in results else one for one in view.workflows
+    )
+    return msgspec.structs.replace(view, workflows=workflows)

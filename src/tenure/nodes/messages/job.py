@@ -1,0 +1,121 @@
+"""More that clients ask about jobs: many at once, results, another try, logs and what was found of an attempt that died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.jobs.commands import Outcome
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import JobState
+from tenure.nodes.messages.client import ProblemKind
+from tenure.nodes.messages.wire import Reply, Request
+
+MAX_SUBMISSIONS = 1_000
+MAX_LOG_BYTES = 262_144
+"""Of one page of a log."""
+
+
+class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
+    """Run these jobs, each once. One that is refused does not keep the others from running. Leader only."""
+
+    submissions: tuple[JobSubmission, ...]
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one submission of many: an outcome, or the kind of problem that kept it from being accepted."""
+
+    job_id: str
+    outcome: Outcome
+    reason: str = ""
+    problem: ProblemKind | None = None
+
+
+class ManySubmitted(Reply, frozen=True, kw_only=True, tag="many_submitted"):
+    """In the order in which they were given. Those that were accepted are durable."""
+
+    jobs: tuple[Submitted, ...]
+    epoch: int
+
+
+class GetResult(Request, frozen=True, kw_only=True, tag="result"):
+    """What a workflow returned; answered when its job has ended, or after `wait_s`."""
+
+    job_id: str
+    workflow: str = ""
+    """May be left out for a job of one workflow."""
+    wait_s: float = 0.0
+
+
+class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
+    job_id: str
+    workflow: str
+    state: JobState
+    """Of the job."""
+    ready: bool
+    """Whether there is a result; a workflow may well have returned null."""
+    result: Any = None
+    error: str = ""
+
+
+class RetryJob(Request, frozen=True, kw_only=True, tag="retry"):
+    """Submit what an ended job was once more, as a new job that names the old one. Leader only.
+
+    Asked again, it is the same new job; to try a third time, retry that one.
+    """
+
+    job_id: str
+    new_job_id: str = ""
+    """By default the old one with a number behind it: `encode~2`, `encode~3`."""
+    by: str = ""
+
+
+class GetLogs(Request, frozen=True, kw_only=True, tag="logs"):
+    """What an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
+
+    job_id: str
+    workflow: str = ""
+    """May be left out for a job of one workflow."""
+    attempt: int = 0
+    """0: the newest."""
+    offset: int = 0
+    """In bytes: 0, or the `next` of a page."""
+    limit: int = 65_536
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    level: str
+    text: str
+    trace: str = ""
+    """The id of the trace that the attempt belongs to, where traces are collected."""
+
+
+class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
+    job_id: str
+    workflow: str
+    attempt: int
+    lines: tuple[LogLine, ...]
+    next: int
+    """The offset of what comes after these lines."""
+    more: bool
+    """Whether something comes after them already."""
+    ended: bool
+    """Whether the attempt can log no more."""
+
+
+class GetEvidence(Request, frozen=True, kw_only=True, tag="evidence"):
+    """What was found of an attempt that was killed or died: stacks, the state of its process, its exit."""
+
+    job_id: str
+    workflow: str = ""
+    attempt: int = 0
+
+
+class EvidenceView(Reply, frozen=True, kw_only=True, tag="evidence_view"):
+    job_id: str
+    workflow: str
+    attempt: int
+    found: Any = None
+    """None where nothing was kept: it ended well, or too long ago."""

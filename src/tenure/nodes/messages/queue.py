@@ -1,0 +1,133 @@
+"""What operators ask about queues and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tenure.engines.contracts import FailureCause
+from tenure.jobs.commands import Outcome
+from tenure.nodes.messages.wire import Reply, Request
+
+MAX_DEAD_LETTERS = 500
+
+
+class PauseQueue(Request, frozen=True, kw_only=True, tag="pause"):
+    """Start nothing more from this queue; what runs goes on, and submissions wait. Leader only."""
+
+    queue: str
+    by: str = ""
+
+
+class ResumeQueue(Request, frozen=True, kw_only=True, tag="resume"):
+    """Let a paused queue go on. Leader only."""
+
+    queue: str
+    by: str = ""
+
+
+class ChangeQueue(Request, frozen=True, kw_only=True, tag="set_queue"):
+    """Change the limits of a queue. What is left out stays as it is; null lifts a limit. Leader only."""
+
+    queue: str
+    paused: bool | UnsetType = UNSET
+    max_running: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    burst: int | UnsetType = UNSET
+    by: str = ""
+
+
+class ListQueues(Request, frozen=True, kw_only=True, tag="queues"):
+    """Every queue that holds work or has limits."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool = False
+    max_running: int | None = None
+    rate: float | None = None
+    burst: int = 1
+    held: int = 0
+    """Attempts that could go and were not sent yet: the queue is paused, full, or out of its rate."""
+    queued: int = 0
+    """Attempts that wait for a worker."""
+    running: int = 0
+    oldest_s: float = 0.0
+    """How long the oldest of those that wait for a worker has waited."""
+    priorities: tuple[int, ...] = ()
+
+
+class QueueList(Reply, frozen=True, kw_only=True, tag="queue_list"):
+    queues: tuple[QueueView, ...]
+    now: float
+
+
+class ListDeadLetters(Request, frozen=True, kw_only=True, tag="dead_letters"):
+    """Messages that were given up, oldest first."""
+
+    mailbox: str = ""
+    """A lane as `default.p0`, or a mailbox of your own; left out, all lanes that this manager knows."""
+    limit: int = 100
+    """Of each mailbox."""
+    after: str = ""
+    """The id of the last one of the previous page; needs a mailbox."""
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    mailbox: str
+    cause: FailureCause
+    reason: str
+    died_at: float
+    enqueued_at: float
+    deliveries: int
+    key: str = ""
+    generation: int = 0
+
+
+class DeadLetterList(Reply, frozen=True, kw_only=True, tag="dead_letter_list"):
+    letters: tuple[DeadLetterRow, ...]
+    count: int
+    """How many there are in these mailboxes, also where fewer were asked for."""
+
+
+class GetDeadLetter(Request, frozen=True, kw_only=True, tag="dead_letter"):
+    """One message that was given up, with its body."""
+
+    mailbox: str
+    id: str
+
+
+class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
+    letter: DeadLetterRow
+    body: Any = None
+    """As JSON, where it is JSON."""
+    text: str = ""
+    """As text, where it is not."""
+
+
+class ReplayDeadLetter(Request, frozen=True, kw_only=True, tag="replay"):
+    """Put it back into its mailbox. Refused when a newer message has its key, or its job has ended."""
+
+    mailbox: str
+    id: str
+    by: str = ""
+
+
+class DiscardDeadLetter(Request, frozen=True, kw_only=True, tag="discard"):
+    """Forget it for good."""
+
+    mailbox: str
+    id: str
+    by: str = ""
+
+
+class LetterDone(Reply, frozen=True, kw_only=True, tag="letter_done"):
+    """`nothing`: there is no such dead letter any more, so it may have been done before."""
+
+    mailbox: str
+    id: str
+    outcome: Outcome
+    reason: str = ""

@@ -1,0 +1,53 @@
+"""What can be asked about schedules."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.jobs.schedule import Schedule
+from tenure.nodes.messages.wire import Reply, Request
+
+
+class SetSchedule(Request, frozen=True, kw_only=True, tag="set_schedule"):
+    """A new schedule, or another one under a name that there is. The same again changes nothing. Leader only."""
+
+    schedule: Schedule
+    by: str = ""
+
+
+class DropSchedule(Request, frozen=True, kw_only=True, tag="drop_schedule"):
+    """Nothing more of it fires; what runs goes on. Leader only."""
+
+    name: str
+    by: str = ""
+
+
+class TriggerSchedule(Request, frozen=True, kw_only=True, tag="trigger_schedule"):
+    """Run its job now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
+
+    name: str
+    job_id: str
+    by: str = ""
+
+
+class ListSchedules(Request, frozen=True, kw_only=True, tag="schedules"):
+    """Every schedule, and what became of its instants."""
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    schedule: Schedule
+    next_at: float | None
+    """Unix time; None when it never fires again, or is paused."""
+    last_instant: float
+    last_job: str
+    fired: int
+    skipped: int
+    last_skipped: str
+    """Why the last instant that was skipped did not run."""
+    problem: str = ""
+    """Why it cannot fire here, if it cannot."""
+
+
+class ScheduleList(Reply, frozen=True, kw_only=True, tag="schedule_list"):
+    schedules: tuple[ScheduleView, ...]
+    now: float

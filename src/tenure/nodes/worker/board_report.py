@@ -1,0 +1,25 @@
+"""From a record of the beat board to what a leader hears of it. Pure."""
+
+from __future__ import annotations
+
+from tenure.beat.board import Phase, Reading
+from tenure.nodes.messages.worker import AttemptReport
+
+
+def attempt_report(reading: Reading, now: float) -> AttemptReport | None:
+    """What a record says, if a leader should hear of it."""
+    occupant = reading.occupant
+    if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
+        return None
+    declared = now < reading.silent_until
+    return AttemptReport(
+        job_id=occupant.job,
+        workflow=occupant.workflow_id,
+        attempt=occupant.attempt,
+        delivery=occupant.ticket.delivery_count,
+        steps=reading.steps,
+        fraction=reading.fraction if 0 <= reading.fraction <= 1 else None,
+        silent_s=0.0 if declared else max(0.0, now - reading.beat_at),
+        stall_s=occupant.stall_s,
+        note=occupant.note[:200],
+    )

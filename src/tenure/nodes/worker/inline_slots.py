@@ -1,0 +1,324 @@
+"""Slots without processes: async workflows on the event loop, sync ones in threads. For tests, notebooks and tiny set-ups.
+
+The same attempts, watches and settlements as in slot processes, so that a stall is a stall here too. What differs is the end: nobody can kill
+a thread. One that does not stop when it is asked to is abandoned: its result is refused, and its seat gets a new place to beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Protocol
+
+from tenure.beat.board import BeatBoard, Phase, Record
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine, Mailbox, Message
+from tenure.errors import ReceiptHandleExpiredError, TenureError
+from tenure.ids import IdSource, new_id
+from tenure.nodes.slot_runner import SlotsView
+from tenure.nodes.worker.board_report import attempt_report
+from tenure.work.children import Courier
+from tenure.work.context import CancelCode
+from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
+from tenure.work.registry import Registry
+from tenure.work.slots.attempt import CAUSES, Attempt
+from tenure.work.slots.held_logs import HeldLogs
+from tenure.work.slots.keeping_logs import log_key
+from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.settling import Settler
+from tenure.work.slots.watch import Act, AttemptWatch
+
+REST_S = 1.0
+WORKFLOW_LOGGER = "tenure.workflow"
+_NOT_CAUSED_BY_WORK = (CancelCode.NONE, CancelCode.DRAIN)
+
+
+class Threads(Protocol):
+    """Where sync workflows run. A test kit brings its own, which knows when they stand still."""
+
+    def start(self, work: Callable[[], None]) -> None: ...
+
+
+class DaemonThreads:
+    """A thread for each attempt, that keeps no program from ending."""
+
+    def start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="tenure-workflow", daemon=True).start()
+
+
+class Seated:
+    """One attempt that runs here."""
+
+    def __init__(self, attempt: Attempt, watch: AttemptWatch, ended: asyncio.Future[WorkResult]) -> None:
+        self.attempt, self.watch, self.ended = attempt, watch, ended
+
+
+class InlineSlots:
+    """A `SlotRunner`. `run` on the event loop that shall do the work; cancelling it hands over what runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        calls: Calls,
+        registry: Registry,
+        settings: SlotSettings,
+        *,
+        clock: Clock,
+        random: Random,
+        ids: IdSource = new_id,
+        threads: Threads | None = None,
+        courier: Callable[[], Courier] | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._engine, self._calls, self.registry, self.settings = engine, calls, registry, settings
+        self._clock, self._ids, self._say = clock, ids, say
+        self._threads = threads or DaemonThreads()
+        self._courier = courier
+        self._mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(settings.queue, WorkItem, WorkResult)
+        self._logs, self._held = engine.store("logs"), HeldLogs()
+        self._settler = Settler(engine, clock=clock, random=random, say=say)
+        self._incarnation = ids()
+        self._seated: dict[int, Seated] = {}
+        self._most: int | None = None
+        self._bell: Callable[[], None] = lambda: None
+        self._completed = self._failed = self._steps = 0
+        self._draining = self._crashed = False
+
+    # What a worker node asks
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
+
+    def view(self) -> SlotsView:
+        now = self._clock.monotonic()
+        readings = [one.attempt.record.read() for one in self._seated.values()]
+        attempts = tuple(found for reading in readings if (found := attempt_report(reading, now)) is not None)
+        return SlotsView(
+            attempts=attempts,
+            slots=self.settings.slots,
+            free=self.settings.slots - len(self._seated),
+            accepting=not self._draining,
+            lanes=(self.settings.queue,),
+            completed=self._completed,
+            failed=self._failed,
+            steps=self._steps + sum(reading.steps for reading in readings),
+        )
+
+    def listen(self, bell: Callable[[], None]) -> None:
+        self._bell = bell
+
+    def allow(self, most: int | None, *, peers: int = 0) -> None:
+        self._most = most
+
+    def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
+        found = [
+            one
+            for one in self._seated.values()
+            if (occupant := one.attempt.occupant).job == job
+            and workflow_id in ("", occupant.workflow_id)
+            and attempt in (0, occupant.attempt)
+        ]
+        for one in found:
+            self._stop(one, CancelCode.CANCEL, reason or "cancelled by request")
+        return bool(found)
+
+    def evict(self, reason: str) -> None:
+        for one in self._seated.values():
+            self._stop(one, CancelCode.DRAIN, reason)
+        self._incarnation = self._ids()
+        self._completed = self._failed = self._steps = 0
+        self._bell()
+
+    # Their life
+
+    def crash(self) -> None:
+        """For tests: whoever cancels `run` after this sees what a killed worker leaves behind. Nothing is handed over."""
+        self._crashed = True
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        logging.getLogger().addHandler(self._held)
+        if not logging.getLogger(WORKFLOW_LOGGER).level:
+            logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
+        seats = [asyncio.create_task(self._serve(seat)) for seat in range(self.settings.slots)]
+        try:
+            # Not gather: it would cancel the seats with us, before they could hand over.
+            done, _ = await asyncio.wait(seats, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            await self._hand_over(seats)
+            logging.getLogger().removeHandler(self._held)
+        for seat in done:
+            seat.result()
+
+    async def _hand_over(self, seats: list[asyncio.Task[None]]) -> None:
+        """Ask what runs to stop; what stops in time is released, and goes on elsewhere from its checkpoint."""
+        self._draining = True
+        for one in list(self._seated.values()):
+            if self._crashed:
+                one.attempt.seat.cancel(CancelCode.LEASE_LOST)
+            else:
+                self._stop(one, CancelCode.DRAIN, "the worker is shutting down")
+        busy = {f"seat-{index}" for index in self._seated} if not self._crashed else set()
+        for seat in seats:
+            if seat.get_name() not in busy:
+                seat.cancel()
+        await asyncio.gather(*seats, return_exceptions=True)
+
+    async def _serve(self, seat: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(f"seat-{seat}")
+        record = self._new_record()
+        while not self._draining:
+            message = await self._claim(seat)
+            if message is not None and not await self._run(seat, message, record):
+                record = self._new_record()  # whoever was abandoned still beats on the old one
+
+    def _new_record(self) -> Record:
+        # Never closed: whoever was abandoned may still write to it. It goes when nobody has it any more.
+        return BeatBoard.private(1).records[0]
+
+    async def _claim(self, seat: int) -> Message[WorkItem, WorkResult] | None:
+        if self._most is not None and seat >= self._most:
+            await self._clock.async_sleep(REST_S)
+            return None
+        try:
+            found = await self._calls.run(
+                self._mailbox.receive, 1, self.settings.claim_s, self.settings.wait_s, provisional=True
+            )
+        except TenureError as error:
+            if not error.retryable:
+                raise
+            self._say(f"cannot claim work: {error}")
+            await self._clock.async_sleep(REST_S)
+            return None
+        return found[0] if found else None
+
+    async def _run(self, seat: int, message: Message[WorkItem, WorkResult], record: Record) -> bool:
+        """One attempt, from claim to settlement; False when it was abandoned."""
+        attempt = Attempt(
+            message,
+            record,
+            registry=self.registry,
+            clock=self._clock,
+            queue=self.settings.queue,
+            stall_s=self.settings.stall_s,
+            worker=self._incarnation,
+            courier=self._courier,
+        )
+        failure = attempt.prepare()
+        if failure is not None:
+            await self._settle(attempt, attempt.result(failure))
+            return True
+        watch = AttemptWatch(attempt.occupant, self.settings.extend_every_s, self.settings.grace_s, message.lease_until)
+        one = self._seated[seat] = Seated(attempt, watch, self._begin(attempt))
+        self._bell()
+        try:
+            abandoned = await self._watch(one)
+        finally:
+            del self._seated[seat]
+            self._steps += record.read().steps
+        result = abandoned or one.ended.result()
+        await self._settle(attempt, result)
+        self._bell()
+        return abandoned is None
+
+    def _begin(self, attempt: Attempt) -> asyncio.Future[WorkResult]:
+        assert attempt.workflow is not None
+        if attempt.workflow.is_async:
+            return asyncio.create_task(_guard(attempt.run_async()))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[WorkResult] = loop.create_future()
+
+        def work() -> None:
+            result = attempt.run_sync()
+            try:
+                loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(result))
+            except RuntimeError:
+                return  # it was abandoned, and the loop has ended since
+
+        self._threads.start(work)
+        return ended
+
+    async def _watch(self, one: Seated) -> WorkResult | None:
+        """Until it ended: None; or until it is given up: what is settled in its place."""
+        record, watch = one.attempt.record, one.watch
+        while not one.ended.done():
+            verdict = watch.step(record.read(), self._clock.monotonic(), self._clock.boottime())
+            if verdict.act is Act.EXTEND:
+                await self._extend(one)
+            elif verdict.act is Act.CANCEL:
+                self._stop(one, verdict.code, verdict.reason)
+            elif verdict.act is Act.KILL:
+                self._say(f"{watch.occupant.workflow} ({watch.occupant.job}) does not stop, and is abandoned")
+                one.ended.cancel()
+                return one.attempt.result(self._blame(watch, "; it did not stop, and was abandoned"))
+            nap = asyncio.ensure_future(self._clock.async_sleep(self.settings.tick_s))
+            try:
+                both: tuple[asyncio.Future[Any], ...] = (one.ended, nap)
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                nap.cancel()
+        result = one.ended.result()
+        if result.failure is not None and watch.code not in _NOT_CAUSED_BY_WORK:
+            return one.attempt.result(self._blame(watch, ""))  # our reason says more than "cancelled"
+        return None
+
+    def _blame(self, watch: AttemptWatch, more: str) -> WorkFailure:
+        return WorkFailure(cause=CAUSES[watch.code], reason=f"{watch.reason}{more}")
+
+    def _stop(self, one: Seated, code: CancelCode, reason: str) -> None:
+        if one.watch.code is CancelCode.NONE:
+            one.watch.cancel(code, reason, self._clock.monotonic())
+        occupant = one.watch.occupant
+        self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {one.watch.reason}")
+        one.attempt.record.request_cancel(code, one.attempt.record.serial)
+        one.attempt.seat.look()
+
+    async def _extend(self, one: Seated) -> None:
+        watch, record = one.watch, one.attempt.record
+        watch.extending(record.read(), self._clock.monotonic())
+        asked = self._clock.boottime()
+        try:
+            await self._calls.run(one.attempt.message.extend_visibility, self.settings.lease_s)
+        except ReceiptHandleExpiredError as error:
+            self._stop(one, CancelCode.LEASE_LOST, str(error))
+        except TenureError as error:
+            self._say(f"cannot extend the lease of {watch.occupant.workflow} yet: {error}")
+            watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self.settings.lease_s / 20))
+        else:
+            watch.extended(asked + self.settings.lease_s)
+            record.set_lease_until(watch.lease_until, record.serial)
+
+    async def _settle(self, attempt: Attempt, result: WorkResult) -> None:
+        attempt.record.set_phase(Phase.SETTLING)
+        attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
+        workflow, occupant = attempt.workflow, attempt.occupant
+        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
+        try:
+            await self._calls.run(self._held.keep, self._logs, attempt.seat, key=key, fence=attempt.message.fence)
+            await self._calls.run(
+                self._settler.settle,
+                attempt.message,
+                result,
+                managed=attempt.occupant.managed,
+                max_attempts=workflow.max_attempts if workflow else 1,
+                retry=workflow.retry if workflow else None,
+            )
+        except TenureError as error:
+            self._say(f"the outcome of {attempt.item.workflow} could not be settled: {error}")
+        finally:
+            attempt.record.clear()
+        if result.failure is None:
+            self._completed += 1
+        else:
+            self._failed += 1
+
+
+async def _guard(running: Coroutine[Any, Any, WorkResult]) -> WorkResult:
+    return await running

@@ -1,0 +1,288 @@
+"""A worker as a node: tells the leader what its slots do, hears what is wanted of them, and has it done.
+
+The asyncio shell around a `SlotRunner`. Two requests stand at any time. One tells: on a cadence, and at once when something began or ended. The
+other listens: the leader holds its answer until something changes, so that a cancel or a verdict reaches the slots at once. The leader is found
+through the engine, so a worker needs no addresses. When nobody answers, work goes on under what was last said, and results wait in the
+engine; each report is the whole state, so nothing that was lost has to be made good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import NodeUnavailableError, TenureError
+from tenure.health.overload import HybridOverloadDetector, OverloadState
+from tenure.health.signals import RoutingDecision
+from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.messages.client import MANAGER_ELECTION, Problem, Redirect, address_of
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.worker import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
+from tenure.nodes.slot_runner import SlotRunner, SlotsView
+from tenure.nodes.worker.earning import Earning
+from tenure.nodes.worker.obedience import INTAKE, Obedience
+from tenure.randomness import Random
+
+ReplyT = TypeVar("ReplyT", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """A worker's cadences, in seconds."""
+
+    every_s: float = 1.0
+    """Between two reports while something runs."""
+    idle_every_s: float = 5.0
+    gap_s: float = 0.1
+    """However much happens, there is at least this much between two reports."""
+    listen_s: float = 20.0
+    """How long the leader may hold its answer back."""
+    answer_s: float = 3.0
+    rest_s: float = 1.0
+    """After nobody answered."""
+
+
+class WorkerNode:
+    """One worker of a datacenter. `run` until cancelled; `leave` when its slots have ended."""
+
+    def __init__(
+        self,
+        name: str,
+        runner: SlotRunner,
+        engine: Engine,
+        calls: Calls,
+        caller: AsyncCaller,
+        *,
+        clock: Clock,
+        random: Random,
+        settings: ReportSettings | None = None,
+        version: str = "",
+        say: Callable[[str], None] = lambda text: None,
+        on_view: Callable[[SlotsView, OverloadState], None] = lambda view, overload: None,
+    ) -> None:
+        self.name, self._runner, self._calls, self._caller = name, runner, calls, caller
+        self._clock, self._random, self._say, self._version = clock, random, say, version
+        self._on_view = on_view
+        """Told each time it looks at its slots: what it says of its health by gossip comes from there."""
+        self.settings = settings or ReportSettings()
+        self._election = engine.election(MANAGER_ELECTION)
+        self.obedience = Obedience()
+        self.verdict: RoutingDecision | None = None
+        """What it acts under; None before the leader said anything to this incarnation."""
+        self.address = ""
+        """Of the leader, as far as is known."""
+        self.heard_at: float | None = None
+        """When a leader last answered, in this clock's monotonic time."""
+        self._evicted = ""
+        self._trouble = ""
+        self._number = 0
+        self._earning = Earning()
+        self._overload = HybridOverloadDetector()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Tell and listen, whatever happens to the leader."""
+        ring = _bell(self._changed)
+        self._runner.listen(ring)
+        tasks = [asyncio.create_task(self._tell()), asyncio.create_task(self._listen())]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            self._runner.listen(lambda: None)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Say that nothing more comes, so that nobody waits for a sign of life. Best effort."""
+        try:
+            await self._ask(self._report(*self._look(), leaving=True), self.settings.answer_s, WorkerDirective)
+        except TenureError:
+            return
+
+    # The two standing requests
+
+    async def _tell(self) -> None:
+        while True:
+            self._changed.clear()
+            start, view = self._look()
+            self._on_view(view, self._overload.state)
+            try:
+                await self._tell_once(start, view)
+                self._trouble = ""
+            except TenureError as error:
+                if error.fact != self._trouble:
+                    self._trouble = error.fact
+                    self._say(f"cannot report: {error.fact}; work goes on under the last verdict")
+                await self._rest()
+            await self._nap(self.settings.gap_s)
+            every = self.settings.every_s if view.attempts else self.settings.idle_every_s
+            # A leader with short deadlines hears of us more often: four times between a report and the end of our time.
+            await self._until_due(min(every, self._earning.span / 4) if self._earning.span else every)
+
+    def _look(self) -> tuple[str, SlotsView]:
+        """The slots, and whose they are: another thread may end an incarnation at any moment."""
+        while True:
+            start, view = self._runner.incarnation, self._runner.view()
+            if start == self._runner.incarnation:
+                return start, view
+
+    async def _tell_once(self, start: str, view: SlotsView) -> None:
+        asked = self._clock.monotonic()
+        directive = await self._ask(self._report(start, view), self.settings.answer_s, WorkerDirective)
+        if not self._obey(directive, asked):
+            return
+        request = self._earning.request(
+            self.name, view, self._clock.monotonic(), self._clock.wall(), self._overload.state
+        )
+        if request is None:
+            return
+        asked = self._clock.monotonic()
+        extension = ExtendDeadline(request=request, incarnation=start)
+        reply = await self._ask(extension, self.settings.answer_s, ExtensionReply)
+        self._earning.answered(reply, view.steps, asked)
+        self._tell_of_extension(reply)
+
+    def _tell_of_extension(self, reply: ExtensionReply) -> None:
+        response = reply.response
+        if not response.granted:
+            self._say(f"was denied more time: {response.denial_reason}")
+        elif response.warning:
+            self._say(f"was granted {response.extension_seconds:g} s more: {response.warning}")
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                directive = await self._ask(
+                    self._report(*self._look(), wait_s=self.settings.listen_s),
+                    self.settings.listen_s + self.settings.answer_s,
+                    WorkerDirective,
+                )
+            except TenureError:
+                await self._rest()
+                continue
+            # What is left was counted when the answer was given, and that may be much later than we asked.
+            self._obey(directive, self._clock.monotonic())
+            await self._nap(self.settings.gap_s)  # until the slots show that it was done
+
+    def _report(self, start: str, view: SlotsView, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
+        self._number += 1
+        return WorkerReport(
+            worker=self.name,
+            incarnation=start,
+            attempts=view.attempts,
+            slots=view.slots,
+            free=view.free,
+            accepting=view.accepting and not leaving,
+            lanes=view.lanes,
+            completed=view.completed,
+            failed=view.failed,
+            steps=view.steps,
+            overload=self._overload.state.value,
+            version=self._version,
+            wall=self._clock.wall(),
+            number=self._number,
+            verdict=self.verdict,
+            leaving=leaving,
+            wait_s=wait_s,
+        )
+
+    # What is wanted
+
+    def _obey(self, directive: WorkerDirective, asked: float) -> bool:
+        """False for the word of a leader that was deposed."""
+        if not self.obedience.heard(directive):
+            self._say(f"refused the word of a deposed leader (epoch {directive.epoch} < {self.obedience.epoch})")
+            return False
+        self.heard_at = self._clock.monotonic()
+        for one in directive.cancels:
+            self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
+        incarnation = self._runner.incarnation
+        if directive.incarnation != incarnation or self._evicted == incarnation:
+            return True  # it is about a start of ours that is over, or ending
+        if directive.verdict is not self.verdict:
+            self._say(f"the verdict of epoch {directive.epoch} is {directive.verdict}: {directive.reason}")
+        if directive.verdict is RoutingDecision.EVICT:
+            self._go(incarnation, directive.reason)
+            return True
+        self.verdict = directive.verdict
+        self._runner.allow(INTAKE[directive.verdict], peers=directive.peers)
+        self._earning.left(directive.left_s, asked)
+        return True
+
+    def _go(self, incarnation: str, reason: str) -> None:
+        """Stop everything, and come back as somebody new. Once for each incarnation."""
+        self._evicted = incarnation
+        self.verdict = None
+        self._earning = Earning()
+        self._runner.allow(0)
+        self._runner.evict(reason)
+
+    # Ways and times
+
+    async def _ask(self, request: Request, timeout: float, wanted: type[ReplyT]) -> ReplyT:
+        """Raises `NodeUnavailableError`; the next call looks for the leader anew."""
+        try:
+            address = self.address or await self._find_leader()
+            reply = await self._caller.ask(address, request, timeout)
+            if isinstance(reply, Redirect):
+                address = reply.address
+                reply = await self._caller.ask(address, request, timeout)
+            if not isinstance(reply, wanted):
+                said = reply.fact if isinstance(reply, Problem) else type(reply).__name__
+                raise NodeUnavailableError(f"{address} answered: {said}")
+        except TenureError:
+            self.address = ""
+            raise
+        self.address = address
+        return reply
+
+    async def _find_leader(self) -> str:
+        leader = await self._calls.run(self._election.current)
+        if leader is None or not address_of(leader.candidate):
+            raise NodeUnavailableError("nobody leads now")
+        return address_of(leader.candidate)
+
+    async def _rest(self) -> None:
+        await self._clock.async_sleep(self.settings.rest_s * self._random.uniform(0.5, 1.5))
+
+    async def _nap(self, seconds: float) -> None:
+        """How much later we wake than we asked for is how contended this process is."""
+        asked = self._clock.monotonic()
+        await self._clock.async_sleep(seconds)
+        late = max(0.0, self._clock.monotonic() - asked - seconds)
+        self._overload.record_latency(1_000 * late)
+        self._earning.paused(late)
+
+    async def _until_due(self, seconds: float) -> None:
+        """The cadence, spread so that no two workers keep in step; or something changed."""
+        self._overload.assess()
+        waiting = asyncio.create_task(self._changed.wait())
+        napping = asyncio.create_task(self._clock.async_sleep(seconds * self._random.uniform(0.8, 1.0)))
+        try:
+            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            napping.cancel()
+
+
+def _bell(event: asyncio.Event) -> Callable[[], None]:
+    """Sets the event from any thread; from the loop's own without a detour, so that simulations need no thread-safe wake-up."""
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def ring() -> None:
+        if threading.get_ident() == thread:
+            event.set()
+        else:
+            try:
+                loop.call_soon_threadsafe(event.set)
+            except RuntimeError:
+                return  # the loop has ended: nobody is there to hear it
+
+    return ring

@@ -1,0 +1,145 @@
+"""A worker's node as it lives in a process: an event loop in one thread beside the supervisor, with an engine of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls, ThreadCalls, calls_for
+from tenure.engines.contracts import Engine
+from tenure.errors import TenureError
+from tenure.health.overload import OverloadState
+from tenure.health.piggyback import NodeType
+from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.pooling import Pool, PoolSettings, pooled
+from tenure.nodes.slot_runner import SlotRunner, SlotsView
+from tenure.nodes.worker.worker import WorkerNode
+from tenure.randomness import fresh_random
+
+LEAVE_S = 2.0
+"""How long a worker that ends tries to say so."""
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker's node is set up."""
+
+    name: str
+    engine_url: str
+    token: str = ""
+    version: str = ""
+    gossip: PoolSettings = field(default_factory=PoolSettings)
+
+
+class WorkerThread:
+    """`start` it beside the supervisor; `stop` after that ended, so that its leader hears of it."""
+
+    def __init__(
+        self, settings: WorkerSettings, runner: SlotRunner, *, clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
+        self.node: WorkerNode | None = None
+        """Once the engine answered."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="tenure-node", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """Say goodbye, and end; waits for a moment and no longer."""
+        if self._loop is None or self._stop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._ended.wait(LEAVE_S + 1.0)
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception as error:
+            # Work goes on without a node: results wait in the engine. But somebody should know.
+            self._say(f"this worker cannot report any more: {type(error).__name__}: {error}")
+        finally:
+            self._ready.set()
+            self._ended.set()
+
+    async def _main(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        engine = await self._open_engine(self._stop)
+        if engine is None:
+            return
+        calls = calls_for(engine)
+        try:
+            with contextlib.closing(HttpCaller(token=self._settings.token)) as caller:
+                await self._work(engine, calls, caller, self._stop)
+        finally:
+            if isinstance(calls, ThreadCalls):
+                await calls.close()
+            else:
+                engine.close()
+
+    async def _open_engine(self, stop: asyncio.Event) -> Engine | None:
+        """An engine that is away is waited for: the supervisor does so too."""
+        while not stop.is_set():
+            try:
+                return await asyncio.to_thread(Engine.open, self._settings.engine_url, clock=self._clock)
+            except TenureError as error:
+                if not error.retryable:
+                    raise
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _RETRY_S)
+        return None
+
+    async def _work(self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event) -> None:
+        name, gossip = self._settings.name, self._settings.gossip
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                entering = pooled(gossip, name, NodeType.WORKER, clock=self._clock, say=self._say)
+                pool = await stack.enter_async_context(entering)
+            except (TenureError, OSError) as error:
+                self._say(f"this worker does not gossip: {error}")
+                pool = None
+            await self._live_as_node(engine, calls, caller, stop, pool)
+
+    async def _live_as_node(
+        self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event, pool: Pool | None
+    ) -> None:
+        def on_view(view: SlotsView, overload: OverloadState) -> None:
+            if pool is not None:
+                pool.tell_slots(view, overload, self._runner.incarnation)
+
+        node = self.node = WorkerNode(
+            self._settings.name,
+            self._runner,
+            engine,
+            calls,
+            caller,
+            clock=self._clock,
+            random=fresh_random(),
+            version=self._settings.version,
+            say=self._say,
+            on_view=on_view,
+        )
+        living = asyncio.create_task(node.run())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([living, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if living.done():
+                living.result()
+        finally:
+            stopping.cancel()
+            living.cancel()
+            await asyncio.gather(living, stopping, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(node.leave(), LEAVE_S)

@@ -1,0 +1,74 @@
+"""What a node remembers of being asked: an audit line for each write and each refusal, and counters for Prometheus.
+
+A line is one JSON object, so that nothing that a request says can pass for another line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.clock import Clock, SystemClock
+from tenure.nodes.messages.client import Problem, Redirect
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
+from tenure.web.admission import Caller
+from tenure.web.limits import Buckets
+
+REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0
+_UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline)
+"""Each worker sends one a second; what follows from it is in the journal."""
+
+
+class AccessLog:
+    """`audit` is given the lines; `count` each answer's operation, status and seconds."""
+
+    def __init__(
+        self,
+        audit: Callable[[str], None] = lambda line: None,
+        count: Callable[[str, int, float], None] = lambda operation, status, seconds: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._audit, self.answered = audit, count
+        self._clock = clock or SystemClock()
+        self._refusals = Buckets(REFUSALS_PER_S, REFUSALS_BURST)
+        self._unsaid = 0
+
+    def wrote(self, request_id: str, caller: Caller, request: Request, reply: Reply) -> None:
+        """Somebody asked for a change: who, what, and what became of it."""
+        if isinstance(request, _UNREMARKABLE) or isinstance(reply, (Problem, Redirect)):
+            return
+        self._say(
+            "wrote",
+            request_id,
+            caller.address,
+            str(request.__struct_config__.tag),
+            by=caller.identity.name or str(getattr(request, "by", "")),
+            about=_about(request),
+            outcome=str(getattr(reply, "outcome", "done")),
+        )
+
+    def refused(self, request_id: str, address: str, operation: str, status: int, problem: Problem) -> None:
+        """Somebody was not let in, or something failed. A flood of refusals is counted, not written."""
+        if status not in (401, 403, 429, 500):
+            return
+        if self._refusals.take(address, self._clock.monotonic()):
+            self._unsaid += 1
+            return
+        extra = {"unsaid": str(self._unsaid)} if self._unsaid else {}
+        self._unsaid = 0
+        self._say("refused", request_id, address, operation, status=str(status), fact=problem.fact[:300], **extra)
+
+    def _say(self, what: str, request_id: str, address: str, operation: str, **more: str) -> None:
+        line = {"audit": what, "request": request_id, "from": address, "operation": operation}
+        self._audit(msgspec.json.encode(line | {key: value for key, value in more.items() if value}).decode())
+
+
+def _about(request: Request) -> str:
+    submission = getattr(request, "submission", None)
+    named = [
+        getattr(submission, "job_id", ""),
+        *(getattr(request, field, "") for field in ("job_id", "queue", "node", "id")),
+    ]
+    return next((str(name)[:200] for name in named if name), "")

@@ -1,0 +1,32 @@
+"""From an error to what goes back to whoever asked for it."""
+
+from __future__ import annotations
+
+from tenure.errors import (
+    ConfigurationError,
+    DeposedError,
+    EngineError,
+    KeyRefusedError,
+    NodeUnavailableError,
+    SubmissionConflictError,
+    TenureError,
+    UnknownJobError,
+    UnknownScheduleError,
+)
+from tenure.nodes.messages.client import Problem, ProblemKind
+
+_KINDS: dict[type[TenureError], ProblemKind] = {
+    SubmissionConflictError: ProblemKind.CONFLICT,
+    KeyRefusedError: ProblemKind.CONFLICT,
+    UnknownJobError: ProblemKind.UNKNOWN,
+    UnknownScheduleError: ProblemKind.UNKNOWN,
+    ConfigurationError: ProblemKind.INVALID,
+    EngineError: ProblemKind.UNAVAILABLE,
+    DeposedError: ProblemKind.UNAVAILABLE,
+    NodeUnavailableError: ProblemKind.UNAVAILABLE,
+}
+
+
+def problem(error: TenureError) -> Problem:
+    kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
+    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable)

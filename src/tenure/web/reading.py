@@ -1,0 +1,69 @@
+"""From a body or a query to the request that it is. Everything that strangers send comes through here.
+
+JSON may not nest deeper than what every later reader (the journal's, a snapshot's, a worker's) can follow, whatever its own stack holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, get_origin
+
+import msgspec
+
+from tenure.errors import ConfigurationError
+from tenure.nodes.messages.operations import Operation, decode_request
+from tenure.nodes.messages.wire import Request
+
+MAX_DEPTH = 100
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+def read_body(operation: Operation, body: bytes) -> Request:
+    """Raises `ConfigurationError`."""
+    check_depth(body)
+    try:
+        return decode_request(operation.name, body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigurationError(f"the body of {operation.name!r} cannot be read: {error}") from error
+
+
+def read_query(operation: Operation, pairs: Iterable[tuple[str, str]]) -> Request:
+    """The same request from `?field=value`. A field that there is not is an error: a filter with a typo would show everything."""
+    known = _fields(operation.request)
+    found: dict[str, Any] = {}
+    for field, value in pairs:
+        if field not in known:
+            raise ConfigurationError(
+                f"{operation.name!r} has no field {field!r}", remedy=f"There are: {', '.join(known) or 'none'}"
+            )
+        if known[field]:
+            found.setdefault(field, []).extend(part for part in value.split(",") if part)
+        else:
+            found[field] = value
+    try:
+        return msgspec.convert({**found, "type": operation.name}, operation.request, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"the query of {operation.name!r} cannot be read: {error}") from error
+
+
+def check_depth(body: bytes) -> None:
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _BRACKETS.finditer(body):
+        mark = match[0]
+        if mark in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ConfigurationError(f"the body nests deeper than {MAX_DEPTH} levels", remedy="Send flatter data")
+        elif mark in (b"]", b"}"):
+            depth -= 1
+
+
+@cache
+def _fields(request: type[Request]) -> dict[str, bool]:
+    """By name, whether it may be given several times."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(request)}
+    return {name: get_origin(kind) is tuple for name, kind in kinds.items()}

@@ -1,0 +1,143 @@
+"""Who may ask: tokens, their names and their roles.
+
+A file names tokens by their SHA-256, so that reading it lets nobody in. One token without a file (`TENURE_TOKEN`) may do everything. Whoever is known
+by name signs what is asked: `by` in a request is what the token says, whatever the request says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from tenure.errors import ConfigurationError
+from tenure.nodes.messages.operations import Role
+from tenure.nodes.messages.wire import Request
+
+EVERYTHING = frozenset(Role)
+_MAY = {
+    Role.CLIENT: frozenset({Role.CLIENT}),
+    Role.WORKER: frozenset({Role.WORKER}),
+    Role.NODE: frozenset({Role.NODE, Role.WORKER, Role.CLIENT}),
+    Role.OPERATOR: frozenset({Role.OPERATOR, Role.CLIENT}),
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+class Identity(NamedTuple):
+    """Who asks. Without a name, what a request says of its sender is all that is known."""
+
+    name: str = ""
+    roles: frozenset[Role] = EVERYTHING
+
+
+ANYBODY = Identity()
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of a file of tokens."""
+
+    name: str
+    role: Role
+    sha256: str
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: tuple[Token, ...]
+
+
+class TokenBook:
+    """The tokens of a node. Without any, everybody may do everything: such a node listens on loopback only."""
+
+    def __init__(self, tokens: Iterable[Token] = (), *, shared: str = "") -> None:
+        """`shared` may do everything, and has no name."""
+        self._known: list[tuple[bytes, Identity]] = []
+        names: set[str] = set()
+        for token in tokens:
+            _check(token, names)
+            self._known.append((bytes.fromhex(token.sha256), Identity(token.name, _MAY[token.role])))
+        if shared:
+            self._known.append((_digest(shared), ANYBODY))
+
+    @property
+    def empty(self) -> bool:
+        return not self._known
+
+    def identify(self, given: str) -> Identity | None:
+        """Whose token it is; None for nobody's. Takes as long for a wrong one as for the last one."""
+        digest, found = _digest(given), None
+        for known, identity in self._known:
+            if hmac.compare_digest(known, digest) and found is None:
+                found = identity
+        return found
+
+    def knows(self, identity: Identity) -> bool:
+        """Whether this identity's token is still in the book."""
+        return any(known == identity for _, known in self._known)
+
+
+def read_tokens(path: str) -> tuple[Token, ...]:
+    """The tokens of a TOML or JSON file. Raises `ConfigurationError`, which never quotes the file."""
+    try:
+        data = Path(path).read_bytes()
+        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
+        return decode(data, type=_File).tokens
+    except OSError as error:
+        raise ConfigurationError(f"the tokens in {path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(
+            f"{path} is no file of tokens: {error}",
+            remedy='Write [[tokens]] with name, role ("client", "worker", "node" or "operator") and sha256 for each',
+        ) from error
+
+
+def sign(request: RequestT, identity: Identity) -> RequestT:
+    """The request in the name of whoever asks: `by`, and `submitted_by` of what is submitted, begin with the token's name."""
+    if not identity.name:
+        return request
+    changes: dict[str, object] = {}
+    given: str | None = getattr(request, "by", None)
+    if given is not None:
+        changes["by"] = _signature(identity, given)
+    if (submission := getattr(request, "submission", None)) is not None:
+        changes["submission"] = _sign_submission(submission, identity)
+    if (submissions := getattr(request, "submissions", None)) is not None:
+        changes["submissions"] = tuple(_sign_submission(one, identity) for one in submissions)
+    return msgspec.structs.replace(request, **changes) if changes else request
+
+
+def _sign_submission(submission: msgspec.Struct, identity: Identity) -> msgspec.Struct:
+    given: str = getattr(submission, "submitted_by", "")
+    return msgspec.structs.replace(submission, submitted_by=_signature(identity, given))
+
+
+def _signature(identity: Identity, given: str) -> str:
+    return f"{identity.name}: {given}" if given else identity.name
+
+
+def _digest(token: str) -> bytes:
+    # A header may hold any bytes; those that are no UTF-8 come as surrogates.
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _check(token: Token, names: set[str]) -> None:
+    if not _NAME.fullmatch(token.name):
+        raise ConfigurationError(
+            f"a token's name is {token.name!r}", remedy="Use letters, digits, '.', '_' and '-', at most 64"
+        )
+    if token.name in names:
+        raise ConfigurationError(f"two tokens are named {token.name!r}", remedy="Give each its own name")
+    if not _SHA256.fullmatch(token.sha256):
+        raise ConfigurationError(
+            f"the sha256 of token {token.name!r} is not 64 lowercase hexadecimal digits",
+            remedy="printf %s TOKEN | sha256sum",
+        )
+    names.add(token.name)

@@ -1,0 +1,447 @@
+"""The control plane over HTTP: the only file of the serving side that knows aiohttp.
+
+One port for each node. A request is `POST /v1/NAME` with a JSON body, or for what only reads `GET /v1/NAME?field=value`; the reply is JSON. A
+problem has a status that says its kind, and a write that came to a standby is answered with 307 and the leader's address. Who is let in is
+`admission`'s to say, what a request is `reading`'s, and what a stream looks like `streaming`'s.
+
+aiohttp's low-level server, without its router: what there is is a table already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import resource
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+from math import ceil
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tenure.clock import Clock, SystemClock
+from tenure.errors import ConfigurationError, DeposedError, LimitError, PortTakenError, TenureError
+from tenure.ids import IdSource, new_id
+from tenure.logs import facts
+from tenure.nodes.calling.tls import ServerTls, peer_name
+from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
+from tenure.nodes.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
+from tenure.nodes.messages.wire import Reply, Request
+from tenure.web.access_log import AccessLog
+from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loopback
+from tenure.web.event_feed import Told
+from tenure.web.limits import HttpLimits
+from tenure.web.openapi import document
+from tenure.web.reading import read_body, read_query
+from tenure.web.streaming import StreamFormat, encode, format_for, preamble
+from tenure.web.tokens import TokenBook, sign
+
+__all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopback"]
+
+CLOSE_AFTER_S = 3.0
+"""How long requests that are being answered may take after the node was told to stop."""
+HANDSHAKE_S = 10.0
+SPARE_FILES = 128
+"""Files that a process needs beside connections."""
+_LARGE = 64 << 10
+_log = logging.getLogger(__name__)
+# Every malformed head would be written with a traceback: whoever likes could fill our disk.
+_aiohttp_log = logging.getLogger(f"{__name__}.malformed")
+_aiohttp_log.setLevel(logging.CRITICAL)
+
+Handler = Callable[[str, Request], Awaitable[Reply]]
+"""Given who asks, in words for a log, and the request, gives the reply. Raises nothing."""
+Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
+"""Given a request that streams, what to tell, for as long as somebody listens."""
+Metrics = Callable[[], tuple[bytes, str]]
+Ready = Callable[[], tuple[bool, Any]]
+"""Whether the node can serve, and what to say about it."""
+
+_STATUS = {
+    ProblemKind.INVALID: 400,
+    ProblemKind.FORBIDDEN: 401,
+    ProblemKind.DENIED: 403,
+    ProblemKind.UNKNOWN: 404,
+    ProblemKind.CONFLICT: 409,
+    ProblemKind.TOO_LARGE: 413,
+    ProblemKind.TOO_MANY: 429,
+    ProblemKind.FAILED: 500,
+    ProblemKind.UNAVAILABLE: 503,
+}
+_LIVE = ("/health/live", "/livez")
+_READY = ("/health/ready", "/readyz")
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_encode = msgspec.json.Encoder().encode
+
+
+class _Refused(Exception):
+    """A request that does not get as far as its handler."""
+
+    def __init__(self, kind: ProblemKind, fact: str, remedy: str = "", *, status: int = 0, **headers: str) -> None:
+        super().__init__(fact)
+        self.problem = Problem(kind=kind, fact=fact, remedy=remedy)
+        self.status, self.headers = status, headers
+
+
+class HttpServer:
+    """Serves one node. `start`, then `stop`; long requests end when the handler lets them."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        tokens: TokenBook | None = None,
+        tls: ServerTls | None = None,
+        limits: HttpLimits | None = None,
+        streams: Streams | None = None,
+        ready: Ready = lambda: (True, {"ready": True}),
+        metrics: Metrics | None = None,
+        log: AccessLog | None = None,
+        clock: Clock | None = None,
+        ids: IdSource = new_id,
+    ) -> None:
+        tokens = tokens if tokens is not None else TokenBook(shared=token)
+        mutual = tls is not None and bool(tls.client_ca)
+        check_bind(host, token, tokens=not tokens.empty, mutual_tls=mutual)
+        self._handler, self._streams, self._ready, self._metrics = handler, streams, ready, metrics
+        self._host, self._port, self._ids, self._log = host, port, ids, log or AccessLog()
+        self._clock, self._limits = clock or SystemClock(), limits or HttpLimits()
+        self._tls, self._ssl = tls, tls.context() if tls is not None else None
+        self._scheme = "https" if tls is not None else "http"
+        self.admission = Admission(tokens, self._limits, self._clock, mutual_tls=mutual)
+        self._server: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._busy: set[object] = set()
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_connections = max(16, min(self._limits.connections, soft - SPARE_FILES))
+
+    async def start(self) -> int:
+        """The port that is served. Raises `PortTakenError`."""
+        self._server = web.Server(
+            self._serve,
+            handler_cancellation=True,  # whoever hangs up does not wait any more, and is not counted as waiting
+            access_log=None,
+            logger=_aiohttp_log,
+            keepalive_timeout=self._limits.idle_s,
+            lingering_time=1.0,
+            auto_decompress=False,
+        )
+        extra: dict[str, Any] = {"ssl": self._ssl, "ssl_handshake_timeout": HANDSHAKE_S} if self._ssl else {}
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(self._connect, self._host, self._port, backlog=1_024, **extra)
+        except OSError as error:
+            await self.stop()
+            raise PortTakenError("the control plane", self._host, self._port, str(error)) from error
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if server is not None:
+            server.pre_shutdown()
+            await server.shutdown(CLOSE_AFTER_S)
+
+    def reload_certificates(self) -> None:
+        """Connections from now on are shown what is in the files now. Raises `ConfigurationError`, and then nothing changed."""
+        if self._tls is not None and self._ssl is not None:
+            self._tls.context()  # whether the files can be used is found out where nobody is served by them
+            self._tls.load_into(self._ssl)
+
+    def _connect(self) -> asyncio.Protocol:
+        """The protocol of a new connection. Where there are too many, the one that has been idle for longest makes room."""
+        assert self._server is not None
+        connections = self._server.connections
+        if len(connections) >= self._most_connections:
+            idle = next((one for one in connections if one not in self._busy), None)
+            if idle is None:
+                return _Full()
+            idle.force_close()
+        return self._server()
+
+    # One request
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if _ID.fullmatch(given) else self._ids()[:16]
+        visit = _Visit(request, request_id, self._clock.monotonic())
+        self._busy.add(request.protocol)
+        try:
+            try:
+                response = await self._route(visit)
+            except _Refused as refused:
+                response = self._respond(visit, refused.problem, refused.status, refused.headers)
+            except Exception as error:
+                _log.exception("The answer to %s failed", request.path)
+                fact = f"{type(error).__name__} while it was answered"
+                response = self._respond(
+                    visit, Problem(kind=ProblemKind.FAILED, fact=fact, remedy="See the node's log")
+                )
+            if isinstance(response, web.Response) and response.content_length and response.content_length > _LARGE:
+                await self._send(request, response)
+        finally:
+            self._busy.discard(request.protocol)
+        self._log.answered(visit.name, response.status, self._clock.monotonic() - visit.began)
+        return response
+
+    async def _route(self, visit: _Visit) -> web.StreamResponse:
+        request = visit.request
+        path = request.path.rstrip("/")
+        if path in _LIVE:
+            return self._plain(visit, b'{"alive":true}\n')
+        if path in _READY:
+            ready, said = self._ready()
+            return self._plain(visit, _encode(said) + b"\n", status=200 if ready else 503)
+        caller = self._admit(visit)
+        if path == "/metrics" and self._metrics is not None:
+            body, kind = self._metrics()
+            return self._plain(visit, body, kind)
+        if path == "/v1/openapi.json":
+            return self._plain(visit, document())
+        operation = BY_NAME.get(path.removeprefix("/v1/")) if path.startswith("/v1/") else None
+        if operation is None:
+            known = f"POST /v1/NAME, where NAME is one of: {', '.join(BY_NAME)}"
+            raise _Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", known)
+        visit.name = operation.name
+        if operation.role not in caller.identity.roles:
+            raise _Refused(
+                ProblemKind.DENIED,
+                f"{operation.name!r} needs the role {operation.role.value}",
+                f"The token {caller.identity.name!r} has: {', '.join(sorted(caller.identity.roles))}",
+            )
+        return await self._ask(visit, caller, operation)
+
+    def _admit(self, visit: _Visit) -> Caller:
+        request = visit.request
+        headers, transport = request.headers, request.transport
+        certificate = transport.get_extra_info("peercert") if self._ssl is not None and transport is not None else None
+        visitor = Visitor(
+            request.remote or "",
+            headers.get("Authorization", ""),
+            headers.get("Host", ""),
+            headers.get("Origin", ""),
+            peer_name(certificate),
+        )
+        caller = self.admission.admit(visitor)
+        if isinstance(caller, Caller):
+            return caller
+        refused = _Refused(caller.kind, caller.fact)
+        refused.problem = caller
+        raise refused
+
+    async def _ask(self, visit: _Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
+        message = await self._read(visit, operation)
+        form = self._stream_form(visit.request, operation)
+        if form is not None:
+            return await self._stream(visit, caller, message, form)
+        stile = self.admission.waiting if getattr(message, "wait_s", 0.0) > 0 else self.admission.answering
+        if not stile.enter(caller.key):
+            raise _full()
+        try:
+            message = sign(message, caller.identity)
+            with facts(request=visit.request_id):
+                reply = await self._handler(str(caller), message)
+        finally:
+            stile.leave(caller.key)
+        if not operation.reads:
+            self._log.wrote(visit.request_id, caller, message, reply)
+        return self._respond(visit, reply)
+
+    async def _read(self, visit: _Visit, operation: Operation) -> Request:
+        request = visit.request
+        try:
+            if request.method == "POST":
+                return read_body(operation, await self._body(request, operation))
+            if request.method in ("GET", "HEAD") and operation.reads:
+                message = read_query(operation, request.query.items())
+                last = request.headers.get("Last-Event-ID", "")
+                if operation.streams and last:
+                    # What a browser saw last counts more than where its page first began.
+                    message = msgspec.structs.replace(message, after=last)
+                return message
+        except ConfigurationError as error:
+            raise _Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
+        allow = "GET, HEAD, POST" if operation.reads else "POST"
+        raise _Refused(
+            ProblemKind.INVALID,
+            f"{request.method[:20]} is not for {operation.name!r}",
+            f"Use {allow}",
+            status=405,
+            Allow=allow,
+        )
+
+    async def _body(self, request: web.BaseRequest, operation: Operation) -> bytes:
+        if request.content_type != "application/json":
+            # A web page may post a form to a local port without being asked, and may not post JSON.
+            fact = f"the body's type is {request.content_type[:100]!r}"
+            raise _Refused(ProblemKind.INVALID, fact, "Send application/json", status=415)
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise _Refused(ProblemKind.INVALID, "the body is compressed", "Send it as it is", status=415)
+        most = operation.body_bytes
+        if (request.content_length or 0) > most:
+            raise _too_large(most)
+        content = request.content
+        if content.is_eof():  # all of it is here already, as it nearly always is
+            body = content.read_nowait(-1)
+            if len(body) > most:
+                raise _too_large(most)
+            return body
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                return await _all_of(content, most)
+        except TimeoutError as error:
+            fact = f"the body did not come within {self._limits.body_s:g} s"
+            raise _Refused(ProblemKind.INVALID, fact, "Send it at once", status=408, Connection="close") from error
+        except web.RequestPayloadError as error:
+            raise _Refused(
+                ProblemKind.INVALID, f"the body cannot be read: {error}"[:300], Connection="close"
+            ) from error
+
+    # Streams
+
+    def _stream_form(self, request: web.BaseRequest, operation: Operation) -> StreamFormat | None:
+        if not operation.streams or self._streams is None or request.method != "GET":
+            return None
+        return format_for(request.headers.get("Accept", ""))
+
+    async def _stream(self, visit: _Visit, caller: Caller, message: Request, form: StreamFormat) -> web.StreamResponse:
+        assert self._streams is not None
+        if not self.admission.waiting.enter(caller.key):
+            raise _full()
+        headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **_headers(visit.request_id)}
+        response = web.StreamResponse(headers=headers)
+        try:
+            async with aclosing(self._streams(message)) as stream:
+                try:
+                    batch = await anext(stream)
+                except TenureError as error:
+                    raise _Refused(_kind(error), error.fact, error.remedy) from error
+                await response.prepare(visit.request)
+                await self._tell(response, preamble(form) + b"".join(encode(told, form) for told in batch))
+                with suppress(TenureError):  # it ends here, and the listener resumes elsewhere
+                    async for batch in stream:
+                        if not self.admission.still_knows(caller):
+                            break
+                        await self._tell(response, b"".join(encode(told, form) for told in batch))
+                with suppress(ConnectionError):
+                    await response.write_eof()
+                return response
+        except (ConnectionError, TimeoutError):
+            # Gone, or it has not read anything for so long that it may as well be.
+            if visit.request.transport is not None:
+                visit.request.transport.abort()
+            return response
+        finally:
+            self.admission.waiting.leave(caller.key)
+
+    async def _tell(self, response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(self._limits.send_s):
+            await response.write(data)
+
+    # Answers
+
+    async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """A large answer is sent while we watch: one that nobody reads must not hold its connection for ever."""
+        try:
+            async with asyncio.timeout(self._limits.send_s):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            return
+
+    def _plain(self, visit: _Visit, body: bytes, kind: str = "application/json", status: int = 200) -> web.Response:
+        if visit.request.method not in ("GET", "HEAD"):
+            fact = f"{visit.request.method[:20]} is not for {visit.request.path[:200]!r}"
+            raise _Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+        return web.Response(body=body, status=status, headers={"Content-Type": kind, **_headers(visit.request_id)})
+
+    def _respond(
+        self, visit: _Visit, reply: Reply, status: int = 0, extra: dict[str, str] | None = None
+    ) -> web.Response:
+        headers = _headers(visit.request_id)
+        if extra:
+            headers |= extra
+        if isinstance(reply, Problem):
+            status = status or _STATUS[reply.kind]
+            if reply.retryable:
+                headers["Retry-After"] = str(max(1, ceil(reply.retry_after_s)))
+            if status == HTTPStatus.UNAUTHORIZED:
+                headers["WWW-Authenticate"] = 'Bearer realm="tenure"'
+            reply = msgspec.structs.replace(reply, request_id=visit.request_id)
+            self._log.refused(visit.request_id, visit.request.remote or "", visit.name, status, reply)
+        elif isinstance(reply, Redirect):
+            status = HTTPStatus.TEMPORARY_REDIRECT
+            address = reply.address if "://" in reply.address else f"{self._scheme}://{reply.address}"
+            headers["Location"] = f"{address}{visit.request.path_qs}"
+        headers["Content-Type"] = "application/json"
+        return web.Response(body=_encode(reply), status=status or 200, headers=headers)
+
+
+class _Visit:
+    """One request on its way through the server."""
+
+    __slots__ = ("began", "name", "request", "request_id")
+
+    def __init__(self, request: web.BaseRequest, request_id: str, began: float) -> None:
+        self.request, self.request_id, self.began = request, request_id, began
+        self.name = ""
+
+
+class _Full(asyncio.Protocol):
+    """There is no room, and nobody idle who could make some."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _headers(request_id: str) -> dict[str, str]:
+    return {
+        "X-Request-Id": request_id,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Server": "tenure",
+    }
+
+
+async def _all_of(content: Any, most: int) -> bytes:
+    chunks, size = [], 0
+    while chunk := await content.readany():
+        size += len(chunk)
+        if size > most:
+            raise _too_large(most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(most: int) -> _Refused:
+    return _Refused(
+        ProblemKind.TOO_LARGE, "the body is too large", f"At most {most:,} bytes are read", Connection="close"
+    )
+
+
+def _full() -> _Refused:
+    refused = _Refused(ProblemKind.TOO_MANY, "too many requests are being answered")
+    refused.problem = msgspec.structs.replace(
+        refused.problem, remedy="Ask again in a moment", retryable=True, retry_after_s=1.0
+    )
+    return refused
+
+
+def _kind(error: TenureError) -> ProblemKind:
+    if isinstance(error, LimitError | ConfigurationError):
+        return ProblemKind.INVALID
+    return ProblemKind.UNAVAILABLE if error.retryable or isinstance(error, DeposedError) else ProblemKind.FAILED

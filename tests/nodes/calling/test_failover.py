@@ -1,0 +1,81 @@
+"""Whom a client asks, and when it gives up: the rules alone, without a network."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tenure.clock import ManualClock
+from tenure.errors import ConfigurationError, NodeRefusedError, NodeUnavailableError, UnknownJobError
+from tenure.nodes.calling.failover import Ask, Directory, Pause
+from tenure.nodes.messages.client import AskLeader, GetJob, LeaderView, Problem, ProblemKind, Redirect
+
+A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
+VIEW = LeaderView(leader="x", address=A, epoch=1, leads=True, seq=1)
+
+
+class Play:
+    """Drives one search with scripted nodes."""
+
+    def __init__(self, nodes: dict[str, Any], *, patience: float = 10) -> None:
+        self.clock = ManualClock()
+        self.nodes, self.asked = nodes, []
+        self.directory = Directory([A, B], patience_s=patience, random=Random(1), monotonic=self.clock.monotonic)
+
+    def run(self, request: Any = None) -> Any:
+        request = request or AskLeader()
+        search, heard = self.directory.search(request), None
+        while True:
+            try:
+                step = search.send(heard)
+            except StopIteration as end:
+                return end.value
+            heard = None
+            if isinstance(step, Pause):
+                self.clock.advance(step.seconds)
+            else:
+                assert isinstance(step, Ask)
+                self.asked.append(step.address)
+                found = self.nodes.get(step.address, NodeUnavailableError("no route"))
+                heard = found.pop(0) if isinstance(found, list) else found
+
+
+def test_the_next_address_is_asked_when_one_does_not_answer_and_kept_from_then_on() -> None:
+    play = Play({B: VIEW})
+    assert play.run() is VIEW
+    assert play.asked == [A, B]
+    play.run()
+    assert play.asked[2:] == [B]
+
+
+def test_a_redirect_is_followed_also_to_a_node_that_was_not_named() -> None:
+    play = Play({A: Redirect(address=C, epoch=2), C: VIEW})
+    assert play.run() is VIEW
+    assert play.asked == [A, C]
+
+
+def test_a_problem_that_passes_is_asked_again_and_one_that_stays_is_raised() -> None:
+    nobody = Problem(kind=ProblemKind.UNAVAILABLE, fact="nobody leads now", retryable=True)
+    play = Play({A: [nobody, nobody, VIEW], B: [nobody, nobody]})
+    assert play.run() is VIEW
+    with pytest.raises(NodeRefusedError, match="wrong"):
+        Play({A: Problem(kind=ProblemKind.INVALID, fact="wrong")}).run()
+    with pytest.raises(UnknownJobError):
+        Play({A: Problem(kind=ProblemKind.UNKNOWN, fact="there is no job 'j'")}).run(GetJob(job_id="j"))
+
+
+def test_patience_ends_with_an_error_that_tells_what_each_address_said() -> None:
+    with pytest.raises(NodeUnavailableError) as ended:
+        Play({}).run()
+    assert A in str(ended.value)
+    assert B in str(ended.value)
+    assert "no route" in str(ended.value)
+
+
+def test_addresses_may_come_as_one_text_and_none_is_refused() -> None:
+    options: Any = {"patience_s": 1, "random": Random(1), "monotonic": ManualClock().monotonic}
+    assert Directory(f"{A}, {B}", **options)._addresses == [A, B]
+    with pytest.raises(ConfigurationError, match="no manager is named"):
+        Directory([], **options)

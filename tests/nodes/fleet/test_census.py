@@ -1,0 +1,55 @@
+"""Who could take work, counted from what the leader knows of its workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure.health.signals import HealthClass, RoutingDecision
+from tenure.jobs.alarms import Crew
+from tenure.nodes.fleet.census import HEARD_WITHIN_S, Room, crew, room, verdicts
+from tenure.nodes.fleet.member import WorkerStanding
+
+
+def worker(name: str, **known: Any) -> WorkerStanding:
+    fields: dict[str, Any] = {
+        "incarnation": name,
+        "health_class": HealthClass.HEALTHY,
+        "verdict": RoutingDecision.ROUTE,
+        "reason": "",
+        "heard_s_ago": 1.0,
+        "left_s": 30.0,
+        "slots": 4,
+        "free": 3,
+        "running": 1,
+        "extensions_left": 5,
+        "by_gossip": "",
+        "version": "",
+        "lanes": ("default.p0",),
+        "skew_s": 0.0,
+        "accepting": True,
+        **known,
+    }
+    return WorkerStanding(name=name, **fields)
+
+
+FLEET = [
+    worker("able"),
+    worker("drains", accepting=False, free=0),
+    worker("judged", verdict=RoutingDecision.DRAIN),
+    worker("by-hand"),
+    worker("elsewhere", lanes=("video.p0",)),
+    worker("silent", heard_s_ago=HEARD_WITHIN_S + 1),
+]
+
+
+def test_only_slots_in_which_work_would_be_taken_count() -> None:
+    assert room(FLEET, drained={"by-hand"}) == Room(workers=5, capacity=6)
+
+
+def test_a_mailbox_has_the_crew_that_serves_it() -> None:
+    assert crew(FLEET, "default.p0", drained={"by-hand"}) == Crew(workers=4, accepting=1, free=3)
+    assert crew(FLEET, "nobody.p0") == Crew()
+
+
+def test_an_operators_drain_counts_as_a_verdict() -> None:
+    assert verdicts(FLEET, drained={"by-hand"}) == {"route": 4, "drain": 2}

@@ -1,0 +1,215 @@
+"""Reports of workers and the leader's directives, on the memory engine with a manual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
+
+from tenure.beat.board import Occupant, Phase, Reading
+from tenure.engines.contracts import Ticket
+from tenure.health.signals import RoutingDecision
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.messages.client import (
+    Cancel,
+    GetJob,
+    Problem,
+    Redirect,
+    Submit,
+)
+from tenure.nodes.messages.worker import AttemptReport, WorkerDirective, WorkerReport
+from tenure.nodes.worker.board_report import attempt_report
+from tenure.nodes.worker.obedience import Obedience
+
+
+def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) -> AttemptReport:
+    return AttemptReport(job_id=job_id, workflow="encode", attempt=attempt, delivery=1, steps=steps, **rest)
+
+
+def report(*attempts: AttemptReport, wait_s: float = 0.0) -> WorkerReport:
+    return WorkerReport(worker="w-1", attempts=attempts, wait_s=wait_s, verdict=RoutingDecision.ROUTE)
+
+
+async def passing(office: Office, seconds: float) -> None:
+    """Let time pass in steps that everybody can keep up with."""
+    for _ in range(int(seconds)):
+        for _ in range(30):
+            await asyncio.sleep(0)
+        office.clock.advance(1)
+
+
+def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        directive = await ask(manager, report(runs(fraction=0.25)))
+        assert (directive.epoch, directive.cancels, directive.left_s) == (candidacy.epoch, (), 30.0)
+        assert (directive.verdict, directive.incarnation, directive.peers) == (RoutingDecision.ROUTE, "w-1", 0)
+        seq = candidacy.ledger.seq
+        await ask(manager, report(runs(steps=9, fraction=0.5)))
+        view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]
+        assert (view.state, view.worker, view.steps, view.fraction) == (WorkflowState.RUNNING, "w-1", 9, 0.5)
+        assert candidacy.ledger.seq == seq  # shown at once, journaled now and then
+
+    run(story)
+
+
+def test_a_worker_that_was_alone_hears_at_once_that_another_has_come() -> None:
+    """Else it would fail for good what only the other has: another version of a workflow."""
+
+    def says(worker: str, wait_s: float = 0.0) -> WorkerReport:
+        route = RoutingDecision.ROUTE
+        return WorkerReport(worker=worker, lanes=("default.p0",), wait_s=wait_s, verdict=route)
+
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        assert (await ask(manager, says("w-1"))).peers == 0
+        held = asyncio.create_task(ask(manager, says("w-1", wait_s=20)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not held.done()
+        assert (await ask(manager, says("w-2"))).peers == 1
+        for _ in range(100):  # in no time: `wait_s` is not over
+            await asyncio.sleep(0)
+        assert held.done()
+        assert held.result().peers == 1
+
+    run(story)
+
+
+def test_a_cancel_answers_the_report_that_is_held_and_none_of_another_job_does() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        for job_id in ("j-1", "j-2"):
+            await ask(manager, Submit(submission=submission(job_id)))
+        held = asyncio.create_task(ask(manager, report(runs(), wait_s=20)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await ask(manager, Cancel(job_id="j-2"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not held.done()
+        await ask(manager, Cancel(job_id="j-1", reason="enough"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert held.done()
+        [unwanted] = held.result().cancels
+        assert (unwanted.job_id, unwanted.workflow, unwanted.attempt) == ("j-1", "encode", 1)
+        assert "enough" in unwanted.reason
+        # A directive is the whole desired state: one that was lost comes again.
+        assert (await ask(manager, report(runs()))).cancels == (unwanted,)
+
+    run(story)
+
+
+def test_an_attempt_that_was_replaced_or_never_known_is_unwanted() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        directive = await ask(manager, report(runs(attempt=2), runs("nobody"), runs()))
+        assert [(one.job_id, one.attempt) for one in directive.cancels] == [("j-1", 2), ("nobody", 1)]
+
+    run(story)
+
+
+def test_a_job_is_stuck_when_its_steps_stand_still_and_not_before() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission(stuck_threshold=30)))
+        state = lambda: candidacy.ledger.book.job("j-1").state  # noqa: E731
+        for n in range(1, 13):
+            await ask(manager, report(runs(steps=n)))
+            await passing(office, 10)
+        assert state() is JobState.RUNNING
+        began = office.clock.boottime()
+        while state() is JobState.RUNNING and office.clock.boottime() < began + 100:
+            await ask(manager, report(runs(steps=12, silent_s=10 + office.clock.boottime() - began)))
+            await passing(office, 1)
+        assert state() is JobState.TIMED_OUT
+        assert 19 <= office.clock.boottime() - began <= 23
+
+    run(story)
+
+
+@pytest.mark.parametrize(("threshold", "ended"), [(None, False), (130.0, True)])
+def test_a_threshold_that_was_derived_gives_way_to_the_workflows_own_stall(
+    threshold: float | None, ended: bool
+) -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission(stuck_threshold=threshold)))
+        for n in range(15):
+            await ask(manager, report(runs(steps=1, silent_s=10.0 * n, stall_s=300)))
+            await passing(office, 10)
+        assert (candidacy.ledger.book.job("j-1").state is JobState.TIMED_OUT) is ended
+
+    run(story)
+
+
+def test_a_standby_sends_a_worker_to_the_leader_and_the_end_of_a_term_lets_go_of_those_who_are_held() -> None:
+    async def story(office: Office) -> None:
+        leader, candidacy = office.open("m-1")
+        await office.until(lambda: leader.leads)
+        standby, following = office.open("m-2")
+        await ask(leader, Submit(submission=submission()))
+        await office.until(lambda: following.ledger.book.epoch)
+        assert await ask(standby, report(runs())) == Redirect(address="m-1:8470", epoch=candidacy.epoch)
+        held = asyncio.create_task(ask(leader, report(runs(), wait_s=30)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        began = office.clock.boottime()
+        await office.kill("m-1")
+        await office.until(held.done)
+        assert isinstance(held.result(), (Redirect, Problem))
+        assert office.clock.boottime() - began < 2
+
+    run(story)
+
+
+def test_the_word_of_a_deposed_leader_is_refused() -> None:
+    obedience = Obedience()
+    assert obedience.heard(WorkerDirective(epoch=3))
+    assert obedience.heard(WorkerDirective(epoch=3))
+    assert obedience.heard(WorkerDirective(epoch=5))
+    assert not obedience.heard(WorkerDirective(epoch=4))
+    assert (obedience.epoch, obedience.refused) == (5, 1)
+
+
+def reading(**changes: Any) -> Reading:
+    ticket = Ticket(id="m", receipt_handle="r", delivery_count=2, enqueued_at=0, lease_until=100)
+    occupant = Occupant(
+        ticket=ticket, job="j", workflow="f", attempt=3, queue="q", stall_s=30, managed=True, workflow_id="w"
+    )
+    fields: dict[str, Any] = {
+        "phase": Phase.RUNNING,
+        "beat_at": 90.0,
+        "steps": 7,
+        "fraction": float("nan"),
+        "silent_until": 0.0,
+        "pid": 1,
+        "active": False,
+        "serial": 1,
+        "occupant": occupant,
+    }
+    return Reading(**{**fields, **changes})
+
+
+def test_a_record_becomes_a_report_of_what_runs_for_a_leader() -> None:
+    found = attempt_report(reading(), 100.0)
+    assert found == AttemptReport(
+        job_id="j", workflow="w", attempt=3, delivery=2, steps=7, fraction=None, silent_s=10.0, stall_s=30
+    )
+    declared = attempt_report(reading(silent_until=200.0, fraction=0.5), 100.0)
+    assert declared is not None
+    assert (declared.silent_s, declared.fraction) == (0.0, 0.5)
+    assert attempt_report(reading(phase=Phase.CLAIMED), 100.0) is None
+    assert attempt_report(reading(occupant=None), 100.0) is None

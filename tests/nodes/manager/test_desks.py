@@ -1,0 +1,389 @@
+"""What operators and clients ask beyond one job: many at once, results, retries, logs, queues, nodes, dead letters. Through Manager.answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
+
+from tenure.engines.contracts import Fence
+from tenure.health.signals import RoutingDecision
+from tenure.jobs import JobSubmission, Outcome
+from tenure.jobs.model import WorkflowSpec
+from tenure.jobs.states import JobState
+from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.job_desk import EVIDENCE, LOGS, RETRY_OF, cut, next_id
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.presence import Presence
+from tenure.nodes.messages.client import Cancel, Done, GetJob, Problem, ProblemKind, Redirect, Submit
+from tenure.nodes.messages.job import (
+    EvidenceView,
+    GetEvidence,
+    GetLogs,
+    GetResult,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
+from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.nodes.messages.queue import (
+    ChangeQueue,
+    DeadLetterList,
+    DeadLetterView,
+    DiscardDeadLetter,
+    GetDeadLetter,
+    LetterDone,
+    ListDeadLetters,
+    ListQueues,
+    PauseQueue,
+    QueueList,
+    ReplayDeadLetter,
+    ResumeQueue,
+)
+from tenure.nodes.messages.worker import AttemptReport, WorkerReport
+
+
+async def led(office: Office, name: str = "m-1") -> Manager:
+    manager, _ = office.open(name)
+    await office.until(lambda: manager.leads)
+    return manager
+
+
+async def completed(office: Office, manager: Manager, job_id: str, value: Any = 1) -> None:
+    await ask(manager, Submit(submission=submission(job_id)))
+    await office.until(lambda: office.work.depth().ready)
+    office.answer(office.claim(), value)
+    await office.until(lambda: manager._has_ended(job_id))
+
+
+def test_many_submissions_are_few_appends_and_each_has_its_own_outcome() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("old")))
+        journal = office.engine.journal(JOURNAL)
+        before = journal.head().seq
+        given = [submission(f"j-{n}") for n in range(50)]
+        given += [submission("old"), submission("old", timeout_seconds=9), JobSubmission(job_id="empty", workflows=())]
+        given += [submission("j-3")]
+        reply = await ask(manager, SubmitMany(submissions=tuple(given)))
+        assert isinstance(reply, ManySubmitted)
+        assert [one.outcome for one in reply.jobs[:50]] == [Outcome.ACCEPTED] * 50
+        assert [one.outcome for one in reply.jobs[50:]] == ["already", "refused", "refused", "already"]
+        assert [one.problem for one in reply.jobs[51:53]] == [ProblemKind.CONFLICT, ProblemKind.INVALID]
+        submitted = [e for e in journal.read(before) if any(b'"JobSubmitted"' in event for event in e.events)]
+        assert len(submitted) == 1
+        again = await ask(manager, SubmitMany(submissions=tuple(given[:50])))
+        assert {one.outcome for one in again.jobs} == {Outcome.ALREADY}
+
+    run(story)
+
+
+def test_many_submissions_go_to_the_leader_and_are_bounded() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        standby, _ = office.open("m-2")
+        await office.until(lambda: standby.ledger.book.epoch == 1)
+        assert isinstance(await ask(standby, SubmitMany(submissions=(submission("a"),))), Redirect)
+        for count in (0, 1_001):
+            reply = await ask(manager, SubmitMany(submissions=tuple(submission(f"j-{n}") for n in range(count))))
+            assert isinstance(reply, Problem)
+            assert "submissions" in reply.fact
+
+    run(story)
+
+
+def test_a_result_is_ready_when_its_workflow_completed() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("j")))
+        early = await ask(manager, GetResult(job_id="j"))
+        assert isinstance(early, ResultView)
+        assert (early.ready, early.state) == (False, JobState.PENDING)
+        waiting = asyncio.create_task(ask(manager, GetResult(job_id="j", wait_s=30)))
+        await office.until(lambda: office.work.depth().ready)
+        office.answer(office.claim(), {"frames": 7})
+        await office.until(waiting.done)
+        assert (waiting.result().ready, waiting.result().result) == (True, {"frames": 7})
+        await ask(manager, Submit(submission=submission("k")))
+        await ask(manager, Cancel(job_id="k", reason="enough"))
+        ended = await ask(manager, GetResult(job_id="k", wait_s=1))
+        assert (ended.ready, ended.state) == (False, JobState.CANCELLED)
+        assert "enough" in ended.error
+        assert (await ask(manager, GetResult(job_id="nobody"))).kind is ProblemKind.UNKNOWN
+
+    run(story)
+
+
+def test_a_job_of_several_workflows_wants_to_know_which() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        several = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="a"), WorkflowSpec(name="b")))
+        await ask(manager, Submit(submission=several))
+        for request in (GetResult(job_id="j"), GetLogs(job_id="j"), GetEvidence(job_id="j", workflow="../c")):
+            reply = await ask(manager, request)
+            assert isinstance(reply, Problem)
+            assert (reply.kind, reply.remedy) == (ProblemKind.INVALID, "Name one of: a, b")
+        assert (await ask(manager, GetResult(job_id="j", workflow="b"))).workflow == "b"
+
+    run(story)
+
+
+def test_a_retry_is_a_new_job_that_names_the_old_one_once_however_often_it_is_asked() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("j", idempotency_key="once", labels={"team": "x"})))
+        assert (await ask(manager, RetryJob(job_id="j"))).kind is ProblemKind.CONFLICT
+        await ask(manager, Cancel(job_id="j"))
+        first = await ask(manager, RetryJob(job_id="j", by="ann"))
+        again = await ask(manager, RetryJob(job_id="j", by="ann"))
+        assert isinstance(first, Done)
+        assert (first.job_id, first.outcome, again.outcome) == ("j~2", Outcome.ACCEPTED, Outcome.ALREADY)
+        view = await ask(manager, GetJob(job_id="j~2"))
+        assert (view.labels, view.submitted_by) == ({"team": "x", RETRY_OF: "j"}, "ann")
+        await ask(manager, Cancel(job_id="j~2"))
+        assert (await ask(manager, RetryJob(job_id="j~2"))).job_id == "j~3"
+        assert (await ask(manager, RetryJob(job_id="j", new_job_id="mine"))).job_id == "mine"
+        assert (await ask(manager, RetryJob(job_id="nobody"))).kind is ProblemKind.UNKNOWN
+
+    run(story)
+
+
+def test_a_job_that_left_memory_can_still_be_retried_and_asked_for() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1", archive_after=1.0)
+        await office.until(lambda: manager.leads)
+        await completed(office, manager, "j", 42)
+        await office.until(lambda: "j" not in manager.ledger.book.jobs)
+        assert (await ask(manager, GetResult(job_id="j"))).result == 42
+        assert (await ask(manager, RetryJob(job_id="j"))).job_id == "j~2"
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("a", "a~2"), ("a~2", "a~3"), ("a~b", "a~b~2"), ("a~9", "a~10"), ("~2", "~3")]
+)
+def test_retries_are_numbered(old: str, new: str) -> None:
+    assert next_id(old) == new
+
+
+def log(*texts: str) -> bytes:
+    return b"".join(msgspec.json.encode({"at": 1.0, "level": "info", "text": text}) + b"\n" for text in texts)
+
+
+def test_a_log_is_read_page_by_page_until_its_attempt_has_ended() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("j")))
+        empty = await ask(manager, GetLogs(job_id="j"))
+        assert isinstance(empty, LogPage)
+        assert (empty.lines, empty.next, empty.ended) == ((), 0, False)
+        name = empty.workflow
+        office.engine.store(LOGS).put(f"j/{name}/1", log("one", "two"), fence=Fence(1, 1))
+        page = await ask(manager, GetLogs(job_id="j", limit=1))
+        assert ([line.text for line in page.lines], page.more, page.ended) == (["one"], True, False)
+        office.engine.store(LOGS).put(f"j/{name}/1", log("one", "two", "three"), fence=Fence(1, 1))
+        rest = await ask(manager, GetLogs(job_id="j", offset=page.next))
+        assert ([line.text for line in rest.lines], rest.more) == (["two", "three"], False)
+        await ask(manager, Cancel(job_id="j"))
+        last = await ask(manager, GetLogs(job_id="j", offset=rest.next))
+        assert (last.lines, last.ended) == ((), True)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        GetLogs(job_id="j", offset=-1),
+        GetLogs(job_id="j", limit=0),
+        GetLogs(job_id="j", attempt=2),
+        GetLogs(job_id="j", attempt=-1),
+        GetLogs(job_id="j", workflow="../../etc/passwd"),
+        GetEvidence(job_id="j", attempt=99),
+    ],
+)
+def test_a_log_that_there_is_not_is_refused(wrong: Any) -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("j")))
+        assert (await ask(manager, wrong)).kind is ProblemKind.INVALID
+
+    run(story)
+
+
+def test_nothing_of_a_log_is_lost_whatever_the_limits_are() -> None:
+    data = log(*(f"line {number} " + "x" * (number % 50) for number in range(200)))
+    for limit in (1, 50, 333, 100_000):
+        seen, offset = [], 0
+        while offset < len(data):
+            lines, offset = cut(data, offset, limit)
+            seen += lines
+        assert [line.text.split()[1] for line in seen] == [str(number) for number in range(200)]
+    assert cut(data, len(data) + 5, 10) == ((), len(data) + 5)
+    assert cut(data[:-1], 0, 1 << 20)[1] < len(data)  # a line that is being written is left for the next page
+
+
+def test_what_was_found_of_a_dead_attempt_is_shown() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        await ask(manager, Submit(submission=submission("j")))
+        nothing = await ask(manager, GetEvidence(job_id="j"))
+        assert isinstance(nothing, EvidenceView)
+        assert nothing.found is None
+        office.engine.store(EVIDENCE).put(f"j/{nothing.workflow}/1", b'{"cause":"stall","evidence":{"stack":"..."}}')
+        assert (await ask(manager, GetEvidence(job_id="j"))).found["evidence"] == {"stack": "..."}
+
+    run(story)
+
+
+def test_a_paused_queue_starts_nothing_until_it_is_resumed() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        assert (await ask(manager, PauseQueue(queue="default", by="ann"))).outcome == "accepted"
+        assert (await ask(manager, PauseQueue(queue="default"))).outcome == "already"
+        await ask(manager, ChangeQueue(queue="default", max_running=5))
+        await ask(manager, Submit(submission=submission("j")))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        listed = await ask(manager, ListQueues())
+        assert isinstance(listed, QueueList)
+        (queue,) = listed.queues
+        assert (queue.name, queue.paused, queue.max_running, queue.held, queue.queued) == ("default", True, 5, 1, 0)
+        await ask(manager, ResumeQueue(queue="default"))
+        await office.until(lambda: manager.ledger.book.queued.get(("default", 0)))
+        (queue,) = (await ask(manager, ListQueues())).queues
+        assert (queue.paused, queue.max_running, queue.held, queue.queued, queue.priorities) == (False, 5, 0, 1, (0,))
+        await ask(manager, ChangeQueue(queue="default", max_running=None, rate=2.5, burst=3))
+        (queue,) = (await ask(manager, ListQueues())).queues
+        assert (queue.max_running, queue.rate, queue.burst) == (None, 2.5, 3)
+        assert (await ask(manager, ChangeQueue(queue="default", rate=-1.0))).kind is ProblemKind.INVALID
+        assert (await ask(manager, PauseQueue(queue=""))).kind is ProblemKind.INVALID
+
+    run(story)
+
+
+def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        standby, _ = office.open("m-2")
+        await office.until(lambda: standby.ledger.book.epoch == 1)
+        presence = Presence(
+            office.engine, manager._calls, office.clock, node=lambda: manager.node("m-1", "m-1:8470"), now=manager.now
+        )
+        office.tasks["presence"] = asyncio.create_task(presence.run())
+        report = WorkerReport(
+            worker="w-1",
+            incarnation="w-1#1",
+            slots=4,
+            free=3,
+            lanes=("default.p0",),
+            version="0.1",
+            attempts=(AttemptReport(job_id="j", workflow="w", attempt=1, delivery=1, steps=1),),
+        )
+        await ask(manager, report)
+        held = asyncio.create_task(
+            ask(
+                manager,
+                msgspec.structs.replace(report, number=1, verdict=RoutingDecision.ROUTE, attempts=(), wait_s=30),
+            )
+        )
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not held.done()
+        for node in ("w-1", "elsewhere"):
+            assert (await ask(manager, DrainNode(node=node, reason="new kernel", by="ann"))).outcome == "accepted"
+            assert (await ask(manager, DrainNode(node=node))).outcome == "already"
+        await office.until(held.done, seconds=1)
+        assert (held.result().verdict, held.result().reason) == ("drain", "drained by ann: new kernel")
+        await office.until(lambda: office.engine.store("nodes").list())
+        listed = await ask(manager, ListNodes())
+        assert isinstance(listed, NodeList)
+        assert [(one.name, one.address, one.leads, one.epoch) for one in listed.managers] == [
+            ("m-1", "m-1:8470", True, 1)
+        ]
+        by_name = {one.name: one for one in listed.workers}
+        worker = by_name["w-1"]
+        assert (worker.slots, worker.lanes, worker.version) == (4, ("default.p0",), "0.1")
+        assert (worker.drained, worker.verdict, worker.reason) == (True, "drain", "new kernel")
+        assert 0 < worker.left_s <= 30
+        assert (by_name["elsewhere"].verdict, by_name["elsewhere"].reason) == ("drain", "new kernel")
+        assert (await ask(manager, UndrainNode(node="w-1"))).outcome == "accepted"
+        assert not next(one for one in (await ask(manager, ListNodes())).workers if one.name == "w-1").drained
+        assert isinstance(await ask(standby, ListNodes()), Redirect)
+        assert (await ask(manager, DrainNode(node=""))).kind is ProblemKind.INVALID
+        await office.kill("presence")
+        assert office.engine.store("nodes").list() == []
+        assert candidacy.leader is not None
+
+    run(story)
+
+
+def test_a_drain_stands_over_a_lost_leader_and_a_restart_of_the_worker() -> None:
+    async def story(office: Office) -> None:
+        first = await led(office)
+        second, _ = office.open("m-2")
+        await ask(first, WorkerReport(worker="w-1", incarnation="w-1#1"))
+        await ask(first, DrainNode(node="w-1", by="ann"))
+        await office.kill("m-1")
+        await office.until(lambda: second.leads)
+        told = await ask(second, WorkerReport(worker="w-1", incarnation="w-1#2"))
+        assert (told.verdict, told.reason) == ("drain", "drained by ann")
+        await ask(second, UndrainNode(node="w-1"))
+        told = await ask(second, WorkerReport(worker="w-1", incarnation="w-1#2", number=1))
+        assert told.reason != "drained by ann"
+
+    run(story)
+
+
+def test_dead_letters_are_listed_shown_replayed_and_discarded() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        box = office.engine.mailbox("work")
+        for number in range(3):
+            box.send({"n": number})
+            box.receive(1, 60)[0].dead_letter(f"broken {number}")
+        listed = await ask(manager, ListDeadLetters())
+        assert isinstance(listed, DeadLetterList)
+        assert [(one.mailbox, one.cause, one.reason) for one in listed.letters] == [
+            ("work", "rejected", f"broken {number}") for number in range(3)
+        ]
+        assert listed.count == 3
+        first, second, third = (one.id for one in listed.letters)
+        page = await ask(manager, ListDeadLetters(mailbox="work", limit=1, after=first))
+        assert ([one.id for one in page.letters], page.count) == ([second], 3)
+        shown = await ask(manager, GetDeadLetter(mailbox="work", id=second))
+        assert isinstance(shown, DeadLetterView)
+        assert shown.body == {"n": 1}
+        done = await ask(manager, ReplayDeadLetter(mailbox="work", id=first))
+        assert isinstance(done, LetterDone)
+        assert (done.outcome, box.receive(1, 60)[0].body) == ("accepted", {"n": 0})
+        assert (await ask(manager, ReplayDeadLetter(mailbox="work", id=first))).outcome == "nothing"
+        assert (await ask(manager, DiscardDeadLetter(mailbox="work", id=second))).outcome == "accepted"
+        assert [one.id for one in (await ask(manager, ListDeadLetters(mailbox="work"))).letters] == [third]
+        assert (await ask(manager, GetDeadLetter(mailbox="work", id=second))).kind is ProblemKind.UNKNOWN
+        for wrong in (ListDeadLetters(limit=0), ListDeadLetters(after="x"), ListDeadLetters(mailbox="a b")):
+            assert (await ask(manager, wrong)).kind is ProblemKind.INVALID
+
+    run(story)
+
+
+def test_a_dead_letter_whose_key_has_a_newer_message_is_not_replayed() -> None:
+    async def story(office: Office) -> None:
+        manager = await led(office)
+        box = office.engine.mailbox("work")
+        box.send("old", key="k", generation=1)
+        box.receive(1, 60)[0].dead_letter("broken")
+        box.send("new", key="k", generation=2)
+        (letter,) = (await ask(manager, ListDeadLetters(mailbox="work"))).letters
+        reply = await ask(manager, ReplayDeadLetter(mailbox="work", id=letter.id))
+        assert (reply.kind, letter.key) == (ProblemKind.CONFLICT, "k")
+
+    run(story)

@@ -1,0 +1,109 @@
+"""What a leader does outside waits for the journal, and no deadline counts before the results that were there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from tests.nodes.manager.test_candidacy import Cell, run, submission
+
+from tenure.engines.memory.journal import MemoryJournal
+from tenure.errors import EngineUnavailableError
+from tenure.jobs import CancelJob, EvictWorker, RecordStarted, SubmitJob
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.messages.worker import WorkerReport
+
+
+class _SlowJournal:
+    """A journal whose appends fail until it is let go; all else is the real one's."""
+
+    def __init__(self, inner: MemoryJournal) -> None:
+        self._inner, self.away = inner, False
+
+    def append(self, *args: Any, **options: Any) -> int:
+        if self.away:
+            raise EngineUnavailableError("the journal is away")
+        return self._inner.append(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() -> None:
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
+        node.ledger.journal = journal  # type: ignore[assignment]
+        await node.submit(SubmitJob(submission=submission("known")))
+        # Not only sent, but recorded as sent: the leader has nothing under way.
+        await cell.until(lambda: node.ledger.book.job("known").workflows["encode"].state is WorkflowState.QUEUED)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        journal.away = True
+        waiting = [
+            asyncio.create_task(node.submit(SubmitJob(submission=submission("new")))),
+            asyncio.create_task(node.submit(CancelJob(job_id="known"))),
+        ]
+        assert node.leader is not None
+        for _ in range(12):
+            node.leader._changed.set()  # it looks for what is due, again and again
+            for _ in range(10):
+                await asyncio.sleep(0)
+            cell.clock.advance(0.25)
+        queued = [message.key for message in cell.work.receive(10, 0)]
+        assert queued == ["known/encode"], "the journal knows of neither, so the engine must not"
+        journal.away = False
+        await cell.until(lambda: all(task.done() for task in waiting))
+        await cell.until(lambda: (found := cell.claim()) and found.key == "new/encode")
+        assert cell.claim() is None
+
+    run(story)
+
+
+def test_a_result_that_a_dead_leader_had_taken_still_wins_over_the_deadline() -> None:
+    async def story(cell: Cell) -> None:
+        first = cell.manager("m-1")
+        await cell.until(lambda: first.leader)
+        await first.submit(SubmitJob(submission=submission(timeout_seconds=12, stuck_threshold=11)))
+        await cell.until(lambda: cell.work.depth().ready == 1)
+        message = cell.claim()
+        await cell.kill("m-1")
+        cell.answer(message, 42)
+        # It took the result and died before it could write it down.
+        assert cell.engine.mailbox(RESULTS).receive(1, 20)
+        cell.clock.advance(11)
+        second = cell.manager("m-2")
+        await cell.until(lambda: second.leader)
+        await cell.until(lambda: second.ledger.book.job("j-1").state.terminal)
+        assert second.ledger.book.job("j-1").state is JobState.COMPLETED
+
+    run(story)
+
+
+def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_strand_it() -> None:
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        assert node.leader is not None
+        spec = msgspec.structs.replace(submission().workflows[0], stall=7.0)
+        for job_id, others in (("alone", 0), ("among-others", 1)):
+            for name in ("w-1", "w-2")[: 1 + others]:
+                report = WorkerReport(
+                    worker=name, incarnation=f"{name}-{job_id}", slots=1, free=1, lanes=("default.p0",)
+                )
+                await node.leader.desk.report(report)
+            await node.submit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
+            await cell.until(lambda: cell.work.depth().ready == 1)
+            first = cell.claim()
+            assert (first.body.stall_s, first.body.excluded) == (7.0, ())
+            await node.submit(RecordStarted(job_id=job_id, workflow="encode", attempt=1, worker="w-1"))
+            await node.submit(EvictWorker(worker="w-1", reason="silent"))
+            await cell.until(lambda: cell.work.depth().ready == 1)
+            second = cell.claim()
+            assert (second.body.attempt, second.body.excluded) == (2, ("w-1",) if others else ())
+            second.acknowledge()
+
+    run(story)

@@ -1,0 +1,296 @@
+"""What a manager answers: as a leader, as a standby, and while it is deposed. On the memory engine, with a manual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from tests.nodes.manager.test_candidacy import Cell, submission
+
+from tenure.engines.aio import calls_for
+from tenure.errors import EngineUnavailableError, EngineVersionError
+from tenure.ids import seeded_ids
+from tenure.jobs import JobSettings, JobSubmission, Outcome
+from tenure.jobs.states import JobState
+from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.messages.client import (
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobList,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Redirect,
+    Submit,
+    WhyReply,
+    candidate_at,
+)
+
+
+class Office(Cell):
+    """A cell whose managers can be asked."""
+
+    def open(self, name: str, **settings: Any) -> tuple[Manager, Candidacy]:
+        calls = calls_for(self.engine)
+        candidacy = Candidacy(
+            candidate_at(name, f"{name}:8470"),
+            self.engine,
+            calls,
+            clock=self.clock,
+            random=Random(name),
+            ids=seeded_ids(Random(name)),
+            settings=JobSettings(**settings) if settings else None,
+            say=self.said.append,
+        )
+        manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self.said.append)
+        self.start(name, manager)
+        return manager, candidacy
+
+    def start(self, name: str, manager: Manager) -> None:
+        self.tasks[name] = asyncio.create_task(manager.run())
+
+
+def run(story: Callable[[Office], Any]) -> None:
+    async def main() -> None:
+        office = Office()
+        try:
+            await story(office)
+        finally:
+            await office.end()
+
+    asyncio.run(main())
+
+
+async def ask(manager: Manager, request: Any) -> Any:
+    return await manager.answer("test", request)
+
+
+def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        first = await ask(manager, Submit(submission=submission()))
+        again = await ask(manager, Submit(submission=submission()))
+        assert (first.outcome, again.outcome) == (Outcome.ACCEPTED, Outcome.ALREADY)
+        view = await ask(manager, GetJob(job_id="j-1"))
+        assert isinstance(view, JobView)
+        assert (view.state, view.deadline - view.submitted_at, len(view.workflows)) == (JobState.PENDING, 3600, 1)
+        listed = await ask(manager, ListJobs())
+        assert isinstance(listed, JobList)
+        assert [row.job_id for row in listed.jobs] == ["j-1"]
+        assert (await ask(manager, ListJobs(state=JobState.FAILED))).known == 0
+        told = await ask(manager, AskWhy(job_id="j-1"))
+        assert isinstance(told, WhyReply)
+        assert "submitted with" in told.text
+
+    run(story)
+
+
+def test_a_standby_answers_reads_and_sends_writes_to_the_leader() -> None:
+    async def story(office: Office) -> None:
+        leader, _ = office.open("m-1")
+        await office.until(lambda: leader.leads)
+        standby, _ = office.open("m-2")
+        await ask(leader, Submit(submission=submission()))
+        redirect = Redirect(address="m-1:8470", epoch=1)
+        for request in (Submit(submission=submission("j-2")), Cancel(job_id="j-1")):
+            await office.until(lambda: standby._candidacy.ledger.book.epoch == 1)
+            assert await ask(standby, request) == redirect
+        await office.until(lambda: "j-1" in standby._candidacy.ledger.book.jobs)
+        assert isinstance(await ask(standby, GetJob(job_id="j-1")), JobView)
+        # It may not have read so far: the leader's word counts.
+        assert await ask(standby, GetJob(job_id="nobody")) == redirect
+        assert (await ask(leader, GetJob(job_id="nobody"))).kind is ProblemKind.UNKNOWN
+        view = await ask(standby, AskLeader())
+        assert isinstance(view, LeaderView)
+        assert (view.address, view.leads) == ("m-1:8470", False)
+
+    run(story)
+
+
+def test_while_nobody_leads_a_write_is_to_be_tried_again() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        answer = await ask(manager, Submit(submission=submission()))
+        assert isinstance(answer, Problem)
+        assert (answer.kind, answer.retryable) == (ProblemKind.UNAVAILABLE, True)
+
+    run(story)
+
+
+def test_waiting_for_a_job_ends_with_the_job_or_with_the_time() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        waiting = asyncio.create_task(ask(manager, GetJob(job_id="j-1", wait_s=5)))
+        began = office.clock.boottime()
+        await office.until(waiting.done)
+        assert not waiting.result().ended
+        assert 5 <= office.clock.boottime() - began < 6
+        waiting = asyncio.create_task(ask(manager, GetJob(job_id="j-1", wait_s=30)))
+        await office.until(lambda: office.work.depth().ready)
+        office.answer(office.claim(), 42)
+        began = office.clock.boottime()
+        await office.until(waiting.done)
+        assert (waiting.result().state, waiting.result().workflows[0].result) == (JobState.COMPLETED, 42)
+        assert office.clock.boottime() - began < 5
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (Submit(submission=JobSubmission(job_id="empty", workflows=())), ProblemKind.INVALID),
+        (Submit(submission=submission("j-1", timeout_seconds=7)), ProblemKind.CONFLICT),
+        (GetJob(job_id="j-1", wait_s=31), ProblemKind.INVALID),
+        (GetJob(job_id="j-1", wait_s=float("nan")), ProblemKind.INVALID),
+        (ListJobs(limit=0), ProblemKind.INVALID),
+        (AskWhy(job_id="nobody"), ProblemKind.UNKNOWN),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told_to_its_sender(request_: Any, kind: ProblemKind) -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        answer = await ask(manager, request_)
+        assert isinstance(answer, Problem)
+        assert (answer.kind, answer.retryable) == (kind, False)
+
+    run(story)
+
+
+def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        journal = candidacy.ledger.journal
+        broken, append = [True], type(journal).append
+
+        def refuse(self: Any, *args: Any, **options: Any) -> int:
+            if broken:
+                raise EngineUnavailableError("the disk is away")
+            return append(self, *args, **options)
+
+        monkeypatch.setattr(type(journal), "append", refuse)
+        submitting = asyncio.create_task(ask(manager, Submit(submission=submission())))
+        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs)
+        reading = asyncio.create_task(ask(manager, GetJob(job_id="j-1")))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        assert not submitting.done()
+        broken.clear()
+        await office.until(lambda: reading.done() and submitting.done(), seconds=5)
+        assert isinstance(reading.result(), JobView)
+        assert isinstance(submitting.result(), Done)
+
+    run(story)
+
+
+def test_a_leader_that_was_overtaken_refuses_what_it_was_asked_and_shows_nothing_of_it() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        journal = office.engine.journal(JOURNAL)
+        head = journal.head()
+        entry = journal.read(head.seq - 1)[0]
+        journal.append([entry.events[0]], epoch=candidacy.epoch + 1, expect=head.seq, append_id="other")
+        refused = await ask(manager, Submit(submission=submission()))
+        assert isinstance(refused, Problem)
+        assert refused.retryable
+        assert not isinstance(await ask(manager, GetJob(job_id="j-1")), JobView)
+
+    run(story)
+
+
+def test_a_result_that_is_too_large_for_the_journal_comes_back_whole() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await office.until(lambda: office.work.depth().ready)
+        office.answer(office.claim(), "x" * 400_000)
+        await office.until(lambda: manager._has_ended("j-1"))
+        view = await ask(manager, GetJob(job_id="j-1"))
+        assert view.workflows[0].result == "x" * 400_000
+        assert office.engine.journal(JOURNAL).head().seq < 100
+
+    run(story)
+
+
+def test_submissions_that_do_not_fit_into_one_append_are_written_in_several() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        big = {"text": "x" * 120_000}
+        answers = await asyncio.gather(
+            *(
+                ask(
+                    manager,
+                    Submit(
+                        submission=JobSubmission(
+                            job_id=f"j-{n}",
+                            workflows=tuple(
+                                type(submission().workflows[0])(name=f"w{w}", arguments=big) for w in range(3)
+                            ),
+                        )
+                    ),
+                )
+                for n in range(4)
+            )
+        )
+        assert [answer.outcome for answer in answers] == [Outcome.ACCEPTED] * 4
+        assert manager.leads
+
+    run(story)
+
+
+def test_an_archived_job_is_still_shown_and_explained() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1", archive_after=10)
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await ask(manager, Cancel(job_id="j-1", reason="the user said so"))
+        await office.until(lambda: "j-1" in candidacy.ledger.book.state.archive)
+        view = await ask(manager, GetJob(job_id="j-1", wait_s=10))
+        assert (view.state, view.reason) == (JobState.CANCELLED, "the user said so")
+        assert "the user said so" in (await ask(manager, AskWhy(job_id="j-1"))).text
+
+    run(story)
+
+
+def test_a_leader_that_failed_follows_with_a_new_book_and_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(office: Office) -> None:
+        first, candidacy = office.open("m-1")
+        await office.until(lambda: first.leads)
+        failing, led, take = candidacy.leader, candidacy.ledger, Leader._take
+
+        async def fail(self: Leader, wait_s: float) -> int:
+            if self is failing:
+                raise EngineVersionError("this engine cannot go on with us")
+            return await take(self, wait_s)
+
+        monkeypatch.setattr(Leader, "_take", fail)
+        monkeypatch.setattr(EngineVersionError, "retryable", True)
+        second, _ = office.open("m-2")
+        await office.until(lambda: candidacy.ledger is not led, seconds=60)
+        candidacy._campaign_at = float("inf")  # the other one shall lead
+        await office.until(lambda: second.leads, seconds=60)
+        assert (await ask(second, Submit(submission=submission()))).outcome is Outcome.ACCEPTED
+        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs, seconds=60)
+        assert isinstance(await ask(first, GetJob(job_id="j-1")), JobView)
+
+    run(story)

@@ -1,0 +1,104 @@
+"""What those on call see: alarms said once, metrics of what was decided, and one list of both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
+
+from tenure.engines.aio import calls_for
+from tenure.jobs.alarms import AlarmKind
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.node_metrics import NodeMetrics
+from tenure.nodes.manager.observing import Observer
+from tenure.nodes.messages.client import Cancel, Submit
+from tenure.nodes.messages.worker import WorkerReport
+
+
+def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await office.until(lambda: manager.observer.alarms)
+        (alarm,) = manager.observer.alarms
+        assert (alarm.kind, alarm.subject) == (AlarmKind.NOTHING_CLAIMED, "default.p0")
+        await ask(manager, Cancel(job_id="j-1"))
+        await office.until(lambda: not manager.observer.alarms)
+        told = [text for text in office.said if "queue_not_empty" in text]
+        assert len(told) == 2
+        assert told[0].startswith("ALARM")
+        assert "tenure worker" in told[0]
+        assert told[1].startswith("alarm over")
+
+    run(story)
+
+
+def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        candidacy.leader = None
+        candidacy.term_is_current = candidacy.engine_answers = False
+        observer = Observer(candidacy, clock=office.clock, say=office.said.append)
+        office.clock.advance(2 * candidacy.ttl_s + 1)
+        observer.look()
+        assert [alarm.kind for alarm in observer.alarms] == [AlarmKind.ENGINE_SILENT]
+        candidacy.engine_answers = True
+        observer.look()
+        assert [alarm.kind for alarm in observer.alarms] == [AlarmKind.NO_LEADER]
+        candidacy.term_is_current = True
+        observer.look()
+        assert observer.alarms == ()
+
+    run(story)
+
+
+def measured(office: Office) -> tuple[Manager, CollectorRegistry]:
+    """A manager with metrics in a registry of its own."""
+    metrics = NodeMetrics()
+    _, candidacy = office.open("m-1")
+    office.tasks.pop("m-1").cancel()
+    manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, metrics=metrics.manager)
+    metrics.watch(candidacy, manager, office.clock)
+    office.start("m-1", manager)
+    return manager, metrics.registry
+
+
+def test_decisions_are_counted_and_the_state_is_shown() -> None:
+    async def story(office: Office) -> None:
+        manager, registry = measured(office)
+        await office.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await ask(manager, WorkerReport(worker="w", lanes=("default.p0",), slots=4, free=4))
+        await office.until(lambda: registry.get_sample_value("tenure_dispatches_total"))
+        shown = registry.get_sample_value
+        assert shown("tenure_jobs_submitted_total") == 1
+        assert shown("tenure_elections_won_total") == 1
+        assert shown("tenure_manager_leads") == 1
+        assert shown("tenure_jobs", {"state": "live"}) == 1
+        assert shown("tenure_attempts_open", {"state": "queued"}) == 1
+        assert shown("tenure_workers", {"verdict": "route"}) == 1
+        before = shown("tenure_lane_oldest_seconds", {"lane": "default.p0"})
+        office.clock.advance(7.0)
+        assert shown("tenure_lane_oldest_seconds", {"lane": "default.p0"}) == before + 7.0
+        await ask(manager, Cancel(job_id="j-1"))
+        assert shown("tenure_jobs_ended_total", {"state": "cancelled"}) == 1
+
+    run(story)
+
+
+def test_the_written_list_of_metrics_is_the_list_of_metrics() -> None:
+    async def story(office: Office) -> None:
+        manager, registry = measured(office)
+        await office.until(lambda: manager.leads)
+        exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), re.M))
+        exported = {name for name in exported if not name.endswith("_created")}
+        written = Path(__file__).parents[2].joinpath("docs/metrics.md").read_text()
+        listed = set(re.findall(r"^\| `(tenure_\w+)", written.partition("## Managers")[2].partition("\n## ")[0], re.M))
+        assert exported == listed
+
+    run(story)

@@ -1,0 +1,109 @@
+"""The OpenAPI document: valid, complete, and true of a real manager whatever is sent to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from tests.nodes.served import Served
+
+from tenure.nodes.messages.operations import OPERATIONS
+from tenure.web.openapi import document
+
+DOCUMENT: dict[str, Any] = json.loads(document())
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "$ref":
+                yield inner
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def test_the_document_is_valid_by_the_specification() -> None:
+    validator = pytest.importorskip(
+        "openapi_spec_validator", reason="openapi-spec-validator is not installed: make dev"
+    )
+    validator.OpenAPIV31SpecValidator(DOCUMENT).validate()
+
+
+def test_every_reference_leads_somewhere_and_every_type_is_used() -> None:
+    whole = DOCUMENT
+    found = set(references(whole))
+    for reference in found:
+        place: Any = whole
+        for part in reference.removeprefix("#/").split("/"):
+            place = place[part]
+    used = {reference.rpartition("/")[2] for reference in found if "/schemas/" in reference}
+    assert used == set(whole["components"]["schemas"])
+
+
+def test_every_operation_is_in_it_with_its_methods_fields_and_answers() -> None:
+    paths = DOCUMENT["paths"]
+    for operation in OPERATIONS:
+        path = paths[f"/v1/{operation.name}"]
+        assert set(path) == ({"post", "get"} if operation.reads else {"post"})
+        assert path["post"]["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith(
+            f"/{operation.reply.__name__}"
+        )
+        if operation.reads:
+            names = {parameter["name"] for parameter in path["get"]["parameters"]}
+            assert names == set(operation.request.__struct_fields__)
+    ids = [one["operationId"] for path in paths.values() for one in path.values()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # a dozen seconds on a quiet machine
+def test_a_manager_that_is_asked_anything_that_its_document_allows_answers_as_the_document_says() -> None:
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed: make dev")
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis.errors import Unsatisfiable
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    asked: dict[str, int] = {}
+
+    with Served() as node:
+        node.ask("/v1/submit", {"submission": {"job_id": "j-1", "workflows": [{"name": "w"}]}})
+
+        def ask(case: Any) -> None:
+            for part in (case.query, case.body):
+                if isinstance(part, dict) and "wait_s" in part:
+                    part["wait_s"] = 0.01  # a document may not say that waiting takes its time
+            case.headers = {**(case.headers or {}), "Accept": "application/json"}
+            response = case.call(base_url=f"http://{node.host}", timeout=30)
+            case.validate_response(response, checks=checks)
+            asked[case.operation.label] = asked.get(case.operation.label, 0) + 1
+
+        frugal = settings(
+            max_examples=40 if os.environ.get("TENURE_SOAK") else 4,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        for found in schema.get_all_operations():
+            operation = found.ok()
+            frugal(given(case=operation.as_strategy())(ask))()
+            with suppress(Unsatisfiable):  # where nothing can be wrong
+                frugal(given(case=operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))(ask))()
+        assert node.ask("/health/ready").status == 200
+        assert node.ask("/v1/job?job_id=j-1").status == 200
+    assert len(asked) == sum(len(path) for path in DOCUMENT["paths"].values())
