@@ -97,7 +97,7 @@ def test_the_written_list_of_metrics_is_the_list_of_metrics() -> None:
         await office.until(lambda: manager.leads)
         exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), re.M))
         exported = {name for name in exported if not name.endswith("_created")}
-        written = Path(__file__).parents[2].joinpath("docs/metrics.md").read_text()
+        written = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text()
         listed = set(re.findall(r"^\| `(tenure_\w+)", written.partition("## Managers")[2].partition("\n## ")[0], re.M))
         assert exported == listed
 

@@ -35,6 +35,6 @@ def test_the_written_list_of_a_workers_metrics_is_the_list() -> None:
     registry = CollectorRegistry()
     registry.register(WorkerGauges(view, lambda: None, ManualClock()))
     exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), re.M))
-    written = Path(__file__).parents[2].joinpath("docs/metrics.md").read_text()
+    written = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text()
     listed = set(re.findall(r"^\| `(tenure_\w+)", written.partition("## Workers")[2].partition("\n## ")[0], re.M))
     assert exported == listed
