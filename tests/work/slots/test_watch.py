@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket
-from tenure.work.context import CancelCode
+from tenure.work.seat import CancelCode
 from tenure.work.slots.watch import Act, AttemptWatch
 
 TICKET = Ticket(id="m", receipt_handle="r", delivery_count=1, enqueued_at=0, lease_until=10.0)

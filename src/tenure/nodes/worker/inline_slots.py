@@ -22,9 +22,9 @@ from tenure.ids import IdSource, new_id
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.work.children import Courier
-from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
+from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES, Attempt
 from tenure.work.slots.held_logs import HeldLogs
 from tenure.work.slots.keeping_logs import log_key

@@ -21,8 +21,8 @@ from tenure.sim.datacenter.plays import PLAYS, Play, ScriptedFailure, play_of
 from tenure.sim.datacenter.stage import Died, Stage
 from tenure.sim.datacenter.times import DECLINE_S, SLOTS
 from tenure.sim.node import Host
-from tenure.work.context import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.seat import CancelCode
 from tenure.work.slots.declining import Declining
 from tenure.work.slots.watch import Act
 

@@ -15,8 +15,8 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Message
 from tenure.nodes.messages.worker import AttemptReport
 from tenure.sim.datacenter.times import SLOTS
-from tenure.work.context import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES
 from tenure.work.slots.watch import AttemptWatch
 

@@ -17,17 +17,10 @@ from tenure.beat.board import Occupant, Phase, Record
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
 from tenure.errors import ArgumentsError, Cancelled, LimitError, ReceiptHandleExpiredError, UnknownWorkflowError
-from tenure.work.context import (
-    CANCEL_REASONS,
-    AsyncContext,
-    CancelCode,
-    Context,
-    Seat,
-    await_with_context,
-    run_with_context,
-)
+from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
+from tenure.work.seat import CANCEL_REASONS, CancelCode, Seat
 
 if TYPE_CHECKING:
     from tenure.work.children import Courier

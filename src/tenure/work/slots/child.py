@@ -29,10 +29,10 @@ from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
-from tenure.work.context import CancelCode, Seat
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.modules import load_module
 from tenure.work.registry import Registry
+from tenure.work.seat import CancelCode, Seat
 from tenure.work.slots.async_child import serve_async
 from tenure.work.slots.attempt import Attempt
 from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble

@@ -7,7 +7,8 @@ import logging
 import msgspec
 
 from tenure.engines.contracts import Fence, Store
-from tenure.work.context import Seat, current_or_none
+from tenure.work.context import current_or_none
+from tenure.work.seat import Seat
 from tenure.work.slots.keeping_logs import LOG_TTL_S, MAX_LOG_BYTES, entry_of, text_of
 
 

@@ -13,7 +13,8 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
 from tenure.errors import StaleFenceError
-from tenure.work.context import Seat, current_or_none
+from tenure.work.context import current_or_none
+from tenure.work.seat import Seat
 
 MAX_LOG_BYTES = 262_144
 """Of one attempt; what comes after is dropped, and the last line says so."""

@@ -24,8 +24,8 @@ from tenure.engines.contracts import Engine
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
-from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure
+from tenure.work.seat import CancelCode
 from tenure.work.slots.aftermath import Aftermath, Held
 from tenure.work.slots.control import Broken, Cancel
 from tenure.work.slots.crew import Crew

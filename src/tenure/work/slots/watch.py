@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tenure.beat.board import Occupant, Phase, Reading
-from tenure.work.context import CancelCode
+from tenure.work.seat import CancelCode
 
 
 class Act(StrEnum):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tenure.work.context import CancelCode
 from tenure.work.envelope import WorkFailure
+from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES
 from tenure.work.slots.watch import AttemptWatch
 
