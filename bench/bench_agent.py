@@ -68,7 +68,7 @@ def run(report: Report) -> None:
 
 
 def compare(report: Report, name: str, ours: Callable[[], float], bare: Callable[[], float]) -> None:
-    report.compare(name, ours, bare, beside="the SDK in a bare loop", unit="ms", at_most=2, rounds=7)
+    report.compare(name, ours, bare, beside="the SDK in a bare loop", unit="ms", at_most=1.5, rounds=7)
 
 
 def per_unit(evaluate: Callable[[], int], units: int, tool_calls: int) -> float:

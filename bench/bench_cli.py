@@ -1,6 +1,6 @@
 """What a person waits for at a prompt: `tenure --help`, and what `import tenure` costs a program that only marks workflows.
 
-The bar is on processor time, which is what the command takes on a machine that does nothing else; the time on the wall is shown beside it.
+The bar is on the time on the wall, as the issue has it; on a busy machine on processor time, which is what the command takes on one that does nothing else.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ class Spent(NamedTuple):
 
 def run(report: Report) -> None:
     helps = [spent("-m", "tenure", "--help") for _ in range(ROUNDS)]
-    report.value("tenure --help, processor time", 1_000 * min(one.processor_s for one in helps), "ms", most=150)
-    report.value("tenure --help, on the wall, best of 15", 1_000 * min(one.wall_s for one in helps), "ms")
-    for code, beside in (("import tenure", "pass"), ("from tenure import workflow", "import msgspec, inspect")):
+    wall, processor = min(one.wall_s for one in helps), min(one.processor_s for one in helps)
+    report.wall(f"tenure --help, best of {ROUNDS}", 1_000 * wall, 1_000 * processor, "ms", most=150)
+    for code, beside, at_most in (
+        ("import tenure", "pass", 1.5),
+        ("from tenure import workflow", "import msgspec, inspect", 2.0),
+    ):
         report.compare(
             code,
             lambda code=code: spent("-c", code).processor_s,
             lambda beside=beside: spent("-c", beside).processor_s,
             beside=f"python -c '{beside}'",
             unit="s",
-            at_most=3.0,
+            at_most=at_most,
             rounds=ROUNDS,
         )
 

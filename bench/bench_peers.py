@@ -1,10 +1,10 @@
 """A no-op loop beside the peers: how soon an idle worker begins a job, and how fast one worker drains a queue.
 
 Everybody on the same private servers in the same run, in turn, three rounds; see `peers/README.md` for what is measured and how each is set
-up. Pick-up is that of `FunctionLoop` as it is; the drain is that of provisional claims in batches with one acknowledgement for
+up. It ends within `MOST_S` whatever the peers do: then fewer rounds were played, and the table says so. Pick-up is that of `FunctionLoop` as it is; the drain is that of provisional claims in batches with one acknowledgement for
 all, which is what DESIGN.md allows for short work, and beside it, without a bar, `FunctionLoop` one by one.
 
-A peer that cannot be installed or started is named, and is no failure. `BENCH_PEERS=celery,huey` measures only these.
+A peer that cannot be installed or started, or that fails on the way, is named, and is no failure. `BENCH_PEERS=celery,huey` measures only these.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.servers.redis import DURABLE
 
-from bench.beside_raw import disk_is_fast
+from bench.beside_raw import slow_disk
 from bench.harness import Report
-from bench.peers.contest import Broken, Contender
+from bench.peers.contest import Contender
 from bench.peers.environments import CannotInstall, python_of
+from bench.peers.table import Row, Table
 from bench.peers.temporal_server import TemporalServer
 from tools.servers import CannotStart, Nats, Postgres, Valkey
 
 ROUNDS = 3
+MOST_S = 1_500.0
+"""When no further round is begun by anybody who has one."""
 OURS = 20_000
 """Jobs per drain of ours: as many as it takes to measure for a good part of a second."""
 
@@ -100,18 +104,25 @@ class Places:
 
 
 def run(report: Report) -> None:
+    until = time.monotonic() + MOST_S
+    table = Table()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-peers-", dir="/tmp")))
         for broker, entries in ENTRIES.items():
+            if not (entries := wanted(entries)):
+                continue
             try:
                 places = Places(stack.enter_context(server_of(broker)), folder)
             except CannotStart as why:
-                report.note(f"{broker}: {why}")
+                report.note(f"{broker}: NOT MEASURED, nobody on it: {why}")
+                table.missing += [(broker, entry.name, str(why)) for entry in entries]
                 continue
             loop, batches = (ours(broker, places, folder, config) for config in ("loop", "batches"))
-            peers = [one for entry in wanted(entries) if (one := peer(report, stack, broker, entry, places, folder))]
-            compete(report, [loop, batches, *peers])
-            tell(report, broker, loop, batches, [one for one in peers if one.rounds])
+            peers = [one for entry in entries if (one := peer(report, table, stack, broker, entry, places, folder))]
+            contest = Contest(report, table, broker, loop, batches, peers, until)
+            contest.hold()
+            tell(report, table, broker, loop, batches, contest.left)
+    report.tables.append(table.text())
 
 
 def server_of(broker: str) -> contextlib.AbstractContextManager[Valkey | Postgres | Nats | None]:
@@ -139,7 +150,7 @@ def ours(broker: str, places: Places, folder: Path, config: str) -> Contender:
 
 
 def peer(
-    report: Report, stack: contextlib.ExitStack, broker: str, entry: Entry, places: Places, folder: Path
+    report: Report, table: Table, stack: contextlib.ExitStack, broker: str, entry: Entry, places: Places, folder: Path
 ) -> Contender | None:
     try:
         python = python_of(entry.environment)
@@ -149,52 +160,105 @@ def peer(
             url = places.url()
     except (CannotInstall, CannotStart) as why:
         report.note(f"{broker}: {entry.name} was NOT MEASURED: {why}")
+        table.missing.append((broker, entry.name, str(why)))
         return None
     place = folder / broker / entry.name.replace(" ", "-")
     return Contender(entry.name, entry.module, python, url, place, entry.config, entry.jobs, entry.sooner)
 
 
-def compete(report: Report, contenders: list[Contender]) -> None:
-    """In turn, so that a machine that slows down slows everybody."""
-    left = list(contenders)
-    try:
-        for number in range(ROUNDS):
-            for one in list(left):
-                try:
-                    if number == 0:
-                        one.start()
-                    one.play()
-                except Broken as why:
-                    left.remove(one)
-                    one.rounds.clear()
-                    report.note(f"{one.folder.parent.name}: {one.name} was NOT MEASURED: {why}")
-    finally:
-        for one in contenders:
-            one.close()
+@dataclass
+class Contest:
+    """All on one broker, in turn, so that a machine that slows down slows everybody."""
+
+    report: Report
+    table: Table
+    broker: str
+    loop: Contender
+    batches: Contender
+    left: list[Contender]
+    until: float
+
+    def hold(self) -> None:
+        everybody = [self.loop, self.batches, *self.left]
+        try:
+            for number in range(1, ROUNDS + 1):
+                if not self._ours(number):
+                    return
+                for one in list(self.left):
+                    if time.monotonic() > self.until and one.pickups:
+                        continue  # what it has must do
+                    self._play(one, number)
+                for us in (self.loop, self.batches):
+                    us.rest()
+        finally:
+            for one in everybody:
+                one.close()
+
+    def _ours(self, number: int) -> bool:
+        try:
+            for us in (self.batches, self.loop):
+                if number == 1:
+                    us.start()
+                self._show(number, us.name, f"{us.drain():,.0f} jobs per second")
+            self.batches.rest()
+        except Exception as why:
+            self.report.fail(f"{self.broker}: Tenure itself could not be measured: {why}"[:200])
+            self.left.clear()
+            return False
+        return True
+
+    def _play(self, one: Contender, number: int) -> None:
+        try:
+            if number == 1:
+                one.start()
+            rate, taken = one.drain(), one.pick_up_beside(self.loop)
+            mine, theirs = statistics.median(taken.ours), statistics.median(taken.theirs)
+            self._show(
+                number, one.name, f"{rate:,.0f} jobs per second, pick-up {theirs:.2f} ms, ours beside it {mine:.2f} ms"
+            )
+        except Exception as why:  # whatever a peer does, the others are measured
+            self.left.remove(one)
+            self.report.note(f"{self.broker}: {one.name} was NOT MEASURED: {why}")
+            self.table.missing.append((self.broker, one.name, str(why)))
+        finally:
+            one.rest()
+
+    def _show(self, number: int, name: str, text: str) -> None:
+        left = max(0.0, self.until - time.monotonic())
+        print(
+            f"{'peers':<10} {self.broker}, round {number} of {ROUNDS}: {name}: {text} (at most {left / 60:.0f} min left)",
+            flush=True,
+        )
 
 
-def tell(report: Report, broker: str, loop: Contender, batches: Contender, peers: list[Contender]) -> None:
-    if not loop.rounds or not batches.rounds:
-        report.fail(f"{broker}: Tenure itself could not be measured")
-        return
-    mine = [statistics.median(one.pickups_ms) for one in loop.rounds]
-    fair = broker in ("redis", "nats") or disk_is_fast(report, f"{broker}: pick-up")
+def tell(
+    report: Report, table: Table, broker: str, loop: Contender, batches: Contender, peers: list[Contender]
+) -> None:
+    unfair = "" if broker in ("redis", "nats") else slow_disk()
     for other in peers:
-        theirs = [statistics.median(one.pickups_ms) for one in other.rounds]
-        bar = 1.0 if fair and not other.sooner else None
-        report.beside(f"{broker}: pick-up, p50", mine, theirs, beside=other.name, unit="ms", at_most=bar)
+        mine = [statistics.median(one.ours) for one in other.pickups]
+        theirs = [statistics.median(one.theirs) for one in other.pickups]
+        bar = None if other.sooner else 1.0
+        pickup = report.beside(
+            f"{broker}: pick-up, p50", mine, theirs, beside=other.name, unit="ms", at_most=bar, unfair=unfair
+        )
         if other.sooner and statistics.median(mine) > statistics.median(theirs):
             report.note(f"{broker}: {other.name} picks up sooner: {other.sooner}")
-        report.beside(f"{broker}: pick-up, p99", [p99(loop)], [p99(other)], beside=other.name, unit="ms")
-    for other in peers:
-        rates = [one.drained_per_s for one in other.rounds]
-        fast, slow = ([one.drained_per_s for one in us.rounds] for us in (batches, loop))
-        report.beside(f"{broker}: drain, in batches", fast, rates, beside=other.name, at_least=1.0)
-        report.beside(f"{broker}: drain, one by one", slow, rates, beside=other.name)
+        late = report.beside(
+            f"{broker}: pick-up, p99",
+            [p99([sample for one in other.pickups for sample in one.ours])],
+            [p99([sample for one in other.pickups for sample in one.theirs])],
+            beside=other.name,
+            unit="ms",
+        )
+        fast, slow = (us.drains[: len(other.drains)] for us in (batches, loop))
+        drain = report.beside(f"{broker}: drain, in batches", fast, other.drains, beside=other.name, at_least=1.0)
+        single = report.beside(f"{broker}: drain, one by one", slow, other.drains, beside=other.name)
+        table.rows.append(Row(broker, other.sooner, len(other.drains), pickup, late, drain, single))
     for one in peers:
         report.note(f"{broker}: {one.name}: {one.settings}")
 
 
-def p99(one: Contender) -> float:
-    everything = sorted(sample for part in one.rounds for sample in part.pickups_ms)
-    return everything[min(len(everything) - 1, int(len(everything) * 0.99))]
+def p99(samples: list[float]) -> float:
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]

@@ -1,8 +1,8 @@
 """Measures one contender from outside, in the same way whoever it is.
 
 A round: fill its queue with no-ops while no worker runs, start one worker, and count how many jobs it ends per second from the first to
-the last (so that its start does not count); then, with the same worker idle and waiting, submit single jobs and take the
-time until each begins.
+the last (so that its start does not count). Then, with that worker and ours idle and waiting, single jobs are submitted to the two in turn, ten
+at a time, and the time until each begins is taken: whatever else the machine does then, it does to both.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ ROOT = HERE.parents[1]
 FIRST_JOB_S = 60.0
 DRAIN_S = 8.0
 """How long a drain is watched at the most: slow ones are rated by what they did until then."""
-PICKUP_S = 6.0
-SAMPLES = 100
+PICKUP_S = 8.0
+"""How long single jobs are submitted to one contender at the most."""
+SAMPLES, AT_A_TIME = 100, 10
 
 
 class Broken(Exception):
@@ -31,9 +32,11 @@ class Broken(Exception):
 
 
 @dataclass
-class Round:
-    drained_per_s: float
-    pickups_ms: list[float]
+class Pickups:
+    """Milliseconds of one round, of a peer and of us beside it."""
+
+    theirs: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -49,8 +52,11 @@ class Contender:
     jobs: int = 2_000
     sooner: str = ""
     settings: str = ""
-    rounds: list[Round] = field(default_factory=list)
+    drains: list[float] = field(default_factory=list)
+    """Jobs per second, of each round."""
+    pickups: list[Pickups] = field(default_factory=list)
     _driver: subprocess.Popen[str] | None = None
+    _worker: subprocess.Popen[Any] | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True)
@@ -64,28 +70,43 @@ class Contender:
         )
         self.settings = self._ask("settings")
 
-    def play(self) -> None:
-        """One round."""
+    def drain(self) -> float:
+        """Jobs per second of one worker, which then is left running and idle."""
+        self.rest()
         self._ask("fill", self.jobs)
         (self.folder / "count").unlink(missing_ok=True)
-        worker = subprocess.Popen(
+        self._worker = subprocess.Popen(
             self._ask("worker"),
             stdin=subprocess.DEVNULL,
             stdout=(self.folder / "worker.log").open("a"),
             stderr=subprocess.STDOUT,
             **self._place(),
         )
-        try:
-            rate = self._watch_drain(worker)
-            if self._count() < self.jobs:
-                self._ask("reset")
-            time.sleep(0.5)
-            pickups = self._ask("pickups", SAMPLES, PICKUP_S)
-        finally:
-            end(worker)
-        self.rounds.append(Round(rate, pickups))
+        self.drains.append(self._watch_drain(self._worker))
+        if self._count() < self.jobs:
+            self._ask("reset")
+        time.sleep(0.5)
+        return self.drains[-1]
+
+    def pick_up_beside(self, ours: Contender) -> Pickups:
+        """Single jobs for this one and for us, in turn. Both have an idle worker."""
+        taken, begun = Pickups(), time.monotonic()
+        for one in (ours, self):
+            one._ask("pickups", AT_A_TIME, PICKUP_S / 2)  # the first ones open connections
+        while len(taken.theirs) < SAMPLES and time.monotonic() - begun < 2 * PICKUP_S:
+            taken.ours += ours._ask("pickups", AT_A_TIME, PICKUP_S)
+            taken.theirs += self._ask("pickups", AT_A_TIME, PICKUP_S)
+        self.pickups.append(taken)
+        return taken
+
+    def rest(self) -> None:
+        """End its worker."""
+        if self._worker is not None:
+            end(self._worker)
+            self._worker = None
 
     def close(self) -> None:
+        self.rest()
         if self._driver is not None:
             assert self._driver.stdin is not None
             assert self._driver.stdout is not None

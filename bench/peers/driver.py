@@ -8,6 +8,7 @@ jobs are seen from outside, in the same way for every peer: a no-op appends one 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -22,9 +23,7 @@ CONFIG = os.environ.get("PEERS_CONFIG", "")
 COUNT_FILE = os.path.join(RUN, "count")
 SOCKET_FILE = os.path.join(RUN, "pings")
 
-WARM = 10
-"""The first ones open connections, and are not counted."""
-FEWEST = 10
+FEWEST = 3
 """Samples of a peer that is slower than the time given."""
 
 _count: int | None = None
@@ -40,11 +39,12 @@ def mark() -> None:
 
 
 def answer_ping(number: int) -> int:
-    """The body of a ping: tells the driver that it was begun."""
+    """The body of a ping: tells the driver that it was begun, and when. The monotonic clock is one for all processes of a machine."""
+    begun = time.monotonic()
     global _pings
     if _pings is None:
         _pings = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    _pings.sendto(str(number).encode(), SOCKET_FILE)
+    _pings.sendto(f"{number} {begun}".encode(), SOCKET_FILE)
     return number
 
 
@@ -90,26 +90,28 @@ def itself(module: str, word: str = "worker") -> list[str]:
     return [sys.executable, f"{module}.py", word]
 
 
+_numbers = itertools.count()
+
+
 def pickups(peer: Peer, samples: int, budget_s: float) -> list[float]:
     """Milliseconds from before the submission to the first line of the job, one by one, with pauses in between."""
     if os.path.exists(SOCKET_FILE):
         os.unlink(SOCKET_FILE)
-    chance, taken = random.Random(7), []
+    chance, taken = random.Random(), []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(SOCKET_FILE)
         heard.settimeout(30)
-        begun = time.perf_counter()
-        for number in range(samples + WARM):
-            if number == WARM:
-                begun = time.perf_counter()
+        started = time.monotonic()
+        for number in itertools.islice(_numbers, samples):
             time.sleep(chance.uniform(0.005, 0.03))
-            sent = time.perf_counter()
+            sent = time.monotonic()
             peer.ping(number)
-            while int(heard.recv(64)) != number:
-                pass
-            if number >= WARM:
-                taken.append((time.perf_counter() - sent) * 1e3)
-            if len(taken) >= FEWEST and time.perf_counter() - begun > budget_s:
+            told, begun = -1, 0.0
+            while told != number:  # a job of before may come again
+                first, second = heard.recv(64).split()
+                told, begun = int(first), float(second)
+            taken.append((begun - sent) * 1e3)
+            if len(taken) >= FEWEST and time.monotonic() - started > budget_s:
                 break
     return taken
 

@@ -1,4 +1,4 @@
-"""An environment for each peer, made once below `.peers/`, from wheels only: none of it gets into ours.
+"""An environment for each peer, made once below `.peers/`, from wheels, and from pure Python sources where there is no wheel: none of it gets into ours.
 
 python -m bench.peers.environments      makes them all, and says which could not be made
 """
@@ -28,6 +28,10 @@ REQUIREMENTS = {
 }
 
 
+FROM_SOURCE = {"streaq": ["crontab"]}
+"""Dependencies that have no wheel on PyPI. They are pure Python: pip builds them without a compiler."""
+
+
 class CannotInstall(Exception):
     """Why a peer is not measured here."""
 
@@ -42,11 +46,12 @@ def python_of(name: str) -> Path:
     print(f"Installing {REQUIREMENTS[name][0]} into {FOLDER.name}/{name} (once) ...", flush=True)
     venv.create(folder, clear=True, with_pip=False, symlinks=True)
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    command += ["--disable-pip-version-check", "--only-binary", ":all:", *REQUIREMENTS[name]]
+    command += ["--disable-pip-version-check", "--only-binary", ":all:"]
+    command += [*(f"--no-binary={package}" for package in FROM_SOURCE.get(name, [])), *REQUIREMENTS[name]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-        raise CannotInstall(f"{REQUIREMENTS[name][0]} cannot be installed from wheels: {said[-1][:200]}")
+        raise CannotInstall(f"{REQUIREMENTS[name][0]} cannot be installed: {said[-1][:200]}")
     stamp.write_text(wanted)
     return python
 
