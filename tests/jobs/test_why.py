@@ -325,11 +325,6 @@ def test_every_event_and_every_rule_has_words() -> None:
         e.InstantsSkipped,
         e.JobArchived,
         e.Forgotten,
-        g.GateElected,
-        g.GateJobAccepted,
-        g.GateTombstoneSet,
-        g.GateJobArchived,
-        g.GateForgotten,
     }
     every = set(e.ManagerEvent.__args__) | set(g.GateEvent.__args__)
     assert set(TELL) == every - silent

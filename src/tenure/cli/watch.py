@@ -49,7 +49,7 @@ def _follow(client: Client, job_id: str, queue: str, after: str | None, as_json:
             click.echo(f"{page.gap.reason} (up to {page.gap.cursor})", err=True)
         for line in page.events:
             click.echo(msgspec.json.encode(line).decode() if as_json else _words(line))
-            if job_id and line.event["type"] == ENDED:
+            if job_id and line.event["type"] in ENDED:
                 return
         sys.stdout.flush()
         if job_id and not page.events and client.job(job_id).ended and page.gap is not None:

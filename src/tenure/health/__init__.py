@@ -1,7 +1,7 @@
 """Three signals, earned extensions and a brake. Pure: told the time, does no I/O."""
 
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
-from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, classify_datacenter
+from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.deadlines import ExtensionConfig, ExtensionRecord, WorkerHealthManager
 from tenure.health.extension import (
     Denial,
@@ -38,6 +38,7 @@ __all__ = [
     "CompletionRate",
     "DatacenterAssessment",
     "DatacenterHealth",
+    "DatacenterRule",
     "Denial",
     "EventWindow",
     "Eviction",

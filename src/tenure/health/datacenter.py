@@ -28,11 +28,22 @@ class DatacenterHealth(StrEnum):
 _PREFERENCE: Final = {health: rank for rank, health in enumerate(DatacenterHealth)}
 
 
+class DatacenterRule(StrEnum):
+    """Which of the document's five rules gave a datacenter its class: for counters, where a sentence with numbers in it would not do."""
+
+    NO_MANAGER_ANSWERS = "no_manager_answers"
+    MANAGERS_NOT_READY = "managers_not_ready"
+    MANAGER_STUCK = "manager_stuck"
+    NO_CAPACITY = "no_capacity"
+    READY = "ready"
+
+
 class DatacenterAssessment(NamedTuple):
-    """A datacenter's class, and why."""
+    """A datacenter's class, and why: in words, and as the rule that gave it."""
 
     health: DatacenterHealth
     reason: str
+    rule: DatacenterRule = DatacenterRule.READY
 
 
 def classify_datacenter(
@@ -47,16 +58,17 @@ def classify_datacenter(
     alive = [manager for manager in managers if (manager.liveness if now is None else manager.liveness_at(now))]
     if not alive:
         why = "no manager is known" if not total else f"none of {total} managers answers"
-        return DatacenterAssessment(DatacenterHealth.UNHEALTHY, why)
+        return DatacenterAssessment(DatacenterHealth.UNHEALTHY, why, DatacenterRule.NO_MANAGER_ANSWERS)
     ready = sum(manager.readiness for manager in alive)
     if (total - ready) * 2 > total:
-        return DatacenterAssessment(DatacenterHealth.DEGRADED, f"{total - ready} of {total} managers are not ready")
+        why = f"{total - ready} of {total} managers are not ready"
+        return DatacenterAssessment(DatacenterHealth.DEGRADED, why, DatacenterRule.MANAGERS_NOT_READY)
     stuck = [manager.manager_id for manager in managers if manager.progress_state is ProgressState.STUCK]
     if stuck:
         why = f"manager {stuck[0]} is stuck" if len(stuck) == 1 else f"{len(stuck)} managers are stuck"
-        return DatacenterAssessment(DatacenterHealth.DEGRADED, why)
+        return DatacenterAssessment(DatacenterHealth.DEGRADED, why, DatacenterRule.MANAGER_STUCK)
     if available_capacity == 0:
-        return DatacenterAssessment(DatacenterHealth.BUSY, "every slot is taken")
+        return DatacenterAssessment(DatacenterHealth.BUSY, "every slot is taken", DatacenterRule.NO_CAPACITY)
     return DatacenterAssessment(
         DatacenterHealth.HEALTHY, f"{ready} of {total} managers are ready, {available_capacity} slots are free"
     )

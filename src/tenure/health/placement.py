@@ -1,6 +1,6 @@
 """Which datacenters a job goes to: the best n by class, then by room, then by latency, and with some loyalty to the last choice.
 
-HEALTHY before BUSY before DEGRADED, never UNHEALTHY, and never one of which nothing is known. Pure: what is known of each place goes in, the
+HEALTHY before BUSY before DEGRADED, never UNHEALTHY, never one that operators drained, and never one of which nothing is known. Pure: what is known of each place goes in, the
 choice and the reason for each comes out.
 """
 
@@ -23,6 +23,8 @@ class Place(NamedTuple):
     capacity: int
     """Free slots, less what was sent there since it said so."""
     latency_s: float
+    drained: bool = False
+    """Operators drained every worker there: it is well, and nothing would run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def choose(
     """The best `count` of them; fewer where there are fewer that may be used."""
     config, known = config or PlacementConfig(), list(places)
     whole("count", count, least=1)
-    able = [place for place in known if place.health not in (None, DatacenterHealth.UNHEALTHY)]
+    able = [place for place in known if place.health not in (None, DatacenterHealth.UNHEALTHY) and not place.drained]
     ranked = sorted(able, key=lambda place: _key(place, place.name in previous, config))
     chosen = tuple(place.name for place in ranked[:count])
     return Choice(chosen, {place.name: _reason(place, place.name in chosen) for place in known})
@@ -71,6 +73,8 @@ def _reason(place: Place, chosen: bool) -> str:
         return "nothing is known of it yet"
     if place.health is DatacenterHealth.UNHEALTHY:
         return "it is UNHEALTHY"
+    if place.drained:
+        return "operators drained every worker there"
     verb = "taken" if chosen else "left"
     return f"{verb}: {place.health}, room for {place.capacity}, {place.latency_s * 1000:.0f} ms away"
 

@@ -23,6 +23,26 @@ _LOWEST: Final = {OverloadState.HEALTHY: float("-inf"), OverloadState.BUSY: 0.0,
 """The lowest priority that is still taken. 0 is what a job has that asks for none."""
 
 
+_RETRY_AFTER_S: Final = {
+    OverloadState.HEALTHY: 1.0,
+    OverloadState.BUSY: 2.0,
+    OverloadState.STRESSED: 5.0,
+    OverloadState.OVERLOADED: 10.0,
+}
+
+
+def retry_after_s(state: OverloadState) -> float:
+    """How long whoever was turned away should stay away: the worse it is, the longer it takes to get better."""
+    return _RETRY_AFTER_S[state]
+
+
+def what_passes(state: OverloadState, asked: Asked) -> str:
+    """What one who was turned away could do instead of waiting; empty where nothing helps."""
+    if asked is Asked.SUBMIT and state in (OverloadState.BUSY, OverloadState.STRESSED):
+        return f"or submit it with priority {_LOWEST[state]:.0f} or above"
+    return ""
+
+
 def why_shed(state: OverloadState, asked: Asked, priority: int = 0) -> str:
     """Empty when it may pass."""
     if asked is Asked.VITAL:

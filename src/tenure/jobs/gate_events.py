@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tenure.jobs.events import Event, JobEvent
+from tenure.jobs.events import Event, JobEvent, ManagerEvent
 from tenure.jobs.model import Address, JobSubmission
 from tenure.jobs.states import JobState, TimeoutReason
 
@@ -105,3 +105,11 @@ _decoder: msgspec.json.Decoder[GateEvent] = msgspec.json.Decoder(GateEvent)
 def decode_gate_event(encoded: bytes) -> GateEvent:
     """The event that was written; raises `msgspec.ValidationError` for anything else."""
     return _decoder.decode(encoded)
+
+
+_any_decoder: msgspec.json.Decoder[ManagerEvent | GateEvent] = msgspec.json.Decoder(ManagerEvent | GateEvent)
+
+
+def decode_any_event(encoded: bytes) -> ManagerEvent | GateEvent:
+    """An event of a manager's journal or of a gate's: whoever listens need not know whose it is."""
+    return _any_decoder.decode(encoded)

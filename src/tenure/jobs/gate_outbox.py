@@ -6,6 +6,8 @@ number of times.
 
 from __future__ import annotations
 
+from collections import Counter
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +21,23 @@ from tenure.jobs.states import JobState
 from tenure.jobs.timers import Timers
 
 GateMessage = JobSubmission | JobGlobalTimeout | JobGlobalCancel | JobStatusQuery
+
+
+class OwedKind(StrEnum):
+    """What a datacenter has not answered."""
+
+    SUBMISSION = "submission"
+    QUERY = "query"
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+
+
+_KINDS = {
+    JobSubmission: OwedKind.SUBMISSION,
+    JobStatusQuery: OwedKind.QUERY,
+    JobGlobalTimeout: OwedKind.TIMEOUT,
+    JobGlobalCancel: OwedKind.CANCEL,
+}
 
 
 class Owed(NamedTuple):
@@ -78,6 +97,8 @@ class Resends:
         self.rules = rules
         self._timers: Timers[tuple[str, str]] = Timers()
         self._last: dict[tuple[str, str], tuple[GateMessage, float]] = {}
+        self.counts: Counter[tuple[str, OwedKind]] = Counter()
+        """What each datacenter has not answered yet: kept, not counted, so that asking costs nothing."""
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
         """The job has changed: what is owed, and to whom, may have changed with it."""
@@ -87,10 +108,15 @@ class Resends:
             key = (job_id, dc)
             message = wanted.get(dc)
             known = self._last.get(key)
+            if known is not None:
+                if known[0] == message:
+                    continue
+                self.counts[dc, _KINDS[type(known[0])]] -= 1
             if message is None:
                 self._last.pop(key, None)
                 self._timers.cancel(key)
-            elif known is None or known[0] != message:
+            else:
+                self.counts[dc, _KINDS[type(message)]] += 1
                 self._last[key] = (message, self.settings.resend_first)
                 self._timers.set(key, now)
 

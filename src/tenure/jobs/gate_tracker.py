@@ -7,6 +7,7 @@ moments of progress, by its own clock) is beside the state, and dies with its te
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -66,6 +67,11 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
         """The datacenters that are not terminal."""
         return [dc for dc in self.target_datacenters if not self.dc_status[dc].terminal]
 
+    @property
+    def standing(self) -> str:
+        """In one word: its state, or `ending` while a decision is on its way to datacenters that have not obeyed yet."""
+        return "ending" if self.decided is not None and not self.state.terminal else self.state.value
+
 
 class GateState(msgspec.Struct, kw_only=True):
     """What a snapshot holds."""
@@ -92,6 +98,8 @@ class GateJobTracker:
         self.fresh: dict[tuple[str, str], float] = {}
         """(job, datacenter) -> when progress was last heard of; may be newer than what is journaled."""
         self.ended: dict[str, None] = {job_id: None for job_id, info in self.jobs.items() if info.state.terminal}
+        self.standings: Counter[str] = Counter(info.standing for info in self.jobs.values())
+        """How many jobs there are of each standing: an index, so that counting costs nothing."""
         self.keys: dict[str, str] = {}
         for job_id, info in self.jobs.items():
             if info.submission and info.submission.idempotency_key:
@@ -229,15 +237,18 @@ def job_accepted(tracker: GateJobTracker, event: g.GateJobAccepted) -> None:
     info = open_job(event.job_id, event.at, submission.timeout_seconds, event.target_datacenters, submitted_at=event.at)
     info.submission, info.digest = submission, event.digest
     tracker.jobs[event.job_id] = info
+    tracker.standings[info.standing] += 1
     tracker.state.tombstones.pop(event.job_id, None)
     if submission.idempotency_key:
         tracker.keys[submission.idempotency_key] = event.job_id
 
 
 def job_rebuilt(tracker: GateJobTracker, event: g.GateJobRebuilt) -> None:
-    tracker.jobs[event.job_id] = open_job(
+    info = open_job(
         event.job_id, event.at, event.timeout_seconds, event.target_datacenters, submitted_at=event.submitted_at
     )
+    tracker.jobs[event.job_id] = info
+    tracker.standings[info.standing] += 1
     tracker.state.tombstones.pop(event.job_id, None)
 
 
@@ -278,9 +289,11 @@ def datacenter_timed_out(tracker: GateJobTracker, event: g.DatacenterTimedOut) -
 def decision_made(tracker: GateJobTracker, event: g.GlobalDecisionMade) -> None:
     info = tracker.job(event.job_id)
     assert info.decided is None, "a global decision is made once"
+    tracker.standings[info.standing] -= 1
     info.decided, info.decided_at, info.decided_from_reports = event.state, event.at, event.from_reports
     info.decided_reason = event.reason
     info.timeout_fence_token += 1
+    tracker.standings[info.standing] += 1
     if event.state is JobState.TIMED_OUT:
         info.globally_timed_out, info.timeout_reason = True, event.reason
 
@@ -288,7 +301,9 @@ def decision_made(tracker: GateJobTracker, event: g.GlobalDecisionMade) -> None:
 def job_ended(tracker: GateJobTracker, event: g.GateJobEnded) -> None:
     info = tracker.job(event.job_id)
     check_job_transition(event.job_id, info.state, event.state)
+    tracker.standings[info.standing] -= 1
     info.state, info.reason, info.ended_at = event.state, event.reason, event.at
+    tracker.standings[info.standing] += 1
     tracker.ended[event.job_id] = None
 
 
@@ -300,6 +315,7 @@ def tombstone_set(tracker: GateJobTracker, event: g.GateTombstoneSet) -> None:
 
 def job_archived(tracker: GateJobTracker, event: g.GateJobArchived) -> None:
     info = tracker.jobs.pop(event.job_id)
+    tracker.standings[info.standing] -= 1
     tracker.ended.pop(event.job_id, None)
     tracker.forget_fresh(event.job_id, info.target_datacenters)
     tracker.state.archive[event.job_id] = ArchivedJob(

@@ -185,6 +185,13 @@ TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
     ),
     e.WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
     e.WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
+    g.GateElected: lambda x: f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    g.GateJobAccepted: lambda x: (
+        f"submitted with {seconds(x.submission.timeout_seconds)} to {', '.join(x.target_datacenters)}"
+    ),
+    g.GateTombstoneSet: lambda x: f"cancelled before it was known: {x.reason}",
+    g.GateJobArchived: lambda _: "the gate archived it",
+    g.GateForgotten: lambda _: "the gate forgot the ids of jobs that ended long ago",
     g.GateJobRebuilt: lambda x: f"the gate lost its journal and learned of the job from {x.by}",
     g.DatacenterReported: reported,
     g.DatacenterTimedOut: lambda x: (

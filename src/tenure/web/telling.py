@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs.events import JobSubmitted, decode_event
+from tenure.jobs.events import JobSubmitted
+from tenure.jobs.gate_events import GateJobAccepted, decode_any_event
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.words import tell
 
@@ -14,9 +15,11 @@ from tenure.jobs.words import tell
 def words_of(event: Any) -> str:
     """What was decided; for an event of a newer version, its name."""
     try:
-        known = decode_event(msgspec.json.encode(event))
+        known = decode_any_event(msgspec.json.encode(event))
     except msgspec.ValidationError:
         return f"{event.get('type', 'something')} (of a newer version)"
+    if isinstance(known, GateJobAccepted):
+        return f"submitted to {', '.join(known.target_datacenters)}: {call_of(known.submission)}"
     return f"submitted: {call_of(known.submission)}" if isinstance(known, JobSubmitted) else tell(known)
 
 

@@ -21,7 +21,7 @@ class Play:
 
     def __init__(self, nodes: dict[str, Any], *, patience: float = 10) -> None:
         self.clock = ManualClock()
-        self.nodes, self.asked = nodes, []
+        self.nodes, self.asked, self.times = nodes, [], []
         self.directory = Directory([A, B], patience_s=patience, random=Random(1), monotonic=self.clock.monotonic)
 
     def run(self, request: Any = None) -> Any:
@@ -38,6 +38,7 @@ class Play:
             else:
                 assert isinstance(step, Ask)
                 self.asked.append(step.address)
+                self.times.append(self.clock.monotonic())
                 found = self.nodes.get(step.address, NodeUnavailableError("no route"))
                 heard = found.pop(0) if isinstance(found, list) else found
 
@@ -72,6 +73,47 @@ def test_patience_ends_with_an_error_that_tells_what_each_address_said() -> None
     assert A in str(ended.value)
     assert B in str(ended.value)
     assert "no route" in str(ended.value)
+
+
+def shed(seconds: float) -> Problem:
+    return Problem(kind=ProblemKind.UNAVAILABLE, fact="the gate is busy", retryable=True, retry_after_s=seconds)
+
+
+def test_a_node_that_asks_to_be_left_alone_is_left_alone_for_so_long_and_others_are_asked_meanwhile() -> None:
+    play = Play({A: [shed(4.0), VIEW], B: [shed(2.0), shed(30.0)]}, patience=60)
+    begun = play.clock.monotonic()
+    assert play.run() is VIEW
+    assert play.asked == [A, B, B, A]
+    first, second = play.times[2] - begun, play.times[3] - begun
+    assert 2.0 <= first <= 2.0 * 1.25 + 0.1
+    assert 4.0 <= second <= 4.0 * 1.25 + 1.0
+
+
+def test_those_who_were_turned_away_together_do_not_come_back_together() -> None:
+    rests = []
+    for seed in range(20):
+        play = Play({A: [shed(8.0), VIEW], B: shed(8.0)}, patience=60)
+        play.directory._random = Random(seed)
+        play.run()
+        rests.append(round(play.clock.monotonic() - play.times[0], 2))
+    assert len(set(rests)) > 15
+    assert all(8.0 <= rest <= 10.1 for rest in rests)
+
+
+def test_a_client_whose_patience_ends_before_it_may_ask_again_says_so_at_once_and_asks_no_more() -> None:
+    play = Play({A: shed(30.0), B: shed(40.0)}, patience=10)
+    begun = play.clock.monotonic()
+    with pytest.raises(NodeUnavailableError, match=r"longer than the patience of 10 s.*left alone for 30 s"):
+        play.run()
+    assert play.asked == [A, B]
+    assert play.clock.monotonic() == begun
+
+
+def test_a_node_that_is_away_is_asked_again_although_the_other_asks_to_be_left_alone() -> None:
+    away = NodeUnavailableError("no route")
+    play = Play({A: shed(30.0), B: [away, away, VIEW]}, patience=10)
+    assert play.run() is VIEW
+    assert play.asked == [A, B, B, B]
 
 
 def test_addresses_may_come_as_one_text_and_none_is_refused() -> None:

@@ -16,6 +16,8 @@ from tenure.nodes.messages.wire import Reply, Request
 
 ANSWER_S = 5.0
 """How long one node may take for one answer, beyond what it was asked to wait."""
+LATER = 1.25
+"""Those who were turned away together come back spread over a quarter more than they were asked to wait, and never sooner."""
 
 
 class Ask(NamedTuple):
@@ -54,17 +56,20 @@ class Directory:
         """Ask until somebody answers for good; at most for our patience."""
         until = self._monotonic() + self._patience_s + wait_s
         said: dict[str, str] = {}
+        not_before: dict[str, float] = {}
         pause = 0.05
         while True:
             asked: set[str] = set()
             targets = [self._preferred, *self._addresses]
             while targets:
                 address = targets.pop(0)
-                if address in asked:
+                if address in asked or self._monotonic() < not_before.get(address, 0.0):
                     continue
                 asked.add(address)
                 answer = yield Ask(address, ANSWER_S + wait_s)
                 reply = _judge(address, request, answer, said)
+                if reply is None and (rest := _retry_after(answer)):
+                    not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
                 if isinstance(reply, Redirect):
                     targets.insert(0, reply.address)
                 elif reply is not None:
@@ -73,11 +78,22 @@ class Directory:
                 elif address == self._preferred:
                     # One that hangs costs its whole time: the next round begins with another.
                     self._preferred = self._random.choice(self._addresses)
+            again = min(not_before.get(address, 0.0) for address in self._addresses)
+            words = "; ".join(f"{address}: {text}" for address, text in said.items())
             if self._monotonic() >= until:
-                words = "; ".join(f"{address}: {text}" for address, text in said.items())
-                raise NodeUnavailableError(f"no manager answered within {self._patience_s:g} s ({words})")
-            yield Pause(self._random.uniform(pause / 2, pause))
+                raise NodeUnavailableError(f"no node answered within {self._patience_s:g} s ({words})")
+            if again >= until:
+                raise NodeUnavailableError(
+                    f"every node turns it away for longer than the patience of {self._patience_s:g} s ({words})",
+                    remedy="Ask again later, or give the client more patience_s",
+                )
+            yield Pause(max(self._random.uniform(pause / 2, pause), again - self._monotonic()))
             pause = min(1.0, pause * 2)
+
+
+def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:
+    """How long the node asked us to stay away."""
+    return answer.retry_after_s if isinstance(answer, Problem) else 0.0
 
 
 def _judge(
@@ -92,7 +108,8 @@ def _judge(
     if not isinstance(answer, Problem):
         return answer
     if answer.retryable:
-        said[address] = answer.fact
+        later = f" (it asks to be left alone for {answer.retry_after_s:g} s)" if answer.retry_after_s else ""
+        said[address] = f"{answer.fact}{later}"
         return None
     job_id = getattr(request, "job_id", "")
     if answer.kind is ProblemKind.UNKNOWN and job_id and answer.fact == UnknownJobError(job_id).fact:

@@ -289,7 +289,7 @@ class AsyncJob(Generic[R]):
                     return
             for line in page.events:
                 yield link_of(line, begun)
-                if line.event["type"] == ENDED:
+                if line.event["type"] in ENDED:
                     return
             after = page.cursor
 

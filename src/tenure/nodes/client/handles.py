@@ -9,7 +9,8 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.errors import JobFailed, JobNotEndedError
-from tenure.jobs.events import JobEnded, decode_event
+from tenure.jobs.events import JobEnded
+from tenure.jobs.gate_events import GateJobEnded, decode_any_event
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link, link
 from tenure.nodes.client.bars import Bar
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from tenure.nodes.client.client import Client
 
 LONG_POLL_S = 10.0
-ENDED = JobEnded.__name__
+ENDED = frozenset({JobEnded.__name__, GateJobEnded.__name__})
+"""The last word on a job: of a manager, or of a gate."""
 LOOK_EVERY_S = 0.25
 """How often a progress bar moves."""
 
@@ -86,7 +88,7 @@ class Job(Generic[R]):
                     return
             for line in page.events:
                 yield link_of(line, begun)
-                if line.event["type"] == ENDED:
+                if line.event["type"] in ENDED:
                     return
             after = page.cursor
 
@@ -121,7 +123,7 @@ class Job(Generic[R]):
 
 def link_of(line: EventLine, begun: float) -> Link:
     """An event in the words of `why`."""
-    return link(decode_event(msgspec.json.encode(line.event)), begun)
+    return link(decode_any_event(msgspec.json.encode(line.event)), begun)
 
 
 def attempts_of(view: JobView) -> int:
