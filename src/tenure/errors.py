@@ -67,6 +67,7 @@
     │   └── JobsFailed                some of many jobs ended so; says which
     ├── NodeError                     something about the nodes of a datacenter
     │   ├── NodeUnavailableError      no node answered in time; the outcome may be unknown  (retry)
+    │   │   └── UntrustedPeerError    it and we do not trust each other's certificates
     │   └── NodeRefusedError          a node answered that it does not do what was asked
     ├── DeposedError                  this node does not lead, or no longer: its writes are refused
     ├── TermLostError                 somebody else leads, or the term ran out
@@ -382,6 +383,13 @@ class NodeUnavailableError(NodeError):
 
     retryable = True
     remedy = "Check that a manager runs at one of the addresses, then ask again"
+
+
+class UntrustedPeerError(NodeUnavailableError):
+    """There is somebody, and one of us does not trust the certificate of the other, or misses it. Nothing was asked."""
+
+    retryable = False
+    remedy = "Set TENURE_CA to the authority that signed its certificate, and TENURE_CERT and TENURE_KEY to what it wants to see"
 
 
 class NodeRefusedError(NodeError):

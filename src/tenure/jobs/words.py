@@ -185,7 +185,9 @@ TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
     ),
     e.WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
     e.WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
-    g.GateElected: lambda x: f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    g.GateElected: lambda x: (
+        f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart"
+    ),
     g.GateJobAccepted: lambda x: (
         f"submitted with {seconds(x.submission.timeout_seconds)} to {', '.join(x.target_datacenters)}"
     ),

@@ -9,7 +9,8 @@ import msgspec
 
 from tenure import __version__
 from tenure.nodes.messages.client import Problem, Redirect
-from tenure.nodes.messages.operations import OPERATIONS, Operation
+from tenure.nodes.messages.operations import OPERATIONS, AtGate, Operation
+from tenure.nodes.messages.wire import Placed
 
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
@@ -25,11 +26,19 @@ PROBLEMS = {
     "415": "The body is not JSON",
     "429": "Too many requests from here; Retry-After says how long to wait",
     "500": "The node failed; its log tells more under the request's id",
-    "503": "Nobody leads now, or the engine is out of reach: ask again",
+    "503": "Nobody leads now, the engine is out of reach, or a gate is overloaded: ask again after Retry-After",
+}
+AT_GATE = {
+    AtGate.OWN: "answered from what the gate cluster knows",
+    AtGate.GATHERED: "asked of every datacenter; each line says where it is from, and `missing` names those that did not answer in time",
+    AtGate.PASSED: "passed on to the datacenter that `datacenter` names; it may be left out where there is only one",
+    AtGate.REFUSED: "refused: for managers, the answer says whom to ask",
 }
 _ABOUT = """Every operation is `POST /v1/NAME` with a JSON body; what only reads is also `GET /v1/NAME?field=value`.
 
 Each request may be sent again: a submission under one job id is one job. A write that came to a standby is answered with 307 and the leader's address. \
+A gate answers every one of these too: `x-tenure-at-gate` says how. Requests with a `datacenter` are about that one where a gate is asked; a manager refuses one for another datacenter than its own.
+
 `X-Request-Id` is taken over, or made, and comes back in the answer, in problems and in the node's log."""
 
 
@@ -85,7 +94,8 @@ def _loosen(schema: dict[str, Any]) -> None:
 def _path(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
     common: dict[str, Any] = {
         "summary": operation.summary,
-        "description": (operation.request.__doc__ or "").strip(),
+        "description": f"{(operation.request.__doc__ or '').strip()}\n\nAt a gate: {_at_gate(operation)}.",
+        "x-tenure-at-gate": operation.at_gate.value,
         "tags": [operation.role.value],
         "responses": _responses(operation),
     }
@@ -97,6 +107,12 @@ def _path(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
             get["responses"] = common["responses"] | {"200": _streamed(operation)}
         path["get"] = get
     return path
+
+
+def _at_gate(operation: Operation) -> str:
+    named = operation.at_gate is AtGate.OWN and issubclass(operation.request, Placed)
+    passed = ", or passed on to the datacenter that is named" if named else ""
+    return AT_GATE[operation.at_gate] + passed
 
 
 def _needs_body(operation: Operation, components: dict[str, Any]) -> bool:

@@ -7,14 +7,14 @@ given length or in chunks.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import ssl
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tenure.errors import NodeUnavailableError
-from tenure.nodes.calling.blocking import MAX_REPLY_BYTES, parse_address
+from tenure.nodes.calling.blocking import MAX_REPLY_BYTES, parse_address, read_answer
+from tenure.nodes.calling.distrust import Reached, unanswered
 from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.messages.operations import decode_reply
 from tenure.nodes.messages.wire import Reply, Request, path_of
 
 _encode = msgspec.json.Encoder().encode
@@ -30,6 +30,22 @@ class AsyncCaller(Protocol):
 
 class _Broken(Exception):
     """The connection ended, or what came is no answer."""
+
+
+class _Ended(_Broken):
+    """It ended before an answer began."""
+
+
+class _HungUp(Exception):
+    """A new connection over TLS ended before an answer began."""
+
+
+class Answer(NamedTuple):
+    """What came over HTTP, as far as it is looked at."""
+
+    status: int
+    retry_after: str
+    body: bytes
 
 
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -49,11 +65,13 @@ class HttpCaller:
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
         try:
             async with asyncio.timeout(timeout):
-                return decode_reply(await self._ask(address, request))
+                return read_answer(*await self._ask(address, request))
+        except _HungUp as error:
+            raise unanswered(address, error, Reached.PEER) from error
         except (OSError, EOFError, _Broken, TimeoutError, msgspec.DecodeError) as error:
-            raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+            raise unanswered(address, error, Reached.NOBODY) from error
 
-    async def _ask(self, address: str, request: Request) -> bytes:
+    async def _ask(self, address: str, request: Request) -> Answer:
         data = self._encoded(address, request)
         while kept := self._kept.get(address):
             try:
@@ -63,7 +81,12 @@ class HttpCaller:
         host, port = parse_address(address)
         secure = self._tls.context_for(address)
         line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
-        return await self._exchange(address, line, data)
+        try:
+            return await self._exchange(address, line, data)
+        except (ConnectionError, EOFError, _Ended, ssl.SSLEOFError) as error:
+            if secure is None:
+                raise
+            raise _HungUp(str(error)) from error
 
     def _encoded(self, address: str, request: Request) -> bytes:
         body = _encode(request)
@@ -77,15 +100,15 @@ class HttpCaller:
         head += [f"Content-Length: {len(body)}", "", ""]
         return "\r\n".join(head).encode() + body
 
-    async def _exchange(self, address: str, line: Line, data: bytes) -> bytes:
+    async def _exchange(self, address: str, line: Line, data: bytes) -> Answer:
         reader, writer = line
         whole = False
         try:
             writer.write(data)
             await writer.drain()
-            body, stays = await _read_answer(reader)
+            answer, stays = await _read_answer(reader)
             whole = stays
-            return body
+            return answer
         finally:
             # Also where we were cancelled in the middle: half an answer would be taken for the start of the next.
             if whole:
@@ -100,12 +123,14 @@ class HttpCaller:
         self._kept.clear()
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
-    """The body, and whether the connection may be used again."""
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
+    """Status, `Retry-After` and body, and whether the connection may be used again."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise _Broken("the connection ended") from error
+    except asyncio.LimitOverrunError as error:
+        raise _Broken("the head of its answer is too large") from error
+    except asyncio.IncompleteReadError as error:
+        raise _Ended("the connection ended") from error
     status, *lines = head.split("\r\n")
     if not status.startswith("HTTP/1."):
         raise _Broken(f"{status[:40]!r} is no HTTP")
@@ -114,7 +139,8 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
         body = await _read_chunks(reader)
     else:
         body = await _read_exactly(reader, _size(headers.get("content-length", ""), 10))
-    return body, headers.get("connection", "").lower() != "close" and status.startswith("HTTP/1.1")
+    stays = headers.get("connection", "").lower() != "close" and status.startswith("HTTP/1.1")
+    return Answer(_size(status[9:12], 10), headers.get("retry-after", ""), body), stays
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:

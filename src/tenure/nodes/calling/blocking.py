@@ -6,8 +6,10 @@ import http.client
 
 import msgspec
 
-from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.errors import ConfigurationError
+from tenure.nodes.calling.distrust import Reached, unanswered
 from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.operations import decode_reply
 from tenure.nodes.messages.wire import Reply, Request, path_of
 
@@ -23,6 +25,22 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def read_answer(status: int, retry_after: str, body: bytes) -> Reply:
+    """The reply in an answer. One that is none and says when to come again is of whatever stands before the node. Raises `msgspec.DecodeError`."""
+    try:
+        return decode_reply(body)
+    except msgspec.DecodeError:
+        if status not in (429, 502, 503, 504) or not retry_after.isdigit():
+            raise
+        return Problem(
+            kind=ProblemKind.TOO_MANY if status == 429 else ProblemKind.UNAVAILABLE,
+            fact=f"whatever stands before the node answered {status}",
+            remedy=f"Ask again after {retry_after} s",
+            retryable=True,
+            retry_after_s=float(retry_after[:6]),
+        )
+
+
 class Caller:
     """Asks nodes, one request at a time, over connections that stay open. Not for several threads."""
 
@@ -33,6 +51,7 @@ class Caller:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._open: dict[str, http.client.HTTPConnection] = {}
+        self._reached = Reached.NOBODY
 
     def ask(self, address: str, request: Request, timeout: float) -> Reply:
         """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
@@ -42,27 +61,33 @@ class Caller:
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self._drop(address)
             if not kept or isinstance(error, TimeoutError):
-                raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+                raise unanswered(address, error, self._reached) from error
         # A connection that was kept may have been closed since: a new one tells whether the node is there.
         try:
             return self._ask(address, request, timeout)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self._drop(address)
-            raise NodeUnavailableError(f"{address} did not answer: {error or type(error).__name__}") from error
+            raise unanswered(address, error, self._reached) from error
 
     def _ask(self, address: str, request: Request, timeout: float) -> Reply:
-        connection = self._open.get(address)
+        connection, self._reached = self._open.get(address), Reached.ANSWER
         if connection is None:
+            self._reached = Reached.NOBODY
             connection = self._open[address] = self._connection(address)
+            connection.timeout = timeout
+            connection.connect()
+            if isinstance(connection, http.client.HTTPSConnection):
+                self._reached = Reached.PEER
         connection.timeout = timeout
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
         connection.request("POST", path_of(request), _encode(request), self._headers)
         answer = connection.getresponse()
+        self._reached = Reached.ANSWER
         body = answer.read(MAX_REPLY_BYTES + 1)
         if len(body) > MAX_REPLY_BYTES:
             raise http.client.HTTPException(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
-        return decode_reply(body)
+        return read_answer(answer.status, answer.headers.get("Retry-After", ""), body)
 
     def _connection(self, address: str) -> http.client.HTTPConnection:
         host, port = parse_address(address)

@@ -9,13 +9,21 @@ from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from tenure.errors import ConfigurationError, NodeRefusedError, NodeUnavailableError, UnknownJobError
+from tenure.errors import (
+    ConfigurationError,
+    NodeRefusedError,
+    NodeUnavailableError,
+    UnknownJobError,
+    UntrustedPeerError,
+)
 from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
 from tenure.nodes.messages.wire import Reply, Request
 
 ANSWER_S = 5.0
 """How long one node may take for one answer, beyond what it was asked to wait."""
+DISTRUSTED = 3
+"""Rounds in which nobody answered and somebody refused our certificate, or we theirs: a node that is just being stopped may do so once."""
 LATER = 1.25
 """Those who were turned away together come back spread over a quarter more than they were asked to wait, and never sooner."""
 
@@ -57,9 +65,11 @@ class Directory:
         until = self._monotonic() + self._patience_s + wait_s
         said: dict[str, str] = {}
         not_before: dict[str, float] = {}
-        pause = 0.05
+        pause, distrusted = 0.05, 0
         while True:
             asked: set[str] = set()
+            refusals: list[UntrustedPeerError] = []
+            heard = False
             targets = [self._preferred, *self._addresses]
             while targets:
                 address = targets.pop(0)
@@ -68,6 +78,9 @@ class Directory:
                 asked.add(address)
                 answer = yield Ask(address, ANSWER_S + wait_s)
                 reply = _judge(address, request, answer, said)
+                if isinstance(answer, UntrustedPeerError):
+                    refusals.append(answer)
+                heard = heard or isinstance(answer, Reply)
                 if reply is None and (rest := _retry_after(answer)):
                     not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
                 if isinstance(reply, Redirect):
@@ -78,6 +91,9 @@ class Directory:
                 elif address == self._preferred:
                     # One that hangs costs its whole time: the next round begins with another.
                     self._preferred = self._random.choice(self._addresses)
+            distrusted += bool(refusals) and not heard
+            if distrusted >= DISTRUSTED:
+                raise refusals[0]  # no patience makes a certificate
             again = min(not_before.get(address, 0.0) for address in self._addresses)
             words = "; ".join(f"{address}: {text}" for address, text in said.items())
             if self._monotonic() >= until:

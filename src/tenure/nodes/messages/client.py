@@ -15,7 +15,7 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why import Why
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Placed, Reply, Request
 
 MAX_WAIT_S = 30.0
 """The longest that a request may ask a node to hold its answer back."""
@@ -28,7 +28,7 @@ class Submit(Request, frozen=True, kw_only=True, tag="submit"):
     submission: JobSubmission
 
 
-class Cancel(Request, frozen=True, kw_only=True, tag="cancel"):
+class Cancel(Placed, frozen=True, kw_only=True, tag="cancel"):
     """End this job; one that is not known yet will not run. Leader only."""
 
     job_id: str
@@ -36,14 +36,14 @@ class Cancel(Request, frozen=True, kw_only=True, tag="cancel"):
     by: str = ""
 
 
-class GetJob(Request, frozen=True, kw_only=True, tag="job"):
+class GetJob(Placed, frozen=True, kw_only=True, tag="job"):
     """How one job stands; answered when it has ended, or after `wait_s`."""
 
     job_id: str
     wait_s: float = 0.0
 
 
-class ListJobs(Request, frozen=True, kw_only=True, tag="jobs"):
+class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
     """The newest jobs that are not archived, those that fit every filter that is given."""
 
     state: JobState | None = None
@@ -63,7 +63,7 @@ class ListJobs(Request, frozen=True, kw_only=True, tag="jobs"):
     limit: int = 100
 
 
-class AskWhy(Request, frozen=True, kw_only=True, tag="why"):
+class AskWhy(Placed, frozen=True, kw_only=True, tag="why"):
     """What brought a job to where it is."""
 
     job_id: str

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure.errors import ConfigurationError
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Placed, Reply
 
 MAX_EVENTS = 1_000
 
 
-class GetEvents(Request, frozen=True, kw_only=True, tag="events"):
+class GetEvents(Placed, frozen=True, kw_only=True, tag="events"):
     """What was decided, in order, without a gap: as a page, or with `Accept: text/event-stream` as a stream."""
 
     after: str | None = None

@@ -10,7 +10,7 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.nodes.messages.client import ProblemKind
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Placed, Reply, Request
 
 MAX_SUBMISSIONS = 1_000
 MAX_LOG_BYTES = 262_144
@@ -39,7 +39,7 @@ class ManySubmitted(Reply, frozen=True, kw_only=True, tag="many_submitted"):
     epoch: int
 
 
-class GetResult(Request, frozen=True, kw_only=True, tag="result"):
+class GetResult(Placed, frozen=True, kw_only=True, tag="result"):
     """What a workflow returned; answered when its job has ended, or after `wait_s`."""
 
     job_id: str
@@ -59,7 +59,7 @@ class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
     error: str = ""
 
 
-class RetryJob(Request, frozen=True, kw_only=True, tag="retry"):
+class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     """Submit what an ended job was once more, as a new job that names the old one. Leader only.
 
     Asked again, it is the same new job; to try a third time, retry that one.
@@ -71,7 +71,7 @@ class RetryJob(Request, frozen=True, kw_only=True, tag="retry"):
     by: str = ""
 
 
-class GetLogs(Request, frozen=True, kw_only=True, tag="logs"):
+class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
     """What an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
 
     job_id: str
@@ -105,7 +105,7 @@ class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
     """Whether the attempt can log no more."""
 
 
-class GetEvidence(Request, frozen=True, kw_only=True, tag="evidence"):
+class GetEvidence(Placed, frozen=True, kw_only=True, tag="evidence"):
     """What was found of an attempt that was killed or died: stacks, the state of its process, its exit."""
 
     job_id: str

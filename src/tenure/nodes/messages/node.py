@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Missing, Placed, Reply
 
 
-class ListNodes(Request, frozen=True, kw_only=True, tag="nodes"):
+class ListNodes(Placed, frozen=True, kw_only=True, tag="nodes"):
     """Managers and workers, as the leader sees them. Leader only: nobody else hears of workers."""
 
 
@@ -23,6 +23,8 @@ class ManagerNode(msgspec.Struct, frozen=True, kw_only=True):
     """How far its wall clock is ahead of the engine's: shown, and harmless."""
     started_at: float
     heard_s_ago: float
+    datacenter: str = ""
+    """Whose it is; empty where a manager answers."""
 
 
 class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,15 +49,36 @@ class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
     skew_s: float = 0.0
     gossip: str = ""
     """`alive`, `dead`, or empty where gossip does not know it."""
+    datacenter: str = ""
+    """Where it is; empty where a manager answers."""
+
+
+class GateNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate, as the one that answers sees it."""
+
+    address: str
+    name: str = ""
+    """Empty until it has answered once."""
+    leads: bool = False
+    epoch: int = 0
+    answers: bool = True
+    overload: str = ""
+    """healthy, busy, stressed or overloaded."""
+    reason: str = ""
+    heard_s_ago: float = 0.0
 
 
 class NodeList(Reply, frozen=True, kw_only=True, tag="node_list"):
     managers: tuple[ManagerNode, ...]
     workers: tuple[WorkerNode, ...]
     now: float
+    gates: tuple[GateNode, ...] = ()
+    """Where a gate answers: it and its peers."""
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""
 
 
-class DrainNode(Request, frozen=True, kw_only=True, tag="drain"):
+class DrainNode(Placed, frozen=True, kw_only=True, tag="drain"):
     """Give a worker no more work; what it runs goes on. It holds until it is undone, over restarts of the worker too. Leader only."""
 
     node: str
@@ -64,7 +87,7 @@ class DrainNode(Request, frozen=True, kw_only=True, tag="drain"):
     by: str = ""
 
 
-class UndrainNode(Request, frozen=True, kw_only=True, tag="undrain"):
+class UndrainNode(Placed, frozen=True, kw_only=True, tag="undrain"):
     """Let a drained worker take work again. Leader only."""
 
     node: str

@@ -86,6 +86,19 @@ class Role(StrEnum):
     OPERATOR = "operator"
 
 
+class AtGate(StrEnum):
+    """What a gate makes of a request. Every operation has one: nothing is answered with "there is no such thing"."""
+
+    OWN = "own"
+    """Answered from what the gate cluster knows; passed on where a datacenter is named."""
+    GATHERED = "gathered"
+    """Asked of every datacenter, each line with where it is from; or of the one that is named."""
+    PASSED = "passed"
+    """Passed on to the datacenter that is named. It may be left out where the gate has only one."""
+    REFUSED = "refused"
+    """For managers only: the answer says whom to ask."""
+
+
 class Operation(NamedTuple):
     """One request: what it answers besides `Redirect` and `Problem`, who may ask it, and whether it only reads."""
 
@@ -97,6 +110,7 @@ class Operation(NamedTuple):
     streams: bool = False
     """Whether a GET may also be answered with a stream."""
     body_bytes: int = MAX_REQUEST_BYTES
+    at_gate: AtGate = AtGate.OWN
 
     @property
     def name(self) -> str:
@@ -109,10 +123,24 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
     Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
     Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
-    Operation(SetSchedule, Done, Role.CLIENT, False, "Have a job run again and again: by cron, or every so often"),
-    Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on"),
-    Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now"),
-    Operation(ListSchedules, ScheduleList, Role.CLIENT, True, "Every schedule, and what became of its instants"),
+    Operation(
+        SetSchedule,
+        Done,
+        Role.CLIENT,
+        False,
+        "Have a job run again and again: by cron, or every so often",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on", at_gate=AtGate.PASSED),
+    Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now", at_gate=AtGate.PASSED),
+    Operation(
+        ListSchedules,
+        ScheduleList,
+        Role.CLIENT,
+        True,
+        "Every schedule, and what became of its instants",
+        at_gate=AtGate.GATHERED,
+    ),
     Operation(GetEvents, EventPage, Role.CLIENT, True, "What is decided, in order and without a gap", streams=True),
     Operation(
         SubmitMany,
@@ -126,23 +154,66 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(RetryJob, Done, Role.CLIENT, False, "Run an ended job once more, as a new job that names the old one"),
     Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
     Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),
-    Operation(ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits"),
-    Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue"),
-    Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on"),
-    Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue"),
-    Operation(ListNodes, NodeList, Role.CLIENT, True, "Managers and workers, and how they are"),
-    Operation(DrainNode, Done, Role.OPERATOR, False, "Give a worker no more work"),
-    Operation(UndrainNode, Done, Role.OPERATOR, False, "Let a drained worker take work again"),
-    Operation(ListDeadLetters, DeadLetterList, Role.OPERATOR, True, "Messages that were given up"),
-    Operation(GetDeadLetter, DeadLetterView, Role.OPERATOR, True, "One message that was given up, with its body"),
-    Operation(ReplayDeadLetter, LetterDone, Role.OPERATOR, False, "Put a dead letter back into its mailbox"),
-    Operation(DiscardDeadLetter, LetterDone, Role.OPERATOR, False, "Forget a dead letter for good"),
+    Operation(
+        ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits", at_gate=AtGate.GATHERED
+    ),
+    Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),
+    Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on", at_gate=AtGate.PASSED),
+    Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue", at_gate=AtGate.PASSED),
+    Operation(
+        ListNodes, NodeList, Role.CLIENT, True, "Managers and workers, and how they are", at_gate=AtGate.GATHERED
+    ),
+    Operation(DrainNode, Done, Role.OPERATOR, False, "Give a worker no more work", at_gate=AtGate.PASSED),
+    Operation(UndrainNode, Done, Role.OPERATOR, False, "Let a drained worker take work again", at_gate=AtGate.PASSED),
+    Operation(
+        ListDeadLetters, DeadLetterList, Role.OPERATOR, True, "Messages that were given up", at_gate=AtGate.GATHERED
+    ),
+    Operation(
+        GetDeadLetter,
+        DeadLetterView,
+        Role.OPERATOR,
+        True,
+        "One message that was given up, with its body",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(
+        ReplayDeadLetter,
+        LetterDone,
+        Role.OPERATOR,
+        False,
+        "Put a dead letter back into its mailbox",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(
+        DiscardDeadLetter, LetterDone, Role.OPERATOR, False, "Forget a dead letter for good", at_gate=AtGate.PASSED
+    ),
     Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
-    Operation(WorkerReport, WorkerDirective, Role.WORKER, False, "What a worker runs, answered with what is wanted"),
-    Operation(ExtendDeadline, ExtensionReply, Role.WORKER, False, "A worker asks for time that its work has earned"),
-    Operation(TellDatacenter, DatacenterSaid, Role.NODE, False, "A gate's submissions, decisions and questions"),
+    Operation(
+        WorkerReport,
+        WorkerDirective,
+        Role.WORKER,
+        False,
+        "What a worker runs, answered with what is wanted",
+        at_gate=AtGate.REFUSED,
+    ),
+    Operation(
+        ExtendDeadline,
+        ExtensionReply,
+        Role.WORKER,
+        False,
+        "A worker asks for time that its work has earned",
+        at_gate=AtGate.REFUSED,
+    ),
+    Operation(
+        TellDatacenter,
+        DatacenterSaid,
+        Role.NODE,
+        False,
+        "A gate's submissions, decisions and questions",
+        at_gate=AtGate.REFUSED,
+    ),
     Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
-    Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager"),
+    Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager", at_gate=AtGate.REFUSED),
     Operation(AskGate, GateView, Role.NODE, True, "How a gate is, and what it sees of the datacenters"),
     Operation(Forward, GateView, Role.NODE, False, "A request that a gate passes on to the one that leads"),
 )

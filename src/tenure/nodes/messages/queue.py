@@ -9,26 +9,26 @@ from msgspec import UNSET, UnsetType
 
 from tenure.engines.contracts import FailureCause
 from tenure.jobs.commands import Outcome
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Missing, Placed, Reply
 
 MAX_DEAD_LETTERS = 500
 
 
-class PauseQueue(Request, frozen=True, kw_only=True, tag="pause"):
+class PauseQueue(Placed, frozen=True, kw_only=True, tag="pause"):
     """Start nothing more from this queue; what runs goes on, and submissions wait. Leader only."""
 
     queue: str
     by: str = ""
 
 
-class ResumeQueue(Request, frozen=True, kw_only=True, tag="resume"):
+class ResumeQueue(Placed, frozen=True, kw_only=True, tag="resume"):
     """Let a paused queue go on. Leader only."""
 
     queue: str
     by: str = ""
 
 
-class ChangeQueue(Request, frozen=True, kw_only=True, tag="set_queue"):
+class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     """Change the limits of a queue. What is left out stays as it is; null lifts a limit. Leader only."""
 
     queue: str
@@ -39,7 +39,7 @@ class ChangeQueue(Request, frozen=True, kw_only=True, tag="set_queue"):
     by: str = ""
 
 
-class ListQueues(Request, frozen=True, kw_only=True, tag="queues"):
+class ListQueues(Placed, frozen=True, kw_only=True, tag="queues"):
     """Every queue that holds work or has limits."""
 
 
@@ -57,14 +57,18 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     oldest_s: float = 0.0
     """How long the oldest of those that wait for a worker has waited."""
     priorities: tuple[int, ...] = ()
+    datacenter: str = ""
+    """Where it is; empty where a manager answers."""
 
 
 class QueueList(Reply, frozen=True, kw_only=True, tag="queue_list"):
     queues: tuple[QueueView, ...]
     now: float
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""
 
 
-class ListDeadLetters(Request, frozen=True, kw_only=True, tag="dead_letters"):
+class ListDeadLetters(Placed, frozen=True, kw_only=True, tag="dead_letters"):
     """Messages that were given up, oldest first."""
 
     mailbox: str = ""
@@ -85,15 +89,19 @@ class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     key: str = ""
     generation: int = 0
+    datacenter: str = ""
+    """Where it is; empty where a manager answers."""
 
 
 class DeadLetterList(Reply, frozen=True, kw_only=True, tag="dead_letter_list"):
     letters: tuple[DeadLetterRow, ...]
     count: int
     """How many there are in these mailboxes, also where fewer were asked for."""
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""
 
 
-class GetDeadLetter(Request, frozen=True, kw_only=True, tag="dead_letter"):
+class GetDeadLetter(Placed, frozen=True, kw_only=True, tag="dead_letter"):
     """One message that was given up, with its body."""
 
     mailbox: str
@@ -108,7 +116,7 @@ class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
     """As text, where it is not."""
 
 
-class ReplayDeadLetter(Request, frozen=True, kw_only=True, tag="replay"):
+class ReplayDeadLetter(Placed, frozen=True, kw_only=True, tag="replay"):
     """Put it back into its mailbox. Refused when a newer message has its key, or its job has ended."""
 
     mailbox: str
@@ -116,7 +124,7 @@ class ReplayDeadLetter(Request, frozen=True, kw_only=True, tag="replay"):
     by: str = ""
 
 
-class DiscardDeadLetter(Request, frozen=True, kw_only=True, tag="discard"):
+class DiscardDeadLetter(Placed, frozen=True, kw_only=True, tag="discard"):
     """Forget it for good."""
 
     mailbox: str

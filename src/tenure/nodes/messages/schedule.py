@@ -5,24 +5,24 @@ from __future__ import annotations
 import msgspec
 
 from tenure.jobs.schedule import Schedule
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Missing, Placed, Reply
 
 
-class SetSchedule(Request, frozen=True, kw_only=True, tag="set_schedule"):
+class SetSchedule(Placed, frozen=True, kw_only=True, tag="set_schedule"):
     """A new schedule, or another one under a name that there is. The same again changes nothing. Leader only."""
 
     schedule: Schedule
     by: str = ""
 
 
-class DropSchedule(Request, frozen=True, kw_only=True, tag="drop_schedule"):
+class DropSchedule(Placed, frozen=True, kw_only=True, tag="drop_schedule"):
     """Nothing more of it fires; what runs goes on. Leader only."""
 
     name: str
     by: str = ""
 
 
-class TriggerSchedule(Request, frozen=True, kw_only=True, tag="trigger_schedule"):
+class TriggerSchedule(Placed, frozen=True, kw_only=True, tag="trigger_schedule"):
     """Run its job now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
 
     name: str
@@ -30,7 +30,7 @@ class TriggerSchedule(Request, frozen=True, kw_only=True, tag="trigger_schedule"
     by: str = ""
 
 
-class ListSchedules(Request, frozen=True, kw_only=True, tag="schedules"):
+class ListSchedules(Placed, frozen=True, kw_only=True, tag="schedules"):
     """Every schedule, and what became of its instants."""
 
 
@@ -46,8 +46,12 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last instant that was skipped did not run."""
     problem: str = ""
     """Why it cannot fire here, if it cannot."""
+    datacenter: str = ""
+    """Where it fires; empty where a manager answers."""
 
 
 class ScheduleList(Reply, frozen=True, kw_only=True, tag="schedule_list"):
     schedules: tuple[ScheduleView, ...]
     now: float
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""

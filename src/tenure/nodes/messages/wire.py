@@ -9,6 +9,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a node may be asked. Each may be sent again: a lost answer costs a retry and nothing else."""
 
 
+class Placed(Request, frozen=True, kw_only=True):
+    """A request about what is in one datacenter. A gate passes it on to the one that is named; a manager refuses it for any but its own."""
+
+    datacenter: str = ""
+    """Which one, where a gate is asked. Left out, a manager means itself, and a gate what it knows of all of them."""
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """A datacenter whose part of a gate's answer is not there."""
+
+    datacenter: str
+    reason: str
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What a node answers."""
 

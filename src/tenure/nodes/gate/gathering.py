@@ -1,0 +1,179 @@
+"""What belongs to a datacenter, asked through a gate: of the one that is named, or of all of them at once.
+
+A list is gathered from every datacenter, and each line says where it is from; a datacenter that does not answer in its time is named, and the rest
+is told nevertheless. What changes something is passed on to one datacenter, and is never guessed. Any gate does this, leading or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.nodes.gate.lines import Line, Lines
+from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.event import EventPage, GetEvents
+from tenure.nodes.messages.gate import Forward
+from tenure.nodes.messages.node import ListNodes, NodeList
+from tenure.nodes.messages.queue import DeadLetterList, ListDeadLetters, ListQueues, QueueList
+from tenure.nodes.messages.schedule import ListSchedules, ScheduleList
+from tenure.nodes.messages.wire import Missing, Placed, Reply
+from tenure.web.event_feed import Told
+
+GATHER_S = 3.0
+"""For each datacenter of a list. A client waits 5 s for an answer: a part of it in time is worth more than all of it too late."""
+PASS_S = 4.0
+"""For what is passed on to one datacenter, beyond what it was asked to wait."""
+STREAM_PAGE_S = 10.0
+
+
+class Part(NamedTuple):
+    """How the answers of several datacenters become one: the kind of each, and the fields with lines."""
+
+    reply: type[Reply]
+    lines: tuple[str, ...]
+
+
+GATHERED: Mapping[type[Placed], Part] = {
+    ListNodes: Part(NodeList, ("managers", "workers")),
+    ListQueues: Part(QueueList, ("queues",)),
+    ListDeadLetters: Part(DeadLetterList, ("letters",)),
+    ListSchedules: Part(ScheduleList, ("schedules",)),
+}
+
+
+class Gathering:
+    """Part of a gate: asks its datacenters on somebody's behalf."""
+
+    def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str]) -> None:
+        """`why_silent`: what is wrong with a datacenter that need not be asked; empty for one that should be."""
+        self._name, self._lines, self._why_silent = name, lines, why_silent
+
+    async def answer(self, request: Placed) -> Reply:
+        """Raises `NodeUnavailableError`, and `ConfigurationError` where it is not said whom it is for."""
+        if not request.datacenter and type(request) in GATHERED:
+            return await self._gather(request, GATHERED[type(request)])
+        return await self._pass(self._line(request), request)
+
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        """One datacenter's events, page by page: a cursor of that datacenter, good there and here."""
+        line, wait_s = self._line(request), 0.0
+        while True:
+            page = await self._pass(line, msgspec.structs.replace(request, wait_s=wait_s))
+            if not isinstance(page, EventPage):
+                raise _refusal(page, request.datacenter)
+            gap = [Told("gap", page.gap.cursor, data=msgspec.json.encode(page.gap))] if page.gap is not None else []
+            told = (
+                Told("event", one.cursor, str(one.event["type"]), msgspec.json.encode(one.event)) for one in page.events
+            )
+            yield [*gap, *told, Told("beat", page.cursor)]
+            request, wait_s = msgspec.structs.replace(request, after=page.cursor), STREAM_PAGE_S
+
+    # One
+
+    def _line(self, request: Placed) -> Line:
+        known = self._lines.names
+        name = request.datacenter or (known[0] if len(known) == 1 else "")
+        line = self._lines.get(name)
+        if line is not None:
+            return line
+        tag, there_are = request.__struct_config__.tag, f"There are: {', '.join(known)}"
+        if not name:
+            raise ConfigurationError(
+                f"{tag!r} is for one datacenter, and this gate has {len(known)}",
+                remedy=f"Name it, as datacenter={known[0]} (--datacenter {known[0]}). {there_are}",
+            )
+        raise ConfigurationError(f"this gate does not know the datacenter {name!r}", remedy=there_are)
+
+    async def _pass(self, line: Line, request: Placed) -> Reply:
+        """In the name of whoever asked: this gate has seen that they may."""
+        wait_s = float(getattr(request, "wait_s", 0.0))
+        body = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, datacenter=line.name)))
+        passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self._name)
+        return await _within(PASS_S + wait_s, line.name, line.ask(passed, wait_s))
+
+    # All
+
+    async def _gather(self, request: Placed, part: Part) -> Reply:
+        if getattr(request, "after", ""):
+            raise ConfigurationError(
+                "a next page is of one mailbox of one datacenter", remedy="Name both: datacenter=…, mailbox=…"
+            )
+        names = self._lines.names
+        answers = await asyncio.gather(*(self._one(name, request) for name in names))
+        found = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, part.reply)}
+        if not found:
+            return _nobody(dict(zip(names, answers, strict=True)))
+        missing = tuple(
+            Missing(datacenter=name, reason=_reason(answer))
+            for name, answer in zip(names, answers, strict=True)
+            if name not in found
+        )
+        return _merged(part, found, missing)
+
+    async def _one(self, name: str, request: Placed) -> Reply | str:
+        """Its answer, or why there is none."""
+        line = self._lines.get(name)
+        assert line is not None
+        if why := self._why_silent(name):
+            return why
+        try:
+            return await _within(GATHER_S, name, self._pass(line, request))
+        except NodeUnavailableError as error:
+            return error.fact
+
+
+async def _within(seconds: float, datacenter: str, asking: Awaitable[Reply]) -> Reply:
+    try:
+        async with asyncio.timeout(seconds):
+            return await asking
+    except TimeoutError:
+        raise NodeUnavailableError(
+            f"datacenter {datacenter} did not answer within {seconds:g} s", remedy="Ask again when it is back"
+        ) from None
+
+
+def _merged(part: Part, found: Mapping[str, Any], missing: tuple[Missing, ...]) -> Reply:
+    lines = {
+        field: tuple(
+            msgspec.structs.replace(one, datacenter=name)
+            for name, answer in found.items()
+            for one in getattr(answer, field)
+        )
+        for field in part.lines
+    }
+    more: dict[str, Any] = {}
+    first = next(iter(found.values()))
+    if hasattr(first, "now"):
+        more["now"] = max(answer.now for answer in found.values())
+    if hasattr(first, "count"):
+        more["count"] = sum(answer.count for answer in found.values())
+    return part.reply(**lines, **more, missing=missing)
+
+
+def _reason(answer: Reply | str) -> str:
+    if isinstance(answer, Problem):
+        return f"it refuses: {answer.fact}"
+    return answer if isinstance(answer, str) else f"it answered {type(answer).__name__}"
+
+
+def _nobody(answers: Mapping[str, Reply | str]) -> Reply:
+    """No datacenter had an answer: what the request itself is refused for counts, else that they are away."""
+    for answer in answers.values():
+        if isinstance(answer, Problem) and answer.kind is ProblemKind.INVALID:
+            return answer
+    said = "; ".join(f"{name}: {_reason(answer)}" for name, answer in answers.items())
+    return Problem(
+        kind=ProblemKind.UNAVAILABLE,
+        fact=f"no datacenter answers ({said})",
+        remedy="Ask again, or ask the managers of one datacenter directly",
+        retryable=True,
+    )
+
+
+def _refusal(reply: Reply, datacenter: str) -> NodeUnavailableError:
+    fact = reply.fact if isinstance(reply, Problem) else f"it answered {type(reply).__name__}"
+    return NodeUnavailableError(f"the events of datacenter {datacenter} are not to be had: {fact}")
