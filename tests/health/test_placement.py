@@ -68,7 +68,7 @@ def test_asking_for_no_place_is_an_error() -> None:
     st.integers(1, 5),
 )
 def test_every_choice_is_usable_and_nothing_usable_is_left_while_room_remains(places: list[Place], count: int) -> None:
-    able = {place.name for place in places if place.health not in (None, UNHEALTHY)}
+    able = {place.name for place in places if place.health not in (None, UNHEALTHY) and not place.drained}
     chosen = choose(places, count).chosen
     assert set(chosen) <= able
     assert len(chosen) == len(set(chosen)) == min(count, len(able))
@@ -83,3 +83,10 @@ def test_a_class_gets_worse_at_once_and_better_after_three_assessments() -> None
     # One that flaps stays where it is.
     flaps = [steady.observe(health) for health in (HEALTHY, HEALTHY, UNHEALTHY) * 4]
     assert set(flaps) == {UNHEALTHY}
+
+
+def test_a_place_that_operators_drained_is_never_chosen_however_well_it_is() -> None:
+    drained = Place("a", HEALTHY, 50, 0.001, drained=True)
+    choice = choose([drained, Place("b", DEGRADED, 0, 0.2)], 2)
+    assert choice.chosen == ("b",)
+    assert choice.reasons["a"] == "operators drained every worker there"

@@ -99,6 +99,7 @@ class Resends:
         self._last: dict[tuple[str, str], tuple[GateMessage, float]] = {}
         self.counts: Counter[tuple[str, OwedKind]] = Counter()
         """What each datacenter has not answered yet: kept, not counted, so that asking costs nothing."""
+        self._passed_on: Counter[str] = Counter()
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
         """The job has changed: what is owed, and to whom, may have changed with it."""
@@ -111,7 +112,7 @@ class Resends:
             if known is not None:
                 if known[0] == message:
                     continue
-                self.counts[dc, _KINDS[type(known[0])]] -= 1
+                self._settled(dc, _KINDS[type(known[0])])
             if message is None:
                 self._last.pop(key, None)
                 self._timers.cancel(key)
@@ -119,6 +120,16 @@ class Resends:
                 self.counts[dc, _KINDS[type(message)]] += 1
                 self._last[key] = (message, self.settings.resend_first)
                 self._timers.set(key, now)
+
+    def _settled(self, datacenter: str, kind: OwedKind) -> None:
+        self.counts[datacenter, kind] -= 1
+        if kind is OwedKind.SUBMISSION:
+            self._passed_on[datacenter] += 1
+
+    def take_passed_on(self) -> Counter[str]:
+        """How many submissions each datacenter answered, or were withdrawn, since this was asked last."""
+        taken, self._passed_on = self._passed_on, Counter()
+        return taken
 
     def hurry(self, datacenter: str, now: float) -> None:
         """A datacenter is back: what it did not answer is said again at once, and then as if it were new."""

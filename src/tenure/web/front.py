@@ -14,6 +14,8 @@ from tenure.web.admission import check_bind, is_loopback
 from tenure.web.tokens import TokenBook, read_tokens
 from tenure.web.transport import HttpServer
 
+BARE = "the wire is not encrypted: whoever can read it can read tokens and results. Give --tls-cert and --tls-key"
+
 
 @dataclass(frozen=True, slots=True)
 class Front:

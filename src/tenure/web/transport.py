@@ -23,7 +23,7 @@ import msgspec
 from aiohttp import web
 
 from tenure.clock import Clock, SystemClock
-from tenure.errors import ConfigurationError, DeposedError, LimitError, PortTakenError, TenureError
+from tenure.errors import ConfigurationError, PortTakenError, TenureError
 from tenure.ids import IdSource, new_id
 from tenure.logs import facts
 from tenure.nodes.calling.tls import ServerTls, peer_name
@@ -35,6 +35,7 @@ from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loop
 from tenure.web.event_feed import Told
 from tenure.web.limits import HttpLimits
 from tenure.web.openapi import document
+from tenure.web.problems import problem
 from tenure.web.reading import read_body, read_query
 from tenure.web.streaming import StreamFormat, encode, format_for, preamble
 from tenure.web.tokens import TokenBook, sign
@@ -233,9 +234,7 @@ class HttpServer:
         caller = self.admission.admit(visitor)
         if isinstance(caller, Caller):
             return caller
-        refused = _Refused(caller.kind, caller.fact)
-        refused.problem = caller
-        raise refused
+        raise _refused(caller)
 
     async def _ask(self, visit: _Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
         message = await self._read(visit, operation)
@@ -326,7 +325,7 @@ class HttpServer:
                 try:
                     batch = await anext(stream)
                 except TenureError as error:
-                    raise _Refused(_kind(error), error.fact, error.remedy) from error
+                    raise _refused(problem(error)) from error
                 await response.prepare(visit.request)
                 await self._tell(response, preamble(form) + b"".join(encode(told, form) for told in batch))
                 with suppress(TenureError):  # it ends here, and the listener resumes elsewhere
@@ -434,14 +433,18 @@ def _too_large(most: int) -> _Refused:
 
 
 def _full() -> _Refused:
-    refused = _Refused(ProblemKind.TOO_MANY, "too many requests are being answered")
-    refused.problem = msgspec.structs.replace(
-        refused.problem, remedy="Ask again in a moment", retryable=True, retry_after_s=1.0
+    return _refused(
+        Problem(
+            kind=ProblemKind.TOO_MANY,
+            fact="too many requests are being answered",
+            remedy="Ask again in a moment",
+            retryable=True,
+            retry_after_s=1.0,
+        )
     )
+
+
+def _refused(found: Problem) -> _Refused:
+    refused = _Refused(found.kind, found.fact)
+    refused.problem = found
     return refused
-
-
-def _kind(error: TenureError) -> ProblemKind:
-    if isinstance(error, LimitError | ConfigurationError):
-        return ProblemKind.INVALID
-    return ProblemKind.UNAVAILABLE if error.retryable or isinstance(error, DeposedError) else ProblemKind.FAILED

@@ -42,8 +42,12 @@ FLEET = [
 ]
 
 
-def test_only_slots_in_which_work_would_be_taken_count() -> None:
-    assert room(FLEET, drained={"by-hand"}) == Room(workers=5, capacity=6)
+def test_only_workers_that_take_work_count_and_their_slots() -> None:
+    assert room(FLEET, drained={"by-hand"}) == Room(workers=2, capacity=6, drained=1)
+    # Every worker drained: nobody is there to do anything, and it is known why.
+    assert room(FLEET[:1], drained={"able"}) == Room(workers=0, capacity=0, drained=1)
+    # One that has all its slots full takes work as soon as it can.
+    assert room([worker("full", free=0)]) == Room(workers=1, capacity=0)
 
 
 def test_a_mailbox_has_the_crew_that_serves_it() -> None:

@@ -392,3 +392,19 @@ def test_peers_are_the_other_workers_that_take_work_from_every_mailbox_it_serves
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(LimitError):
         FleetSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_an_operator_drained_is_not_able_whatever_the_verdict_on_it() -> None:
+    """Exclude lists and peers count on those who would take the work: a drained one would not, and the work would lie."""
+    office = Office()
+    for name in ("w-1", "w-2"):
+        office.report(name)
+    assert office.fleet.able(LANE) == {"w-1", "w-2"}
+    office.fleet.drain({"w-2"})
+    assert office.fleet.able(LANE) == {"w-1"}
+    assert office.told("w-1").peers == 0
+    office.report("w-2")  # its reports, and a verdict of route, change nothing
+    assert office.fleet.able(LANE) == {"w-1"}
+    office.fleet.drain(())
+    assert office.fleet.able(LANE) == {"w-1", "w-2"}
+    assert office.told("w-1").peers == 1

@@ -17,13 +17,17 @@ _TAKES_NONE = (RoutingDecision.DRAIN, RoutingDecision.EVICT)
 
 class Room(NamedTuple):
     workers: int
+    """Workers that take work (document 001: "workers available for dispatch"); a full one does, as soon as it can."""
     capacity: int
+    drained: int = 0
+    """Workers that operators drained: they do not count above."""
 
 
 def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:
-    """Those who were heard of lately, and the slots in which they would take work."""
+    """Of those who were heard of lately: who takes work, and the slots in which they would."""
     present = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S]
-    return Room(len(present), sum(one.free for one in present if takes(one, drained)))
+    taking = [one for one in present if takes(one, drained)]
+    return Room(len(taking), sum(one.free for one in taking), sum(one.name in drained for one in present))
 
 
 def crew(workers: Iterable[WorkerStanding], mailbox: str, drained: Collection[str] = ()) -> Crew:

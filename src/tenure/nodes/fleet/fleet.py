@@ -8,6 +8,7 @@ its clocks start at the takeover.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,7 @@ class Fleet:
         """Incarnations that are over, with when and why: should one wake, it is told so."""
         self._able: dict[str, set[str]] = {}
         """Of each lane, the workers that take work from it."""
+        self._drained: frozenset[str] = frozenset()
         self._gossip: dict[str, bool] = {}
 
     def restore(self, book: JobBook, now: float) -> None:
@@ -308,8 +310,17 @@ class Fleet:
         return max(0.0, self.health.deadline(name) - now) if name in self._members else 0.0
 
     def able(self, lane: str) -> frozenset[str]:
-        """The workers that take work from this mailbox."""
+        """The workers that take work from this mailbox; one that an operator drained does not, whatever the verdict on it."""
         return frozenset(self._able.get(lane, ()))
+
+    def drain(self, names: Iterable[str]) -> None:
+        """These are the workers that operators have drained now."""
+        before, self._drained = self._drained, frozenset(names)
+        for name in before ^ self._drained:
+            member = self._members.get(name)
+            if member is not None:
+                self._discount(member)
+                self._count(member)
 
     def _peers(self, member: Member) -> int:
         """How many others are able to do all that it does. Costs what it has lanes."""
@@ -317,7 +328,7 @@ class Fleet:
         return min((len(others) - (member.name in others) for others in able), default=0)
 
     def _count(self, member: Member) -> None:
-        if member.verdict in _TAKES_WORK:
+        if member.verdict in _TAKES_WORK and member.name not in self._drained:
             for lane in member.lanes:
                 self._able.setdefault(lane, set()).add(member.name)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError
 from tenure.jobs.commands import Command
+from tenure.jobs.events import Event
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.candidate import Candidate
+from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
@@ -38,9 +40,13 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
         settings: GateSettings | None = None,
         fit: Callable[[], bool] = lambda: True,
         link_suspect: Callable[[], bool] = lambda: False,
+        flow: Forwarding,
+        heed: Callable[[Sequence[Event]], None] = lambda events: None,
+        elected: Callable[[], None] = lambda: None,
         **given: Any,
     ) -> None:
         self._lines, self._settings, self._fit, self._link_suspect = lines, settings, fit, link_suspect
+        self._flow, self._heed, self._elected = flow, heed, elected
         super().__init__(name, engine, calls, **given)
 
     def may_campaign(self) -> bool:
@@ -50,6 +56,7 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
         return self.ledger_class(settings=self._settings, **self._ledger_parts())
 
     def _new_leader(self) -> GateLeader:
+        self._elected()
         return self.leader_class(
             self.ledger,
             self._engine,
@@ -58,7 +65,9 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
             clock=self._clock,
             engine_now=self.time.now,
             link_suspect=self._link_suspect,
+            flow=self._flow,
             say=self._say,
+            heed=self._heed,
         )
 
     async def submit(self, command: Command) -> GateDecision:

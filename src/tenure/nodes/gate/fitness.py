@@ -34,6 +34,7 @@ class Fitness:
         settings: ProbeSettings,
         clock: Clock,
         random: Random,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._name, self._watch, self._load, self._forwarding = name, watch, load, forwarding
         self._settings, self._clock = settings, clock
@@ -48,6 +49,7 @@ class Fitness:
             clock=clock,
             random=random,
             on_word=self._heard,
+            say=say,
         )
         self.run = self.prober.run
 

@@ -7,51 +7,40 @@ would ask a manager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import (
-    ConfigurationError,
-    DeposedError,
-    LimitError,
-    NodeUnavailableError,
-    TenureError,
-    UnknownJobError,
-)
+from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, TenureError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
-from tenure.jobs.model import Address, JobSubmission
+from tenure.jobs.model import JobSubmission
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.calling.awaiting import AsyncCaller
-from tenure.nodes.calling.blocking import parse_address
-from tenure.nodes.gate.candidacy import GateCandidacy
+from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.gathering import GATHERED, Gathering
 from tenure.nodes.gate.job_desk import GateJobDesk
 from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.listing import gate_list
 from tenure.nodes.gate.load import Load, memory_percent
+from tenure.nodes.gate.placing import Placing
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.gate.reading import Reading
+from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.manager.waiting import Waiting
 from tenure.nodes.messages.client import (
-    MAX_WAIT_S,
     AskLeader,
     AskWhy,
     Cancel,
     Done,
-    GetJob,
-    LeaderView,
     ListJobs,
     Problem,
     ProblemKind,
@@ -60,21 +49,29 @@ from tenure.nodes.messages.client import (
     address_of,
     candidate_at,
 )
-from tenure.nodes.messages.gate import AskGate, Forward, GateHeard, GateView, TellGate
+from tenure.nodes.messages.event import GetEvents
+from tenure.nodes.messages.gate import AskGate, Forward, GateHeard, TellGate
 from tenure.nodes.messages.job import RetryJob, SubmitMany
-from tenure.nodes.messages.operations import BY_NAME, decode_request
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.node import NodeList
+from tenure.nodes.messages.operations import BY_NAME, AtGate, decode_request
+from tenure.nodes.messages.wire import Placed, Reply, Request
 from tenure.randomness import Random
+from tenure.web.event_feed import EventFeed, Told
 from tenure.web.problems import problem
+
+if TYPE_CHECKING:
+    from tenure.nodes.gate.metrics import GateMetrics
 
 FORWARD_S = 10.0
 """How long the leading gate may take for what is passed on to it, beyond what it was asked to wait."""
-ASKED = {
+ASKED: dict[type[Request], Asked] = {
     Submit: Asked.SUBMIT,
     SubmitMany: Asked.SUBMIT,
     RetryJob: Asked.SUBMIT,
     ListJobs: Asked.INFORM,
     AskWhy: Asked.INFORM,
+    GetEvents: Asked.INFORM,
+    **dict.fromkeys(GATHERED, Asked.INFORM),
 }
 MEASURED = (Submit, Cancel, TellGate)
 """Requests whose time says how the gate is; others wait for something."""
@@ -103,6 +100,7 @@ class Gate:
         probes: ProbeSettings | None = None,
         overload: OverloadConfig | None = None,
         memory: Callable[[], float] = memory_percent,
+        metrics: GateMetrics | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if not datacenters or not all(datacenters.values()):
@@ -112,13 +110,13 @@ class Gate:
             )
         probes = probes or ProbeSettings()
         self.name, self.address, self._caller, self._clock, self._say = name, address, caller, clock, say
+        self._metrics = metrics
         self.peers = [peer for peer in peers if peer != address]
-        self.watch = Watch(caller, datacenters, settings=probes, clock=clock, random=random, say=say)
+        given: dict[str, Any] = {"clock": clock, "random": random, "say": say}
+        self.watch = Watch(caller, datacenters, settings=probes, **given)
         self.load = Load(clock, config=overload, memory=memory, say=say)
         self._flow = Forwarding(clock)
-        self.fitness = Fitness(
-            name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, clock=clock, random=random
-        )
+        self.fitness = Fitness(name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, **given)
         self.lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say)
         self.candidacy = self.candidacy_class(
             candidate_at(name, address),
@@ -128,32 +126,41 @@ class Gate:
             settings=settings,
             fit=self.fitness.fit,
             link_suspect=self.watch.link_suspect,
-            clock=clock,
-            random=random,
+            flow=self._flow,
+            heed=metrics.count if metrics is not None else lambda events: None,
+            elected=metrics.elections.inc if metrics is not None else lambda: None,
             ids=ids,
             ttl_s=ttl_s,
-            say=say,
+            **given,
         )
-        self._reading = Reading(engine, calls, self.lines, self.watch)
-        self._waiting = Waiting(self._has_ended, clock)
-        self.candidacy.on_change = self._waiting.look
-        self.watch.on_return = self._returned
-        self.fitness.on_hand_over = self._hand_over
+        self._placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
+        self.gathering = Gathering(name, self.lines, self.watch.why_silent)
+        self._desk = GateJobDesk(self, engine, calls, clock)
+        self.events = EventFeed(
+            engine.journal(JOURNAL), calls, clock=clock, state=self._desk.state_for, queue_of=self._desk.queue_of
+        )
+        self._connect()
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,
             Cancel: self._cancel,
-            GetJob: self._job,
-            ListJobs: self._list,
-            AskWhy: self._why,
             TellGate: self._told,
-            **GateJobDesk(self).handlers,
+            **self._desk.handlers,
         }
         """What only the leader can answer, or answers better; others pass it on."""
         self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
             AskGate: self._view,
             Forward: self._forwarded,
+            GetEvents: self.events.page,
         }
+
+    def _connect(self) -> None:
+        """Each part says what happens in it to those whom it concerns."""
+        self.candidacy.on_change = self._desk.look
+        self.watch.on_return = self._returned
+        self.fitness.on_hand_over = self._hand_over
+        if self._metrics is not None:
+            self.load.on_shed = self._metrics.turned_away
 
     async def run(self) -> None:
         """Stand for election, lead, follow; probe and measure all the while. Cancelling resigns."""
@@ -165,7 +172,8 @@ class Gate:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-            self._waiting.close()
+            self._desk.close()
+            self.events.close()
             await self.lines.close()
         for outcome in ended:
             if isinstance(outcome, Exception):
@@ -191,15 +199,15 @@ class Gate:
         """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
         kind, begun = type(request), self._clock.monotonic()
         try:
+            if why := self._turned_away(request):
+                return why
+            if isinstance(request, Placed) and (request.datacenter or _at_gate(request) is not AtGate.OWN):
+                return self._with_gates(await self.gathering.answer(request))
             if kind in self.everywhere:
                 return await self.everywhere[kind](request)
             handler = self.handlers.get(kind)
             if handler is None:
-                fact = f"a gate does not answer {request.__struct_config__.tag!r}"
-                return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="Ask a manager of a datacenter")
-            priority = _priority(request)
-            if why := self.load.why_not(ASKED.get(kind, Asked.VITAL), priority):
-                return Problem(kind=ProblemKind.UNAVAILABLE, fact=why, remedy="Try again after a while", retryable=True)
+                return _misdirected(request)
             if not self.leads:
                 return await self._pass_on(request)
             return await handler(request)
@@ -215,6 +223,34 @@ class Gate:
         finally:
             if kind in MEASURED:
                 self.load.took(self._clock.monotonic() - begun)
+
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        """The events of this gate cluster, or of the datacenter that is named. Any gate tells them, leading or not."""
+        if shed := self.load.why_not(ASKED[GetEvents]):
+            raise NodeUnavailableError(shed.fact, remedy=shed.remedy)
+        source = self.gathering.stream(request) if request.datacenter else self.events.stream(request)
+        async with aclosing(source) as stream:
+            async for batch in stream:
+                yield batch
+
+    def _turned_away(self, request: Request) -> Problem | None:
+        """Overload is judged at each gate that a request comes to: the one that passes it on, and the one that does it."""
+        shed = self.load.why_not(ASKED.get(type(request), Asked.VITAL), _priority(request))
+        if shed is None:
+            return None
+        return Problem(
+            kind=ProblemKind.UNAVAILABLE,
+            fact=shed.fact,
+            remedy=shed.remedy,
+            retryable=True,
+            retry_after_s=shed.retry_after_s,
+        )
+
+    def _with_gates(self, reply: Reply) -> Reply:
+        """A list of nodes that was gathered here has the gates in it, too."""
+        if not isinstance(reply, NodeList):
+            return reply
+        return msgspec.structs.replace(reply, gates=gate_nodes(self, self._clock.monotonic()))
 
     async def _pass_on(self, request: Request) -> Reply:
         """To the owner. A client that reached this gate need not reach that one."""
@@ -270,42 +306,7 @@ class Gate:
 
     async def place(self, submission: JobSubmission) -> GateDecision:
         """Decide where it runs, and make it durable."""
-        submission = self._addressed(submission)
-        targets = self._targets(submission)
-        command = gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
-        decision = await self.candidacy.submit(command)
-        if decision.events:
-            self._flow.accepted(targets)
-        return decision
-
-    def _addressed(self, submission: JobSubmission) -> JobSubmission:
-        """With where its managers report: here first, then to our peers."""
-        others = tuple(_pair(peer) for peer in self.peers)
-        return msgspec.structs.replace(
-            submission, gate_addr=_pair(self.address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
-        )
-
-    def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
-        """Where it runs: as it says, or in the best. One that is known already stays where it is."""
-        tracker = self.candidacy.ledger.book
-        if info := tracker.jobs.get(submission.job_id):
-            return tuple(info.target_datacenters)
-        unknown = [name for name in submission.target_datacenters if name not in self.watch.datacenters]
-        if unknown:
-            raise ConfigurationError(
-                f"job {submission.job_id!r} names datacenter {unknown[0]!r}, which this gate does not know",
-                remedy=f"There are: {', '.join(self.watch.datacenters)}",
-            )
-        if submission.target_datacenters:
-            return submission.target_datacenters
-        choice = self.watch.choose(submission.datacenters)
-        if len(choice.chosen) < submission.datacenters:
-            said = "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
-            raise NodeUnavailableError(
-                f"job {submission.job_id!r} needs {submission.datacenters} datacenters, and {len(choice.chosen)} can take it ({said})",
-                remedy="Ask again, or name target_datacenters: a named one gets the job when it is back",
-            )
-        return choice.chosen
+        return await self._placing.place(submission)
 
     async def _cancel(self, request: Cancel) -> Reply:
         decision = await self.candidacy.submit(
@@ -320,76 +321,20 @@ class Gate:
         if leader is None:
             return self._elsewhere()
         self.watch.spoke(request.datacenter)
+        if self._metrics is not None:
+            self._metrics.heard(request.datacenter, request.words)
         self._flow.aggregated(len(request.words))
         return GateHeard(acks=tuple(await leader.hear(request.words)))
 
-    # Reads
-
-    async def _job(self, request: GetJob) -> Reply:
-        if not 0 <= request.wait_s <= MAX_WAIT_S:
-            raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
-        if request.wait_s:
-            await self._waiting.until_ended(request.job_id, request.wait_s)
-
-        info = await self.known(request.job_id)
-        return await self._reading.job(info, self.candidacy.ledger.book.deadline(info), self.candidacy.time.now())
-
-    async def _list(self, request: ListJobs) -> Reply:
-        now, leader = self.candidacy.time.now(), self.candidacy.leader
-        tally = leader.tally if leader is not None else None
-        return await self.candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, tally))
-
-    async def known(self, job_id: str) -> GateJobTrackingInfo:
-        """A job as it stands, also one that was archived. Raises `UnknownJobError`."""
-
-        def look(tracker: GateJobTracker) -> GateJobTrackingInfo | None:
-            info = tracker.jobs.get(job_id)
-            return None if info is None else _copy(info)
-
-        info = await self.candidacy.ledger.read(look) or await self._reading.archived(job_id)
-        if info is None:
-            raise UnknownJobError(job_id)
-        return info
-
-    async def _why(self, request: AskWhy) -> Reply:
-        info = await self.known(request.job_id)
-        tracker = GateJobTracker()
-        tracker.state.jobs[request.job_id] = info
-        return await self._reading.why(tracker, request.job_id)
+    # What it tells of itself
 
     async def _leader_view(self, request: AskLeader) -> Reply:
-        ledger = self.candidacy.ledger
-        leader = self.candidacy.name if self.leads else ledger.book.state.gate
-        epoch = self.candidacy.epoch if self.leads else ledger.book.epoch
-        return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)
+        return leader_view(self)
 
     async def _view(self, request: AskGate) -> Reply:
-        state, now = self.fitness.own_state(), self._clock.monotonic()
-        book = self.candidacy.ledger.book
-        return GateView(
-            gate_id=self.name,
-            leads=self.leads,
-            epoch=self.candidacy.epoch if self.leads else book.epoch,
-            leader=self.address if self.leads else address_of(book.state.gate),
-            connected_dc_count=state.connected_dc_count,
-            overload_state=self.load.state,
-            overload_reason=self.load.assessment.reason,
-            jobs_forwarded_last_interval=state.jobs_forwarded_last_interval,
-            stats_aggregated_last_interval=state.stats_aggregated_last_interval,
-            expected_forward_rate=state.expected_forward_rate,
-            jobs_waiting=state.jobs_waiting,
-            fit_to_lead=state.should_participate_in_election_at(now),
-            datacenters=self.watch.views(),
-            link_suspect=self.watch.link_suspect(),
-            jobs_tracked=len(book.jobs),
-        )
+        return gate_view(self, self._clock.monotonic())
 
     # What happens around it
-
-    def _has_ended(self, job_id: str) -> bool:
-        tracker = self.candidacy.ledger.book
-        info = tracker.jobs.get(job_id)
-        return info.state.terminal if info is not None else job_id in tracker.state.archive
 
     def _returned(self, datacenter: str) -> None:
         if self.candidacy.leader is not None:
@@ -408,13 +353,14 @@ def _priority(request: Request) -> int:
     return max((one.priority for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
 
 
-def _pair(address: str) -> Address:
-    """Host and port. A scheme stays with the host: whoever reports puts the two together again."""
-    parse_address(address)
-    host, _, port = address.rpartition(":")
-    return host, int(port)
+def _at_gate(request: Request) -> AtGate:
+    return BY_NAME[str(request.__struct_config__.tag)].at_gate
 
 
-def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:
-    """As it stands now: the fold changes it in place."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=GateJobTrackingInfo)
+def _misdirected(request: Request) -> Problem:
+    """For managers only. Workers, and gates that were given another gate's address, hear whom to ask."""
+    return Problem(
+        kind=ProblemKind.INVALID,
+        fact=f"this is a gate, and {request.__struct_config__.tag!r} is for the managers of a datacenter",
+        remedy="Give the addresses of managers: to a worker as --managers, to a gate as --datacenter NAME=HOST:PORT",
+    )

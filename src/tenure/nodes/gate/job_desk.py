@@ -11,13 +11,37 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import (
+    ConfigurationError,
+    DeposedError,
+    LimitError,
+    NodeUnavailableError,
+    TenureError,
+    UnknownJobError,
+)
 from tenure.jobs.commands import Outcome
-from tenure.jobs.gate_tracker import GateJobTrackingInfo
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
+from tenure.nodes.gate.listing import gate_list
+from tenure.nodes.gate.reading import Reading
 from tenure.nodes.manager.job_desk import RETRY_OF, next_id
-from tenure.nodes.messages.client import GetJob, JobView, Problem, ProblemKind, Submit
+from tenure.nodes.manager.waiting import Waiting
+from tenure.nodes.messages.client import (
+    MAX_LISTED,
+    MAX_WAIT_S,
+    AskWhy,
+    GetJob,
+    JobView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Submit,
+)
+from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.job import (
     MAX_SUBMISSIONS,
     GetEvidence,
@@ -39,15 +63,81 @@ if TYPE_CHECKING:
 class GateJobDesk:
     """Part of a gate: its handlers run where the gate leads."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
         self._gate = gate
+        self._reading = Reading(engine, calls, gate.lines, gate.watch)
+        self._waiting = Waiting(self._has_ended, clock)
+        self.look, self.close = self._waiting.look, self._waiting.close
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            GetJob: self._job,
+            ListJobs: self._list,
+            AskWhy: self._why,
             SubmitMany: self._submit_many,
             GetResult: self._result,
             RetryJob: self._retry,
             GetLogs: self._there,
             GetEvidence: self._there,
         }
+
+    # How jobs stand
+
+    async def _job(self, request: GetJob) -> Reply:
+        if not 0 <= request.wait_s <= MAX_WAIT_S:
+            raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
+        if request.wait_s:
+            await self._waiting.until_ended(request.job_id, request.wait_s)
+        return await self._view(await self.known(request.job_id))
+
+    async def _view(self, info: GateJobTrackingInfo, *, whole: bool = True) -> JobView | Problem:
+        candidacy = self._gate.candidacy
+        return await self._reading.job(info, candidacy.ledger.book.deadline(info), candidacy.time.now(), whole=whole)
+
+    async def _list(self, request: ListJobs) -> Reply:
+        candidacy = self._gate.candidacy
+        now, tally = candidacy.time.now(), candidacy.leader.tally if candidacy.leader is not None else None
+        return await candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, tally))
+
+    async def known(self, job_id: str) -> GateJobTrackingInfo:
+        """A job as it stands, also one that was archived. Raises `UnknownJobError`."""
+
+        def look(tracker: GateJobTracker) -> GateJobTrackingInfo | None:
+            info = tracker.jobs.get(job_id)
+            return None if info is None else _copy(info)
+
+        info = await self._gate.candidacy.ledger.read(look) or await self._reading.archived(job_id)
+        if info is None:
+            raise UnknownJobError(job_id)
+        return info
+
+    async def _why(self, request: AskWhy) -> Reply:
+        info = await self.known(request.job_id)
+        tracker = GateJobTracker()
+        tracker.state.jobs[request.job_id] = info
+        return await self._reading.why(tracker, request.job_id)
+
+    def _has_ended(self, job_id: str) -> bool:
+        tracker = self._gate.candidacy.ledger.book
+        info = tracker.jobs.get(job_id)
+        return info.state.terminal if info is not None else job_id in tracker.state.archive
+
+    # For those who follow events
+
+    async def state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
+        """What somebody who missed events begins from. It holds at least what the sequence says, read before."""
+        seq = self._gate.candidacy.ledger.seq
+        if not request.job_id:
+            return seq, await self._list(ListJobs(limit=MAX_LISTED, queue=request.queue))
+        try:
+            info = await self.known(request.job_id)
+        except UnknownJobError:
+            return seq, None
+        return seq, await self._view(info, whole=False)
+
+    def queue_of(self, job_id: str) -> str:
+        info = self._gate.candidacy.ledger.book.jobs.get(job_id)
+        return info.submission.queue if info is not None and info.submission is not None else ""
+
+    # More about jobs
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
         """All at once, so that the ledger writes them in as few appends as it can."""
@@ -68,7 +158,7 @@ class GateJobDesk:
         return Submitted(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason)
 
     async def _result(self, request: GetResult) -> Reply:
-        view = await self._gate.handlers[GetJob](GetJob(job_id=request.job_id, wait_s=request.wait_s))
+        view = await self._job(GetJob(job_id=request.job_id, wait_s=request.wait_s))
         if not isinstance(view, JobView):
             return view
         names = [one.name for one in view.workflows]
@@ -88,7 +178,7 @@ class GateJobDesk:
 
     async def _retry(self, request: RetryJob) -> Reply:
         """As a new job that names the old one, in the same datacenters where it named them."""
-        info = await self._gate.known(request.job_id)
+        info = await self.known(request.job_id)
         if not info.state.terminal:
             return Problem(
                 kind=ProblemKind.CONFLICT,
@@ -113,7 +203,7 @@ class GateJobDesk:
 
     async def _there(self, request: GetLogs | GetEvidence) -> Reply:
         """Asked of the datacenter where it ran."""
-        info = await self._gate.known(request.job_id)
+        info = await self.known(request.job_id)
         datacenter, workflow = where(info, request.workflow)
         line = self._gate.lines.get(datacenter)
         if line is None:
@@ -142,3 +232,8 @@ def chosen(job_id: str, given: str, names: list[str]) -> str:
         return names[0]
     fact = f"job {job_id!r} has no workflow {given!r}" if given else f"job {job_id!r} has {len(names)} workflows"
     raise ConfigurationError(fact, remedy=f"Name one of: {', '.join(names[:20])}")
+
+
+def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:
+    """As it stands now: the fold changes it in place."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=GateJobTrackingInfo)

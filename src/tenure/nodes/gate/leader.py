@@ -7,6 +7,7 @@ leaves before the append that decided it has returned.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
@@ -18,9 +19,10 @@ from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, EngineError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.events import Event
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_hear import progressed
-from tenure.jobs.gate_outbox import Resends
+from tenure.jobs.gate_outbox import OwedKind, Resends
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.timers import Timers
@@ -50,8 +52,11 @@ class GateLeader:
         clock: Clock,
         engine_now: Callable[[], float],
         link_suspect: Callable[[], bool],
+        flow: Forwarding,
         say: Callable[[str], None],
+        heed: Callable[[Sequence[Event]], None] = lambda events: None,
     ) -> None:
+        """`heed` is given what became durable under this lead."""
         self.ledger, self._calls, self._lines = ledger, calls, lines
         self._clock, self._now, self._link_suspect, self._say = clock, engine_now, link_suspect, say
         self._archive = engine.store(ARCHIVE)
@@ -63,14 +68,21 @@ class GateLeader:
         self.tally = Tally()
         self.overtaken = 0
         """A gate epoch above ours that a datacenter has seen: lead again above it."""
-        self.flow: Forwarding | None = None
+        self._flow, self._heed = flow, heed
         lines.on_said = self.heard_back
+
+    @property
+    def owed(self) -> Counter[tuple[str, OwedKind]]:
+        """What each datacenter has not answered yet."""
+        return self._resends.counts
 
     # What is asked
 
     async def submit(self, command: Command) -> GateDecision:
         """Commit a command, and let what follows from it be done."""
         decision = await self.ledger.commit(command)
+        if decision.events:
+            self._heed(decision.events)
         if decision.campaign_above > self.overtaken:
             self.overtaken = decision.campaign_above
             self.ledger.step_down(decision.reason)
@@ -112,8 +124,6 @@ class GateLeader:
 
     async def heard_back(self, said: DatacenterSaid) -> None:
         """A datacenter answered what it was told."""
-        if self.flow is not None:
-            self.flow.passed_on(said.datacenter, len(said.reports))
         try:
             await self.hear(said.reports)
             await asyncio.gather(
@@ -163,6 +173,8 @@ class GateLeader:
         changed, self._changed = self._changed, {}
         now = self._now()
         await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
+        for datacenter, count in self._resends.take_passed_on().items():
+            self._flow.passed_on(datacenter, count)
         for owed in self._resends.due(self._now()):
             self._lines.put(owed)
 

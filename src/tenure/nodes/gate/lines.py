@@ -82,9 +82,9 @@ class Line:
     def put(self, owed: Owed) -> None:
         self._lanes[isinstance(owed.message, JobSubmission)].put(owed.job_id, owed.message)
 
-    async def ask(self, request: Request) -> Reply:
-        """A question for the datacenter's managers. Raises `NodeUnavailableError`."""
-        return await self.route.ask(request, self._timeout_s)
+    async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
+        """A question for the datacenter's managers, who may hold the answer back for so long. Raises `NodeUnavailableError`."""
+        return await self.route.ask(request, self._timeout_s + wait_s)
 
     async def _send(self, batch: list[GateMessage]) -> None:
         submissions = tuple(one for one in batch if isinstance(one, JobSubmission))
@@ -128,6 +128,10 @@ class Lines:
         line = self._lines.get(owed.datacenter)
         if line is not None:
             line.put(owed)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._lines)
 
     def get(self, name: str) -> Line | None:
         return self._lines.get(name)

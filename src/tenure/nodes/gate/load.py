@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from tenure.clock import Clock
 from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
-from tenure.health.shedding import Asked, why_shed
+from tenure.health.shedding import Asked, retry_after_s, what_passes, why_shed
 
 ASSESS_EVERY_S = 1.0
 
@@ -23,6 +24,14 @@ def memory_percent() -> float:
         return 100.0 * (1.0 - fields["MemAvailable"] / fields["MemTotal"])
     except (OSError, KeyError, ValueError, ZeroDivisionError):
         return 0.0
+
+
+class Shed(NamedTuple):
+    """Why a request is turned away, what to do about it, and how long to stay away."""
+
+    fact: str
+    remedy: str
+    retry_after_s: float
 
 
 class Load:
@@ -40,6 +49,7 @@ class Load:
         self._detector = HybridOverloadDetector(config)
         self.assessment = OverloadAssessment(OverloadState.HEALTHY, "not assessed yet")
         self.turned_away = 0
+        self.on_shed: Callable[[Asked, int], None] = lambda asked, priority: None
 
     @property
     def state(self) -> OverloadState:
@@ -49,13 +59,16 @@ class Load:
         """An answer took this long."""
         self._detector.record_latency(max(0.0, seconds) * 1000)
 
-    def why_not(self, asked: Asked, priority: int = 0) -> str:
-        """Empty when the request may pass."""
+    def why_not(self, asked: Asked, priority: int = 0) -> Shed | None:
+        """None when the request may pass."""
         why = why_shed(self.state, asked, priority)
-        if why:
-            self.turned_away += 1
-            return f"{why} ({self.assessment.reason})"
-        return ""
+        if not why:
+            return None
+        self.turned_away += 1
+        self.on_shed(asked, priority)
+        rest, other = retry_after_s(self.state), what_passes(self.state, asked)
+        remedy = f"Ask again after {rest:g} s" + (f", {other}" if other else "")
+        return Shed(f"{why} ({self.assessment.reason})", remedy, rest)
 
     def assess(self) -> None:
         before = self.state

@@ -48,7 +48,6 @@ class GateMetrics:
         self.shed = counter("tenure_gate_shed", "Requests that were turned away for overload.", "asked", "priority")
         self.elections = counter("tenure_gate_elections_won", "How often this gate became the leader.")
         self._count: dict[type[Event], Callable[[Any], None]] = {
-            g.GateElected: lambda event: self.elections.inc(),
             g.GateJobAccepted: lambda event: self.accepted.inc(),
             g.GateJobRebuilt: lambda event: self.rebuilt.inc(),
             g.GateJobEnded: lambda event: self.ended.labels(event.state.value).inc(),

@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import NodeUnavailableError
+from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive
 from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 
@@ -51,6 +52,8 @@ class Probed(Generic[ViewT]):
         self.latency_s = 0.0
         self.view: ViewT | None = None
         self.error = ""
+        self.refused = ""
+        """Why it will not answer, however often it is asked: no token, no certificate, another kind of node."""
 
     @property
     def known(self) -> bool:
@@ -71,9 +74,10 @@ class Prober(Generic[ViewT]):
         clock: Clock,
         random: Random,
         on_word: Callable[[Probed[ViewT], bool], None],
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._caller, self._request, self._kind, self._settings = caller, request, kind, settings
-        self._clock, self._random, self._on_word = clock, random, on_word
+        self._clock, self._random, self._on_word, self._say = clock, random, on_word, say
         self.nodes = {address: Probed[ViewT](address, clock.monotonic()) for address in addresses}
 
     async def run(self) -> None:
@@ -90,22 +94,36 @@ class Prober(Generic[ViewT]):
     async def _watch(self, node: Probed[ViewT]) -> None:
         while True:
             asked = self._clock.monotonic()
-            reply: Any = None
-            try:
-                reply = await self._caller.ask(node.address, self._request, self._settings.timeout_s)
-            except NodeUnavailableError as error:
-                node.error = error.fact
+            view = await self._ask(node)
             now = self._clock.monotonic()
-            if isinstance(reply, self._kind):
-                took = now - asked
+            if view is not None:
                 weight = _LATENCY_WEIGHT if node.known else 1.0
-                node.latency_s += (took - node.latency_s) * weight
-                node.view, node.heard_at, node.misses, node.error = reply, now, 0, ""
+                node.latency_s += (now - asked - node.latency_s) * weight
+                node.view, node.heard_at, node.misses, node.error = view, now, 0, ""
             else:
                 node.misses += 1
                 node.missed_at = asked
-                node.error = node.error or f"answered {type(reply).__name__}"
             self._on_word(node, node.misses == 0)
             # Spread, so that many gates do not ask one manager at one moment.
             rest = self._settings.interval_s * self._random.uniform(0.9, 1.1) - (now - asked)
             await self._clock.async_sleep(max(0.1 * self._settings.interval_s, rest))
+
+    async def _ask(self, node: Probed[ViewT]) -> ViewT | None:
+        """Its view; None where it has none for us, and then `error` says why."""
+        refused = ""
+        try:
+            reply: Any = await self._caller.ask(node.address, self._request, self._settings.timeout_s)
+        except UntrustedPeerError as error:
+            reply, node.error, refused = None, error.fact, str(error)
+        except NodeUnavailableError as error:
+            reply, node.error = None, error.fact
+        if isinstance(reply, Problem):
+            node.error = f"it answers: {reply.fact}"
+            refused = "" if reply.retryable else f"{reply.fact}. {reply.remedy}"
+        elif reply is not None and not isinstance(reply, self._kind):
+            node.error = f"it answered {type(reply).__name__}"
+        if refused and refused != node.refused:
+            # Once: a wrong token or a missing certificate stays so until somebody reads this.
+            self._say(f"{node.address} does not answer to us: {refused}")
+        node.refused = refused
+        return reply if isinstance(reply, self._kind) else None

@@ -50,8 +50,10 @@ class Reading:
 
     # One job
 
-    async def job(self, info: GateJobTrackingInfo, deadline: float, now: float) -> Reply:
-        """The view of all datacenters together."""
+    async def job(
+        self, info: GateJobTrackingInfo, deadline: float, now: float, *, whole: bool = True
+    ) -> JobView | Problem:
+        """The view of all datacenters together; without `whole`, also where one that has a result does not answer."""
         names = list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask(info, name) for name in names))
         missing = [
@@ -59,7 +61,7 @@ class Reading:
             for name, answer in zip(names, answers, strict=True)
             if answer is None and info.dc_status[name] is JobState.COMPLETED
         ]
-        if info.state.terminal and missing:
+        if whole and info.state.terminal and missing:
             # Better no answer than one without the result.
             return Problem(
                 kind=ProblemKind.UNAVAILABLE,

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, LimitError
+from tenure.errors import ConfigurationError, LimitError, NodeUnavailableError
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate.metrics import GateGauges, GateMetrics
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.manager.serving import own_loopback, until_stopped
 from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import fresh_random
 from tenure.web.access_log import AccessLog
-from tenure.web.front import Front
+from tenure.web.event_feed import Told
+from tenure.web.front import BARE, Front
 from tenure.web.limits import HttpLimits
+from tenure.web.metrics import PortMetrics
 from tenure.web.transport import HttpServer
 
 DEFAULT_PORT = 8480
@@ -98,7 +102,7 @@ async def serve_gate(
     engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
     calls = calls_for(engine)
     try:
-        front, door = settings.front, GateDoor()
+        front, door, metrics = settings.front, GateDoor(), PortMetrics()
         server = HttpServer(
             door.answer,
             host=settings.host,
@@ -106,12 +110,16 @@ async def serve_gate(
             tokens=front.book(),
             tls=front.tls,
             limits=settings.limits,
+            streams=door.streams,
             ready=door.ready,
-            log=AccessLog(lambda line: say(f"audit {line}"), clock=clock),
+            metrics=metrics.render,
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
             clock=clock,
         )
         port = await server.start()
         say(f"serves {front.scheme}{settings.host}:{port}")
+        if front.bare:
+            say(BARE)
         try:
             address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
@@ -129,8 +137,10 @@ async def serve_gate(
                     ttl_s=settings.term_s,
                     settings=settings.gate,
                     probes=settings.probes,
+                    metrics=GateMetrics(metrics.registry, settings.datacenters),
                     say=say,
                 )
+                metrics.registry.register(GateGauges(door.gate))
                 on_ready(address)
                 with front.reloading(server, say):
                     await until_stopped(stop, door.gate.run())
@@ -159,3 +169,10 @@ class GateDoor:
         if self.gate is None:
             return Problem(kind=ProblemKind.UNAVAILABLE, fact="this gate is starting", retryable=True)
         return await self.gate.answer(sender, request)
+
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        if self.gate is None:
+            raise NodeUnavailableError("this gate is starting")
+        async with contextlib.aclosing(self.gate.stream(request)) as stream:
+            async for batch in stream:
+                yield batch

@@ -7,10 +7,11 @@ suspected first: classes stay as they were, and silence proves nothing, until th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 
 from tenure.clock import Clock
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
-from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, classify_datacenter
+from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
 from tenure.nodes.calling.awaiting import AsyncCaller
@@ -19,6 +20,16 @@ from tenure.nodes.messages.gate import AskDatacenter, DatacenterView, PlaceView
 from tenure.randomness import Random
 
 UNKNOWN = "UNKNOWN"
+
+
+class PlaceRule(StrEnum):
+    """What a gate says of a datacenter beyond the rule that gave it its class (`DatacenterRule`)."""
+
+    NOTHING_HEARD = "nothing_heard"
+    LINK_SUSPECT = "link_suspect"
+    DRAINED = "drained"
+
+
 SILENT_AFTER = 2
 """Misses in a row by which a datacenter counts as silent for the brake: long before it is called UNHEALTHY."""
 OWN_LINK = BrakeConfig(min_nodes=2)
@@ -54,6 +65,18 @@ class Datacenter:
     def latency_s(self) -> float:
         answered = [one.latency_s for one in self.managers if one.known and not one.misses]
         return min(answered, default=0.0)
+
+    @property
+    def drained(self) -> bool:
+        """Operators drained every worker that it has."""
+        leader = self.leader
+        view = leader.view if leader is not None else None
+        return view is not None and view.drained_worker_count > 0 and view.active_worker_count == 0
+
+    @property
+    def error(self) -> str:
+        """Why a manager of it did not answer."""
+        return next((one.error for one in self.managers if one.error), "")
 
     @property
     def silent(self) -> bool:
@@ -113,6 +136,7 @@ class Watch:
             clock=clock,
             random=random,
             on_word=self._heard,
+            say=say,
         )
         nodes = self.prober.nodes
         self.datacenters = {
@@ -161,18 +185,29 @@ class Watch:
         """Its last probes were not answered."""
         return name not in self.datacenters or self.datacenters[name].silent
 
+    def why_silent(self, name: str) -> str:
+        """Why it need not be asked; empty for one that should be."""
+        datacenter = self.datacenters[name]
+        return f"it is silent ({datacenter.error})" if datacenter.silent else ""
+
     def views(self) -> tuple[PlaceView, ...]:
         return tuple(self._view(datacenter) for datacenter in self.datacenters.values())
 
     def _view(self, datacenter: Datacenter) -> PlaceView:
-        health = self.health(datacenter.name)
-        reason = datacenter.assessment.reason if datacenter.assessment else "nothing was heard of it yet"
+        health, found = self.health(datacenter.name), datacenter.assessment
+        reason = found.reason if found else "nothing was heard of it yet"
+        rule: str = found.rule if found else PlaceRule.NOTHING_HEARD
+        if datacenter.error and (found is None or found.rule is DatacenterRule.NO_MANAGER_ANSWERS):
+            reason = f"{reason} ({datacenter.error})"
+        if datacenter.drained:
+            reason, rule = f"{reason}; operators drained every worker there", PlaceRule.DRAINED
         if datacenter.held:
-            reason = f"{reason}; it keeps its class, for {self.brake().reason}"
+            reason, rule = f"{reason}; it keeps its class, for {self.brake().reason}", PlaceRule.LINK_SUSPECT
         return PlaceView(
             name=datacenter.name,
             health=health or UNKNOWN,
             reason=reason,
+            rule=str(rule),
             capacity=datacenter.capacity,
             latency_ms=round(datacenter.latency_s * 1000, 1),
             held=datacenter.held,
@@ -181,7 +216,7 @@ class Watch:
     def choose(self, count: int) -> Choice:
         """Where a job goes that names no datacenter. What was chosen counts against that place's room until it tells again."""
         places = [
-            Place(name, self.health(name), datacenter.capacity, datacenter.latency_s)
+            Place(name, self.health(name), datacenter.capacity, datacenter.latency_s, datacenter.drained)
             for name, datacenter in self.datacenters.items()
         ]
         choice = choose(places, count, previous=self._last_choice, config=self._placement)

@@ -58,6 +58,7 @@ class WorkerDesk:
         self.fleet = Fleet(settings)
         self.fleet.restore(ledger.book, engine_now())
         self._drained = dict(ledger.book.state.drained)
+        self.fleet.drain(self._drained)
         # Keyed by incarnation: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
@@ -117,6 +118,8 @@ class WorkerDesk:
         for event in decision.events:
             if isinstance(event, WorkerDrained):
                 self._drained = dict(self._ledger.book.state.drained)
+                self.fleet.drain(self._drained)
+                self._introduce(event.worker)
                 for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
                     self._ring(start)
 

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+import msgspec
+
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError, SubmissionConflictError
 from tenure.health.manager import has_quorum
@@ -37,8 +39,16 @@ from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.messages.client import address_of
-from tenure.nodes.messages.gate import AskDatacenter, DatacenterSaid, DatacenterView, GateWord, TellDatacenter
-from tenure.nodes.messages.wire import Reply
+from tenure.nodes.messages.gate import (
+    AskDatacenter,
+    DatacenterSaid,
+    DatacenterView,
+    Forward,
+    GateWord,
+    TellDatacenter,
+)
+from tenure.nodes.messages.operations import BY_NAME, decode_request
+from tenure.nodes.messages.wire import Placed, Reply
 
 Report = JobProgressReport | JobTimeoutReport
 
@@ -57,6 +67,8 @@ class GateDesk:
         candidacy.parts.append(self._watched)
         manager.handlers[TellDatacenter] = self.told
         manager.handlers[AskDatacenter] = self.probed
+        manager.handlers[Forward] = self.forwarded
+        manager.datacenter = identity.datacenter
 
     async def told(self, request: TellDatacenter) -> Reply:
         """Raises `DeposedError` where this node does not lead."""
@@ -71,6 +83,17 @@ class GateDesk:
         return DatacenterSaid(
             datacenter=self._identity.datacenter, reports=tuple(reports), corrections=(*refused, *corrections)
         )
+
+    async def forwarded(self, request: Forward) -> Reply:
+        """A question of somebody who asked a gate about this datacenter. The gate has seen who it is, and that they may."""
+        operation = BY_NAME.get(request.name)
+        if operation is None or not issubclass(operation.request, Placed):
+            raise ConfigurationError(f"a gate passes on what is about one datacenter, and not {request.name!r}")
+        try:
+            inner = decode_request(request.name, bytes(request.body))
+        except msgspec.DecodeError as error:
+            raise ConfigurationError(f"the body of {request.name!r} cannot be read: {error}") from error
+        return await self._manager.answer(f"gate {request.by}", inner)
 
     async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
         if not submissions:
@@ -205,6 +228,7 @@ class DispatchFlow:
             leader=view.leader,
             has_quorum=view.has_quorum,
             active_worker_count=free.workers,
+            drained_worker_count=free.drained,
             available_capacity=free.capacity,
             jobs_accepted_last_interval=int(self._accepted.last_interval(now)),
             workflows_dispatched_last_interval=dispatched,

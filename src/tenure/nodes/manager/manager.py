@@ -57,7 +57,7 @@ from tenure.nodes.messages.client import (
 )
 from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.node import ManagerNode, WorkerNode
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Placed, Reply, Request
 from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
 from tenure.web.event_feed import EventFeed
 from tenure.web.problems import problem
@@ -80,7 +80,9 @@ class Manager:
         clock: Clock,
         say: Callable[[str], None] = lambda text: None,
         metrics: ManagerMetrics | None = None,
+        datacenter: str = "local",
     ) -> None:
+        self.datacenter = datacenter
         self._candidacy, self._calls, self._clock, self._now, self._say = (
             candidacy,
             calls,
@@ -185,6 +187,8 @@ class Manager:
             fact = f"a manager does not answer {request.__struct_config__.tag!r}"
             return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="GET /v1/openapi.json lists what it does")
         try:
+            if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
+                return self._another(request)
             return await handler(request)
         except DeposedError:
             return self._elsewhere()
@@ -195,6 +199,13 @@ class Manager:
             return Problem(
                 kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
             )
+
+    def _another(self, request: Placed) -> Problem:
+        return Problem(
+            kind=ProblemKind.INVALID,
+            fact=f"{request.__struct_config__.tag!r} is for datacenter {request.datacenter!r}, and this is a manager of {self.datacenter!r}",
+            remedy="Ask a gate, or a manager of that datacenter; or leave the datacenter out",
+        )
 
     # Writes
 

@@ -32,7 +32,7 @@ from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.randomness import fresh_random
 from tenure.web.access_log import AccessLog
 from tenure.web.event_feed import Told
-from tenure.web.front import Front
+from tenure.web.front import BARE, Front
 from tenure.web.limits import HttpLimits
 from tenure.web.transport import HttpServer, is_loopback
 
@@ -120,9 +120,7 @@ async def serve(
         port = await server.start()
         say(f"serves {front.scheme}{settings.host}:{port}")
         if front.bare:
-            say(
-                "the wire is not encrypted: whoever can read it can read tokens and results. Give --tls-cert and --tls-key"
-            )
+            say(BARE)
         try:
             address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
             candidacy = Candidacy(
@@ -142,7 +140,9 @@ async def serve(
                 pool=pool,
                 say=say,
             )
-            manager = Manager(candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager)
+            manager = Manager(
+                candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager, datacenter=settings.datacenter
+            )
             metrics.watch(candidacy, manager, clock)
             identity = Identity(settings.datacenter, settings.name, *parse_address(address))
             started = clock.wall()

@@ -78,6 +78,9 @@ class DatacenterView(Reply, frozen=True, kw_only=True, tag="datacenter_view"):
     has_quorum: bool = False
     accepting_jobs: bool = True
     active_worker_count: int = 0
+    """Workers that take work."""
+    drained_worker_count: int = 0
+    """Workers that operators drained."""
     available_capacity: int = 0
     jobs_accepted_last_interval: int = 0
     workflows_dispatched_last_interval: int = 0
@@ -96,6 +99,8 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
     health: str
     """HEALTHY, BUSY, DEGRADED, UNHEALTHY, or UNKNOWN where nothing was heard yet."""
     reason: str
+    rule: str = ""
+    """The reason as one of a closed list: for counters and alarms."""
     capacity: int = 0
     latency_ms: float = 0.0
     held: bool = False

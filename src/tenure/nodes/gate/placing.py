@@ -1,0 +1,72 @@
+"""Where a job runs, and making that durable: the datacenters that it names, or the best ones now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.jobs import gate_commands as gc
+from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.model import Address, JobSubmission
+from tenure.nodes.calling.blocking import parse_address
+from tenure.nodes.gate.candidacy import GateCandidacy
+from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.watch import Watch
+
+
+class Placing:
+    """Part of a gate that leads."""
+
+    def __init__(
+        self, address: str, peers: Sequence[str], candidacy: GateCandidacy, watch: Watch, flow: Forwarding
+    ) -> None:
+        self._address, self._peers = address, peers
+        self._candidacy, self._watch, self._flow = candidacy, watch, flow
+
+    async def place(self, submission: JobSubmission) -> GateDecision:
+        """Decide where it runs, and make it durable. Raises `DeposedError`, and `NodeUnavailableError` where there is no place for it."""
+        submission = self._addressed(submission)
+        targets = self._targets(submission)
+        command = gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
+        decision = await self._candidacy.submit(command)
+        if decision.events:
+            self._flow.accepted(targets)
+        return decision
+
+    def _addressed(self, submission: JobSubmission) -> JobSubmission:
+        """With where its managers report: here first, then to our peers."""
+        others = tuple(_pair(peer) for peer in self._peers)
+        return msgspec.structs.replace(
+            submission, gate_addr=_pair(self._address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
+        )
+
+    def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
+        """Where it runs: as it says, or in the best. One that is known already stays where it is."""
+        tracker = self._candidacy.ledger.book
+        if info := tracker.jobs.get(submission.job_id):
+            return tuple(info.target_datacenters)
+        unknown = [name for name in submission.target_datacenters if name not in self._watch.datacenters]
+        if unknown:
+            raise ConfigurationError(
+                f"job {submission.job_id!r} names datacenter {unknown[0]!r}, which this gate does not know",
+                remedy=f"There are: {', '.join(self._watch.datacenters)}",
+            )
+        if submission.target_datacenters:
+            return submission.target_datacenters
+        choice = self._watch.choose(submission.datacenters)
+        if len(choice.chosen) < submission.datacenters:
+            said = "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
+            raise NodeUnavailableError(
+                f"job {submission.job_id!r} needs {submission.datacenters} datacenters, and {len(choice.chosen)} can take it ({said})",
+                remedy="Ask again, or name target_datacenters: a named one gets the job when it is back",
+            )
+        return choice.chosen
+
+
+def _pair(address: str) -> Address:
+    """Host and port. A scheme stays with the host: whoever reports puts the two together again."""
+    parse_address(address)
+    host, _, port = address.rpartition(":")
+    return host, int(port)

@@ -1,0 +1,36 @@
+"""What every node's `/metrics` shows: how its port answers, what its process is like, and whatever the node adds."""
+
+from __future__ import annotations
+
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0)
+
+
+class PortMetrics:
+    """A registry of its own for each node, so that several in one process do not count into each other's numbers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "tenure_http_requests",
+            "Requests that were answered, by operation and status.",
+            ["operation", "status"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "tenure_http_request_seconds",
+            "How long an answer took, with what it was asked to wait.",
+            ["operation"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """Operations are a closed list; what is none of them counts as `other`."""
+        name = operation or "other"
+        self._requests.labels(name, str(status)).inc()
+        self._seconds.labels(name).observe(seconds)
+
+    def render(self) -> tuple[bytes, str]:
+        return generate_latest(self.registry) + generate_latest(REGISTRY), CONTENT_TYPE_LATEST

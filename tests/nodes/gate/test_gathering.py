@@ -1,0 +1,250 @@
+"""What belongs to datacenters, asked through a gate in virtual time: gathered, passed on, or refused with whom to ask instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.nodes.gate.stage import Stage
+
+from tenure.health import HealthcheckExtensionRequest
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.schedule import Schedule
+from tenure.nodes.messages.client import Cancel, Done, GetJob, JobList, JobView, ListJobs, Problem, ProblemKind
+from tenure.nodes.messages.event import EventPage, GetEvents
+from tenure.nodes.messages.gate import AskDatacenter, AskGate, Forward, GateView, TellDatacenter
+from tenure.nodes.messages.job import GetResult, ResultView
+from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.nodes.messages.operations import OPERATIONS, AtGate
+from tenure.nodes.messages.queue import (
+    DeadLetterList,
+    GetDeadLetter,
+    ListDeadLetters,
+    ListQueues,
+    PauseQueue,
+    QueueList,
+    ResumeQueue,
+)
+from tenure.nodes.messages.schedule import ListSchedules, SetSchedule, TriggerSchedule
+from tenure.nodes.messages.wire import Request
+from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
+from tenure.sim.gates.cast import Plan
+
+SPEC = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    made.pass_time(5.0)
+    yield made
+    made.close()
+
+
+def ask(stage: Stage, request: Request, **options: Any) -> Any:
+    return stage.ask(request, **options)
+
+
+def test_lists_are_gathered_from_every_datacenter_and_each_line_says_where_it_is_from(stage: Stage) -> None:
+    stage.submit("warm", target_datacenters=("a", "b"), steps=2)
+    stage.until(lambda: stage.job("warm").ended)
+    nodes = ask(stage, ListNodes())
+    assert isinstance(nodes, NodeList)
+    assert {(one.name, one.datacenter) for one in nodes.workers} == {("a-w1", "a"), ("b-w1", "b")}
+    assert nodes.missing == ()
+    # The gates are nodes, too: this one and its peer, and one of them leads.
+    assert {gate.address for gate in nodes.gates} == {"g1:1", "g2:1"}
+    assert [gate.leads for gate in nodes.gates].count(True) == 1
+    queues = ask(stage, ListQueues())
+    assert isinstance(queues, QueueList)
+    assert [(one.name, one.datacenter) for one in queues.queues] == [("default", "a"), ("default", "b")]
+    letters = ask(stage, ListDeadLetters())
+    assert isinstance(letters, DeadLetterList)
+    assert (letters.count, letters.missing) == (0, ())
+    # A gate that does not lead gathers by itself: nothing is asked of the leader.
+    other = next(gate for gate in stage.living() if not gate.leads)
+    assert ask(stage, ListQueues(), address=other.address).queues == queues.queues
+
+
+def test_what_names_a_datacenter_is_asked_there_and_only_there(stage: Stage) -> None:
+    assert {one.datacenter for one in ask(stage, ListNodes(datacenter="b")).workers} == {""}
+    assert isinstance(ask(stage, PauseQueue(queue="default", datacenter="b", by="ops")), Done)
+    paused = {one.datacenter: one.paused for one in ask(stage, ListQueues()).queues}
+    assert paused == {"a": False, "b": True}
+    assert isinstance(ask(stage, ResumeQueue(queue="default", datacenter="b")), Done)
+    # Jobs of a datacenter that no gate knows of are reached through it as well.
+    schedule = Schedule(name="poll", job=JobSubmission(job_id="poll", workflows=(SPEC,)), every_s=86_400.0)
+    assert isinstance(ask(stage, SetSchedule(schedule=schedule, datacenter="a")), Done)
+    assert [(one.schedule.name, one.datacenter) for one in ask(stage, ListSchedules()).schedules] == [("poll", "a")]
+    run = ask(stage, TriggerSchedule(name="poll", job_id="poll/now", datacenter="a"))
+    assert isinstance(run, Done)
+    assert isinstance(ask(stage, GetJob(job_id="poll/now")), Problem)
+    there = ask(stage, GetJob(job_id="poll/now", wait_s=8.0, datacenter="a"), timeout=20.0)
+    assert isinstance(there, JobView)
+    assert there.ended
+    assert isinstance(ask(stage, GetResult(job_id="poll/now", datacenter="a")), ResultView)
+    assert "poll/now" in {row.job_id for row in ask(stage, ListJobs(datacenter="a")).jobs}
+    assert isinstance(ask(stage, ListJobs(datacenter="b")), JobList)
+    page = ask(stage, GetEvents(after="0", job_id="poll/now", datacenter="a"))
+    assert isinstance(page, EventPage)
+    assert page.events[-1].event["type"] == "JobEnded"
+    assert isinstance(ask(stage, Cancel(job_id="poll/now", datacenter="a")), Done)
+
+
+def test_what_would_have_to_be_guessed_is_refused_and_the_remedy_names_the_field(stage: Stage) -> None:
+    for request in (DrainNode(node="a-w1"), PauseQueue(queue="default"), GetDeadLetter(mailbox="m", id="1")):
+        refused = ask(stage, request)
+        assert (refused.kind, refused.retryable) == (ProblemKind.INVALID, False)
+        assert "is for one datacenter, and this gate has 2" in refused.fact
+        assert "datacenter=a" in refused.remedy
+        assert "There are: a, b" in refused.remedy
+    mars = ask(stage, ListNodes(datacenter="mars"))
+    assert "does not know the datacenter 'mars'" in mars.fact
+    page = ask(stage, ListDeadLetters(after="1"))
+    assert "Name both: datacenter" in page.remedy
+    # What the datacenters refuse is refused in their words.
+    assert "limit is 9999" in ask(stage, ListDeadLetters(limit=9_999)).fact
+
+
+def test_a_gate_of_one_datacenter_need_not_be_told_which() -> None:
+    stage = Stage(Plan.of(1, 1))
+    try:
+        stage.pass_time(3.0)
+        assert isinstance(ask(stage, PauseQueue(queue="default")), Done)
+        assert [one.paused for one in ask(stage, ListQueues()).queues] == [True]
+    finally:
+        stage.close()
+
+
+def test_no_operation_is_answered_as_if_there_were_none(stage: Stage) -> None:
+    """Every operation of the API has a word of its own at a gate, with a remedy where it is refused."""
+    given: dict[str, Any] = {
+        "submission": JobSubmission(job_id="any", workflows=(SPEC,), target_datacenters=("a",)),
+        "submissions": (),
+        "schedule": Schedule(name="any", job=JobSubmission(job_id="any", workflows=(SPEC,)), every_s=86_400.0),
+        "request": HealthcheckExtensionRequest(
+            worker_id="w",
+            reason="long_workflow",
+            current_progress=0.5,
+            estimated_completion=1.0,
+            active_workflow_count=1,
+        ),
+        "words": (),
+        "body": msgspec.Raw(b"{}"),
+    }
+    for operation in OPERATIONS:
+        fields = {
+            field.name: given.get(field.name, "a" if field.name == "datacenter" else "any")
+            for field in msgspec.structs.fields(operation.request)
+            if field.required
+        }
+        reply = ask(stage, operation.request(**fields))
+        if isinstance(reply, Problem):
+            assert reply.kind is not ProblemKind.FAILED, (operation.name, reply)
+            known = "there is no" in reply.fact  # a job, a letter: the operation itself was understood
+            assert reply.remedy or known or "must be" in reply.fact, (operation.name, reply)
+            assert reply.kind is not ProblemKind.UNKNOWN or known, (operation.name, reply)
+        if operation.at_gate is AtGate.REFUSED:
+            assert isinstance(reply, Problem)
+            assert (reply.kind, "this is a gate" in reply.fact) == (ProblemKind.INVALID, True)
+            assert "Give the addresses of managers" in reply.remedy
+
+
+def test_a_manager_refuses_what_is_for_another_datacenter_and_what_no_gate_passes_on(stage: Stage) -> None:
+    manager = stage.plan.managers["b"][0]
+    assert isinstance(ask(stage, ListNodes(datacenter="b"), address=manager), NodeList)
+    wrong = ask(stage, DrainNode(node="b-w1", datacenter="a"), address=manager)
+    assert (wrong.kind, "this is a manager of 'b'" in wrong.fact) == (ProblemKind.INVALID, True)
+    for name, body in (("report", b'{"worker":"x"}'), ("forward", b"{}"), ("submit", b"{}"), ("none", b"{}")):
+        refused = ask(stage, Forward(name=name, body=msgspec.Raw(body), by="g"), address=manager)
+        assert (refused.kind, "about one datacenter" in refused.fact) == (ProblemKind.INVALID, True)
+    broken = ask(stage, Forward(name="drain", body=msgspec.Raw(b'{"node":7}'), by="g"), address=manager)
+    assert "the body of 'drain' cannot be read" in broken.fact
+
+
+def test_a_datacenter_that_does_not_answer_is_named_and_the_rest_is_told() -> None:
+    stage = Stage(Plan.of(3, 1))
+    try:
+        stage.pass_time(4.0)
+        mend = stage.cut("c")
+        begun = stage.world.now
+        first = ask(stage, ListQueues())
+        assert stage.world.now - begun <= 3.5  # not yet known to be silent: it is waited for, for its time
+        assert [one.datacenter for one in first.missing] == ["c"]
+        assert "did not answer" in first.missing[0].reason
+        stage.until(lambda: stage.leader().watch.silent("c"), 30)
+        begun = stage.world.now
+        silent = ask(stage, ListNodes())
+        assert stage.world.now - begun < 0.5  # known to be silent: nobody waits for it
+        assert {one.datacenter for one in silent.workers} <= {"a", "b"}
+        assert [(one.datacenter, one.reason.startswith("it is silent")) for one in silent.missing] == [("c", True)]
+        # What is for that one alone says so, and may be asked again.
+        alone = ask(stage, PauseQueue(queue="default", datacenter="c"), timeout=20.0)
+        assert (alone.kind, alone.retryable) == (ProblemKind.UNAVAILABLE, True)
+        for name in ("a", "b"):
+            stage.cut(name)
+        stage.pass_time(10.0)
+        nobody = ask(stage, ListQueues())
+        assert (nobody.kind, nobody.retryable) == (ProblemKind.UNAVAILABLE, True)
+        assert all(f"{name}: it is silent" in nobody.fact for name in ("a", "b", "c"))
+        mend()
+    finally:
+        stage.close()
+
+
+def test_work_is_not_placed_where_operators_drained_every_worker() -> None:
+    stage = Stage(Plan.of(2, 2))
+    try:
+        stage.submit("warm", target_datacenters=("a", "b"), steps=2)
+        stage.until(lambda: stage.job("warm").ended)
+        assert isinstance(ask(stage, DrainNode(node="a-w1", datacenter="a", reason="new kernel")), Done)
+
+        def place(name: str) -> Any:
+            view = ask(stage, AskGate())
+            assert isinstance(view, GateView)
+            return next(one for one in view.datacenters if one.name == name)
+
+        stage.submit(
+            "keep", target_datacenters=("a", "b"), steps=40, timeout_seconds=200
+        )  # its workers go on reporting
+        stage.until(lambda: place("a").rule == "drained", 30, step=0.5)
+        assert place("a").health == "DEGRADED"
+        assert "operators drained every worker there" in place("a").reason
+        for number in range(6):
+            stage.submit(f"free-{number}", steps=1)
+        assert {tuple(one.name for one in stage.job(f"free-{number}").datacenters) for number in range(6)} == {("b",)}
+        both = stage.submit("both", datacenters=2)
+        assert isinstance(both, Problem)
+        assert "a: operators drained every worker there" in both.fact
+        # One that names it waits for it, as for one that is away.
+        assert isinstance(stage.submit("named", target_datacenters=("a",), steps=1), Done)
+        assert isinstance(ask(stage, UndrainNode(node="a-w1", datacenter="a")), Done)
+        stage.until(lambda: place("a").rule != "drained", 30, step=0.5)
+    finally:
+        stage.close()
+
+
+def test_jobs_that_were_passed_on_or_withdrawn_do_not_count_as_lying_at_the_gate() -> None:
+    stage = Stage(Plan.of(2, 2))
+    try:
+        stage.pass_time(4.0)
+        for number in range(5):
+            stage.submit(f"j-{number}", target_datacenters=("a",), steps=1)
+        stage.submit("cancelled", target_datacenters=("a", "b"), ends="hang")
+        stage.cancel("cancelled")
+        stage.pass_time(15.0)
+        state = stage.leader().fitness.own_state()
+        assert (state.jobs_waiting, str(state.progress_state)) == (0, "normal")
+        assert ask(stage, AskGate()).fit_to_lead
+    finally:
+        stage.close()
+
+
+def test_what_is_for_managers_only_says_whom_to_ask(stage: Stage) -> None:
+    for request in (WorkerReport(worker="w"), AskDatacenter(), TellDatacenter(datacenter="a")):
+        refused = ask(stage, request)
+        assert isinstance(refused, Problem)
+        assert "--managers" in refused.remedy
+    assert ExtendDeadline in {operation.request for operation in OPERATIONS if operation.at_gate is AtGate.REFUSED}
