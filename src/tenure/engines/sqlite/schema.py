@@ -13,6 +13,9 @@ SCHEMA_VERSION = 1
 APPLICATION_ID = 0x544E5231
 """`TNR1`, in the file's header: `file tenure.db` shows it, and no other program's database is mistaken for ours."""
 OLDEST_SQLITE = (3, 40, 0)
+_STANDING = """
+SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version, pragma_application_id"""
+"""One statement, so that all three are of one moment: another process may be turning the same new file into ours right now."""
 
 
 def check_library() -> None:
@@ -48,9 +51,7 @@ def create_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The file's schema version; 0 for a new one."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    version, application, tables = connection.execute(_STANDING).fetchone()
     if tables and application != APPLICATION_ID:
         raise ConfigurationError(f"{path} is a database of another program", remedy="Give Tenure a file of its own")
     if version > SCHEMA_VERSION:
