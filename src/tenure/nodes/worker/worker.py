@@ -65,6 +65,7 @@ class WorkerNode:
         version: str = "",
         say: Callable[[str], None] = lambda text: None,
         on_view: Callable[[SlotsView, OverloadState], None] = lambda view, overload: None,
+        number: int = 0,
     ) -> None:
         self.name, self._runner, self._calls, self._caller = name, runner, calls, caller
         self._clock, self._random, self._say, self._version = clock, random, say, version
@@ -81,7 +82,8 @@ class WorkerNode:
         """When a leader last answered, in this clock's monotonic time."""
         self._evicted = ""
         self._trouble = ""
-        self._number = 0
+        self.number = number
+        """Of the last report. Whoever goes on for a node that failed counts on: the leader takes lower numbers for late ones."""
         self._earning = Earning()
         self._overload = HybridOverloadDetector()
         self._changed = asyncio.Event()
@@ -172,7 +174,7 @@ class WorkerNode:
             await self._nap(self.settings.gap_s)  # until the slots show that it was done
 
     def _report(self, start: str, view: SlotsView, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
-        self._number += 1
+        self.number += 1
         return WorkerReport(
             worker=self.name,
             incarnation=start,
@@ -187,7 +189,7 @@ class WorkerNode:
             overload=self._overload.state.value,
             version=self._version,
             wall=self._clock.wall(),
-            number=self._number,
+            number=self.number,
             verdict=self.verdict,
             leaving=leaving,
             wait_s=wait_s,

@@ -23,6 +23,7 @@ from tenure.randomness import fresh_random
 LEAVE_S = 2.0
 """How long a worker that ends tries to say so."""
 _RETRY_S = 1.0
+_RETRY_MOST_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +67,37 @@ class WorkerThread:
     def _live(self) -> None:
         try:
             asyncio.run(self._main())
-        except Exception as error:
-            # Work goes on without a node: results wait in the engine. But somebody should know.
-            self._say(f"this worker cannot report any more: {type(error).__name__}: {error}")
         finally:
             self._ready.set()
             self._ended.set()
 
     async def _main(self) -> None:
+        """One life after the other: a worker that takes work and tells nobody would never be seen to begin anything."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        engine = await self._open_engine(self._stop)
+        pause = _RETRY_S
+        while not self._stop.is_set():
+            begun = self._clock.monotonic()
+            try:
+                await self._life(self._stop)
+            except Exception as error:
+                if self._clock.monotonic() - begun > _RETRY_MOST_S:
+                    pause = _RETRY_S
+                # Work goes on meanwhile, and results wait in the engine. But somebody should know.
+                self._say(f"this worker cannot report, and tries again in {pause:g} s: {type(error).__name__}: {error}")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), pause)
+                pause = min(_RETRY_MOST_S, pause * 2)
+
+    async def _life(self, stop: asyncio.Event) -> None:
+        """Until told to stop. Raises what ended it before."""
+        engine = await self._open_engine(stop)
         if engine is None:
             return
         calls = calls_for(engine)
         try:
             with contextlib.closing(HttpCaller(token=self._settings.token)) as caller:
-                await self._work(engine, calls, caller, self._stop)
+                await self._work(engine, calls, caller, stop)
         finally:
             if isinstance(calls, ThreadCalls):
                 await calls.close()
@@ -130,6 +145,7 @@ class WorkerThread:
             version=self._settings.version,
             say=self._say,
             on_view=on_view,
+            number=self.node.number if self.node is not None else 0,
         )
         living = asyncio.create_task(node.run())
         stopping = asyncio.create_task(stop.wait())
