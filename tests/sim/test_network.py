@@ -240,3 +240,38 @@ def test_datagrams_can_be_handled_by_a_callback_and_are_bounded_in_size() -> Non
 def test_a_link_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(LimitError):
         Link(**bad)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_whoever_gives_up_hangs_up_and_the_other_end_hears_of_it_unless_it_is_cut_off(cut: bool) -> None:
+    """As servers do: the handler is cancelled wherever it is (decision 0182)."""
+
+    async def serve(host: Host) -> None:
+        async def handle(sender: str, message: Any) -> str:
+            try:
+                await asyncio.sleep(5)
+                host.disk["ended"] = "answered"
+            except asyncio.CancelledError:
+                host.disk["ended"] = "hung up on"
+                raise
+            return "late"
+
+        host.transport.serve(handle)
+        await asyncio.Event().wait()
+
+    async def ask(host: Host) -> None:
+        with pytest.raises(TimeoutError):
+            await host.transport.request("b", "hello", timeout=1.0)
+        host.disk["gave up"] = True
+        await asyncio.Event().wait()
+
+    with World() as world:
+        world.node("b", serve).start()
+        world.node("a", ask).start()
+        if cut:
+            world.at(0.5, lambda: world.network.partition(["a"], ["b"]) and None)
+        world.run_for(2)
+        assert world.nodes["a"].disk["gave up"]
+        assert world.nodes["b"].disk.get("ended") == (None if cut else "hung up on")
+        world.run_for(10)
+        assert world.nodes["b"].disk["ended"] == ("answered" if cut else "hung up on")

@@ -97,6 +97,9 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         self._in_flight: asyncio.Future[None] | None = None
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
         self.deposed: DeposedError | None = None
+        self.on_decided: Callable[[DecisionT], None] = lambda decision: None
+        """Called with each decision once it is durable, in their order. What follows from a decision belongs here, and not after
+        `commit`: whoever asked may have hung up meanwhile, and is not there to go on (decision 0182)."""
 
     @property
     def epoch(self) -> int:
@@ -241,7 +244,12 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         for waiting, decision in decided:
             if self.deposed is not None:
                 self._refuse(waiting)
-            elif not waiting.answer.done():
+                continue
+            try:
+                self.on_decided(decision)
+            except Exception as error:
+                _fail(waiting.answer, error)
+            if not waiting.answer.done():
                 waiting.answer.set_result(decision)
 
     async def _make_durable(self, encoded: list[bytes]) -> None:

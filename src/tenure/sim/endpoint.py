@@ -106,10 +106,18 @@ class SimTransport(Transport):
         exchange = Exchange(self, to, copied(message))
         self._network.ask(exchange)
         timer = self.loop.call_later(timeout, exchange.expire)
+        heard = False
         try:
-            return await exchange.future
+            reply = await exchange.future
+            heard = True
+            return reply
+        except ConnectionError:
+            heard = True  # there is no connection left to hang up
+            raise
         finally:
             timer.cancel()
+            if not heard:
+                self._network.hang_up(exchange)
 
     def serve(self, handler: Handler | None) -> None:
         self._handler = handler
@@ -117,6 +125,12 @@ class SimTransport(Transport):
     def begin(self, exchange: Exchange) -> None:
         """The network brings a request."""
         self.serving[exchange] = self.loop.create_task(self._answer(exchange))
+
+    def hung_up(self, exchange: Exchange) -> None:
+        """Whoever asked does not wait any more: as on a real connection, its handler is cancelled wherever it is."""
+        task = self.serving.pop(exchange, None)
+        if task is not None:
+            task.cancel()
 
     async def _answer(self, exchange: Exchange) -> None:
         if self._handler is None:

@@ -255,6 +255,19 @@ class Network:
         self._trace.note(self._kernel.now, target, f"request from {source}")
         transport.begin(exchange)
 
+    def hang_up(self, exchange: Exchange) -> None:
+        """Whoever asked has closed the connection. The other end hears of it, unless nothing passes."""
+        source, target = exchange.source.address, exchange.target
+        if exchange.source.loop.dead or not self.reachable(source, target):
+            return
+        self.after(self._reliable_delay(self.link(source, target), self.stream(source)), self._hung_up, exchange)
+
+    def _hung_up(self, exchange: Exchange) -> None:
+        transport = self._bound.get(exchange.target)
+        if transport is not None and exchange in transport.serving:
+            self._trace.note(self._kernel.now, exchange.target, f"{exchange.source.address} hung up")
+            transport.hung_up(exchange)
+
     def answer(self, exchange: Exchange, reply: Any = None, error: Exception | None = None) -> None:
         """Send the reply on its way back."""
         source, target = exchange.source.address, exchange.target

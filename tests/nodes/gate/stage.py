@@ -83,6 +83,17 @@ class Stage:
             raise answers[0]
         return answers[0]
 
+    def hang_up(self, request: Request, engine: str) -> None:
+        """Ask, and close the connection while the answer waits for an engine that is away for a moment."""
+        backend = self.world.backend_of(engine)
+        backend.outages += 1
+        try:
+            with pytest.raises(NodeUnavailableError):
+                self.ask(request, timeout=0.3)
+            self.pass_time(0.1)
+        finally:
+            backend.end_outage()
+
     def leader(self) -> Gate:
         return next(gate for gate in self.living() if gate.leads)
 

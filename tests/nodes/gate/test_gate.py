@@ -182,6 +182,18 @@ def test_a_cancel_reaches_every_datacenter_within_a_round_trip(stage: Stage) -> 
     assert stage.job("never").state is JobState.CANCELLED
 
 
+def test_what_was_written_down_is_done_also_for_a_client_that_hung_up_meanwhile(stage: Stage) -> None:
+    """It was not: the job was known, "submitted before" to whoever asked again, went nowhere and had no deadline (decision 0182)."""
+    spec = WorkflowSpec(name="w", arguments={"steps": 3, "ends": "hang"})
+    job = JobSubmission(job_id="left", workflows=(spec,), timeout_seconds=30.0, target_datacenters=("a", "b"))
+    stage.hang_up(Submit(submission=job), "gates")
+    stage.until(lambda: len(stage.job("left").workflows) == 2)
+    stage.until(lambda: all(one.started_at for one in stage.job("left").workflows))
+    stage.hang_up(Cancel(job_id="left", reason="enough", by="test"), "gates")
+    stage.until(lambda: stage.job("left").ended, 5)
+    assert states(stage.job("left")) == {"a": "cancelled", "b": "cancelled"}
+
+
 def test_time_that_ran_out_in_one_datacenter_has_run_out_in_all(stage: Stage) -> None:
     """b's worker is dead, so nothing runs and nothing is stuck there; a is stuck, and that ends it in both."""
     stage.world.nodes["b-w1"].crash()

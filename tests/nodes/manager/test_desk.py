@@ -58,6 +58,30 @@ def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> N
     run(story)
 
 
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_a_verdict_counts_also_when_the_worker_hung_up_while_it_was_written_down(moment: int) -> None:
+    """It was taken for told, and nobody was told: a worker that was drained for a moment stayed so for good (decision 0182)."""
+
+    def says(number: int, *, accepting: bool) -> WorkerReport:
+        return WorkerReport(worker="w-1", lanes=("default.p0",), accepting=accepting, number=number)
+
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        assert (await ask(manager, says(1, accepting=True))).verdict is RoutingDecision.ROUTE
+        assert (await ask(manager, says(2, accepting=False))).verdict is RoutingDecision.DRAIN
+        asking = asyncio.create_task(ask(manager, says(3, accepting=True)))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (await ask(manager, says(4, accepting=True))).verdict is RoutingDecision.ROUTE
+
+    run(story)
+
+
 def test_a_worker_that_was_alone_hears_at_once_that_another_has_come() -> None:
     """Else it would fail for good what only the other has: another version of a workflow."""
 

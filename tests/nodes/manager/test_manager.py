@@ -96,6 +96,28 @@ def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_what_was_written_down_is_done_also_for_a_client_that_hung_up_meanwhile(moment: int) -> None:
+    """Its dispatch waited for the next look, five seconds later, and for no other reason (decision 0182)."""
+
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        for _ in range(200):  # until its leader rests
+            await asyncio.sleep(0)
+        asking = asyncio.create_task(ask(manager, Submit(submission=submission())))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        for _ in range(200):  # in no time: the clock stands still
+            await asyncio.sleep(0)
+        sent = office.engine.mailbox("default.p0").approximate_count()
+        assert sent == len((await ask(manager, ListJobs())).jobs)
+
+    run(story)
+
+
 def test_a_standby_answers_reads_and_sends_writes_to_the_leader() -> None:
     async def story(office: Office) -> None:
         leader, _ = office.open("m-1")

@@ -70,6 +70,7 @@ class GateLeader:
         """A gate epoch above ours that a datacenter has seen: lead again above it."""
         self._flow, self._heed = flow, heed
         lines.on_said = self.heard_back
+        ledger.on_decided = self._follow
 
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
@@ -79,8 +80,10 @@ class GateLeader:
     # What is asked
 
     async def submit(self, command: Command) -> GateDecision:
-        """Commit a command, and let what follows from it be done."""
-        decision = await self.ledger.commit(command)
+        """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
+        return await self.ledger.commit(command)
+
+    def _follow(self, decision: GateDecision) -> None:
         if decision.events:
             self._heed(decision.events)
         if decision.campaign_above > self.overtaken:
@@ -90,7 +93,6 @@ class GateLeader:
         elif decision.events and decision.job_id:
             self._changed[decision.job_id] = None
             self._rung.set()
-        return decision
 
     async def hear(self, words: Sequence[DatacenterWord]) -> list[JobReportAck]:
         """Reports of a datacenter; the answers to those that have one."""

@@ -127,6 +127,13 @@ class WorkerDesk:
 
     async def _hear(self, report: WorkerReport) -> None:
         commands = self.fleet.hear(report, self._now())
+        if commands:
+            # The fleet takes them for decided: they are carried through, also for a worker that hangs up meanwhile (decision 0182).
+            carried = asyncio.create_task(self._carry_out(commands, report))
+            carried.add_done_callback(_nobody_may_wait)
+            await asyncio.shield(carried)
+
+    async def _carry_out(self, commands: list[Command], report: WorkerReport) -> None:
         await self._decide(commands)
         if any(isinstance(command, EvictWorker) for command in commands):
             await self._decide(self.fleet.hear(report, self._now()))  # another start of it has made way
@@ -276,6 +283,12 @@ class WorkerDesk:
         """The term is over: whoever is held asks the next leader."""
         for start in self._bells:
             self._ring(start)
+
+
+def _nobody_may_wait(task: asyncio.Task[None]) -> None:
+    """A deposed leader carries nothing through; a worker that is still there hears of it from its own request."""
+    if not task.cancelled():
+        task.exception()
 
 
 def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:

@@ -104,12 +104,11 @@ class Leader:
         self.clockwork = Clockwork(ledger, say)
         self._changed = asyncio.Event()
         self.drained_until = 0.0
+        ledger.on_decided = self._arm
 
     async def submit(self, command: Command) -> Decision:
-        """Commit a command, and let what follows from it be done."""
-        decision = await self.ledger.commit(command)
-        self._arm(decision)
-        return decision
+        """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
+        return await self.ledger.commit(command)
 
     async def run(self) -> None:
         """Drain the results that waited, arm the timers, then lead until deposed."""
