@@ -93,7 +93,7 @@ class GlobalWord(NamedTuple):
 
 def obey_timeout(book: JobBook, command: c.ObeyGlobalTimeout, now: float, rules: Rules) -> Decision:
     said = command.message
-    reason = f"the gate declared a global timeout: {said.reason}"
+    reason = f"the gate declared a global timeout: {said.reason.removeprefix('global timeout: ')}"
     word = GlobalWord(said.job_id, JobState.TIMED_OUT, Rule.GLOBAL_TIMEOUT, reason, said.fence_token, said.gate_epoch)
     return obey(book, command.identity, word, now, rules)
 

@@ -88,7 +88,7 @@ def progress(event: e.ProgressRecorded) -> str:
     if not event.workflow:
         return f"it advanced: {event.note}"
     text = f"{who(event)}, advanced to step {event.steps}"
-    if event.fraction is not None:
+    if event.fraction:  # 0 is also what work says that tells no fraction
         text += f" ({event.fraction:.0%})"
     return text + (f": {event.note}" if event.note else "")
 

@@ -231,7 +231,12 @@ def test_when_the_leading_gate_dies_the_other_goes_on_from_the_same_deadline(sta
     assert stage.job("j").deadline == deadline
     stage.until(lambda: stage.job("j").ended, 20)
     assert stage.job("j").state is JobState.TIMED_OUT
-    assert stage.why("j").count("the gate decided for every datacenter") == 1
+    told = stage.why("j").partition("In a:")[0]
+    assert told.count("the gate decided for every datacenter") == 1
+    before, _, after = told.partition("another gate took over, from the same start")
+    assert "it advances" in before
+    assert "the gate decided" in after
+    assert "declared a global timeout: 12 s elapsed of 12 s allowed" in stage.why("j")
 
 
 def test_a_datacenter_that_comes_back_hears_what_was_decided_in_its_absence(stage: Stage) -> None:
