@@ -39,6 +39,8 @@ SPEC = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
 def stage() -> Iterator[Stage]:
     made = Stage()
     made.pass_time(5.0)
+    made.submit("warm", target_datacenters=("a", "b"), steps=2)  # a worker is known once it reported something
+    made.until(lambda: made.job("warm").ended)
     yield made
     made.close()
 
@@ -48,8 +50,6 @@ def ask(stage: Stage, request: Request, **options: Any) -> Any:
 
 
 def test_lists_are_gathered_from_every_datacenter_and_each_line_says_where_it_is_from(stage: Stage) -> None:
-    stage.submit("warm", target_datacenters=("a", "b"), steps=2)
-    stage.until(lambda: stage.job("warm").ended)
     nodes = ask(stage, ListNodes())
     assert isinstance(nodes, NodeList)
     assert {(one.name, one.datacenter) for one in nodes.workers} == {("a-w1", "a"), ("b-w1", "b")}
