@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from tenure.jobs.states import JobState
 from tenure.nodes.client.client import Client
 from tenure.nodes.manager.serving import DEFAULT_PORT
 from tenure.nodes.messages.client import MANAGER_ELECTION, address_of
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Missing, Reply, Request
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
@@ -44,13 +44,15 @@ class Where(NamedTuple):
     engine: str
     token: str
     patience: float
+    datacenter: str = ""
+    """Which one, where a gate is asked."""
 
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client; what goes wrong ends the command with its exit code."""
         try:
             addresses = [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
-            with Client(addresses, token=self.token, patience_s=self.patience) as client:
+            with Client(addresses, token=self.token, patience_s=self.patience, datacenter=self.datacenter) as client:
                 yield client
         except NodeUnavailableError as error:
             click.echo(f"Error: {error}", err=True)
@@ -77,7 +79,19 @@ class Where(NamedTuple):
 
 
 def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the datacenter is, as the argument `where`."""
+    """The same, and `--datacenter`: for commands about what is in one datacenter, which a gate may have several of."""
+
+    @wraps(function)
+    def called(*args: Any, where: Where, datacenter: str, **options: Any) -> Any:
+        return function(*args, where=where._replace(datacenter=datacenter), **options)
+
+    said = "At a gate: of this datacenter; or TENURE_DATACENTER. Without it: of all, or what the gate itself knows."
+    option = click.option("--datacenter", default="", envvar="TENURE_DATACENTER", metavar="NAME", help=said)
+    return address_options(option(called))
+
+
+def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the nodes are that are asked, as the argument `where`."""
 
     @wraps(function)
     def called(*args: Any, address: str, engine: str, token: str, patience: float, **options: Any) -> Any:
@@ -100,11 +114,22 @@ def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--managers",
             default="",
             envvar=["TENURE_ADDRESS", "TENURE_MANAGERS"],
-            help=f"host:port of managers, with commas; or TENURE_ADDRESS. Without either: 127.0.0.1:{DEFAULT_PORT}.",
+            help=f"host:port of managers or gates, with commas; or TENURE_ADDRESS. Without either: 127.0.0.1:{DEFAULT_PORT}.",
         ),
     ):
         found = option(found)
     return found
+
+
+def tell_missing(missing: Sequence[Missing]) -> None:
+    """On the error stream, so that what was found can be piped."""
+    for one in missing:
+        click.echo(f"datacenter {one.datacenter} is not in this: {one.reason}", err=True)
+
+
+def placed_columns(rows: Sequence[Any]) -> bool:
+    """Whether a column says where each row is from: a manager does not say, and need not."""
+    return any(row.datacenter for row in rows)
 
 
 def ask(client: Client, request: Request, wanted: type[ReplyT]) -> ReplyT:

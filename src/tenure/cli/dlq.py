@@ -8,7 +8,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import REFUSED, Where, ask, datacenter_options, print_json, show
+from tenure.cli.asking import (
+    REFUSED,
+    Where,
+    ask,
+    datacenter_options,
+    placed_columns,
+    print_json,
+    show,
+    tell_missing,
+)
 from tenure.jobs.commands import Outcome
 from tenure.jobs.why import utc
 from tenure.nodes.messages.queue import (
@@ -31,6 +40,7 @@ def command() -> None:
       tenure dlq list
       tenure dlq show default.p0 0192…
       tenure dlq replay default.p0 0192…
+      tenure dlq replay default.p0 0192… --datacenter eu  # at a gate
     """
 
 
@@ -46,12 +56,15 @@ def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("mailbox", "id", "died", "deliveries", "cause", "why", title=f"{found.count} dead letters")
+    placed = placed_columns(found.letters)
+    head = ("datacenter", "mailbox") if placed else ("mailbox",)
+    table = Table(*head, "id", "died", "deliveries", "cause", "why", title=f"{found.count} dead letters")
     for one in found.letters:
-        table.add_row(
-            Text(one.mailbox), Text(one.id), utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason)
-        )
+        at = (Text(one.datacenter),) if placed else ()
+        what = (utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason))
+        table.add_row(*at, Text(one.mailbox), Text(one.id), *what)
     show(table)
+    tell_missing(found.missing)
 
 
 @command.command("show")

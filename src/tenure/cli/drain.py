@@ -24,6 +24,7 @@ def command(worker: str, reason: str, undo: bool, as_json: bool, where: Where) -
     Examples:
       tenure drain worker-7 --reason "new kernel"
       tenure drain worker-7 --undo
+      tenure drain worker-7 --datacenter eu               # at a gate
     """
     by = getpass.getuser()
     request = UndrainNode(node=worker, by=by) if undo else DrainNode(node=worker, reason=reason, by=by)

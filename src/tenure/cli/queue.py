@@ -9,9 +9,9 @@ from msgspec import UNSET
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import Where, ask, datacenter_options, print_json, show
+from tenure.cli.asking import Where, ask, datacenter_options, placed_columns, print_json, show, tell_missing
 from tenure.nodes.messages.client import Done
-from tenure.nodes.messages.queue import ChangeQueue, ListQueues, QueueList
+from tenure.nodes.messages.queue import ChangeQueue, ListQueues, QueueList, QueueView
 
 
 @click.command("queue")
@@ -30,6 +30,7 @@ def command(
     Examples:
       tenure queue
       tenure queue default --pause
+      tenure queue default --pause --datacenter eu        # at a gate
       tenure queue video --max-running 4 --rate 0.5
     """
     change = ChangeQueue(
@@ -48,15 +49,22 @@ def command(
             return
         found = ask(client, ListQueues(), QueueList)
     shown = [one for one in found.queues if name in ("", one.name)]
+    tell_missing(found.missing)
     if as_json:
         print_json(shown)
         return
-    table = Table("queue", "state", "running", "queued", "held", "oldest", "limits")
+    show(_table(shown))
+
+
+def _table(shown: list[QueueView]) -> Table:
+    placed = placed_columns(shown)
+    head = ("datacenter", "queue") if placed else ("queue",)
+    table = Table(*head, "state", "running", "queued", "held", "oldest", "limits")
     for one in shown:
+        where = (Text(one.datacenter),) if placed else ()
         limits = [f"{one.max_running} at once" if one.max_running else "", f"{one.rate:g}/s" if one.rate else ""]
         state = Text("paused", style="yellow") if one.paused else Text("open", style="green")
         words = ", ".join(limit for limit in limits if limit)
-        table.add_row(
-            Text(one.name), state, str(one.running), str(one.queued), str(one.held), f"{one.oldest_s:.0f} s", words
-        )
-    show(table)
+        counts = (str(one.running), str(one.queued), str(one.held))
+        table.add_row(*where, Text(one.name), state, *counts, f"{one.oldest_s:.0f} s", words)
+    return table

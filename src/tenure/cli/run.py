@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.cli.asking import NOT_COMPLETED, Where, datacenter_options, print_json
+from tenure.cli.asking import NOT_COMPLETED, Where, address_options, print_json
 from tenure.cli.submit import parse, submission_options
 from tenure.errors import JobFailed, JobNotEndedError
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 @click.option("--wait-timeout", type=float, help="Seconds to wait at most; the job goes on.")
 @click.option("--cancel", is_flag=True, help="Cancel the job when you press Ctrl-C; without it, the job goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole job as JSON, not only what it returned.")
-@datacenter_options
+@address_options
 def command(
     workflow: str,
     arguments: tuple[str, ...],

@@ -9,7 +9,16 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import Where, ask, datacenter_options, is_wide, print_json, show
+from tenure.cli.asking import (
+    Where,
+    ask,
+    datacenter_options,
+    is_wide,
+    placed_columns,
+    print_json,
+    show,
+    tell_missing,
+)
 from tenure.cli.submit import parse
 from tenure.errors import TenureError
 from tenure.ids import new_id
@@ -38,6 +47,7 @@ def command() -> None:
       tenure schedule add poll fetch --every 30
       tenure schedule list
       tenure schedule pause nightly
+      tenure schedule list --datacenter eu                # at a gate: schedules live in a datacenter
     """
 
 
@@ -111,15 +121,18 @@ def list_all(as_json: bool, where: Where) -> None:
     if as_json:
         print_json(found)
         return
-    wide = is_wide()
-    table = Table("schedule", "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
+    wide, placed = is_wide(), placed_columns(found.schedules)
+    head = ("datacenter", "schedule") if placed else ("schedule",)
+    table = Table(*head, "when", "next", "last job", *(("fired", "skipped", "problem") if wide else ()))
     for one in found.schedules:
+        at = (Text(one.datacenter),) if placed else ()
         spec = one.schedule
         when = f"{spec.cron} {spec.zone}" if spec.cron else f"every {spec.every_s:g} s"
         next_at = "paused" if spec.paused else "never" if one.next_at is None else utc(one.next_at)
         more = (str(one.fired), str(one.skipped), Text(one.problem or one.last_skipped)) if wide else ()
-        table.add_row(Text(spec.name), Text(when), next_at, Text(one.last_job), *more)
+        table.add_row(*at, Text(spec.name), Text(when), next_at, Text(one.last_job), *more)
     show(table)
+    tell_missing(found.missing)
 
 
 @command.command("remove")
@@ -154,19 +167,21 @@ def pause(name: str, undo: bool, as_json: bool, where: Where) -> None:
     """Let nothing of the schedule NAME fire until it is undone."""
     with where.client() as client:
         known = _find(client, name)
-        _tell(name, _set(client, msgspec.structs.replace(known.schedule, paused=not undo)), as_json)
+        _tell(name, _set(client, msgspec.structs.replace(known.schedule, paused=not undo), known.datacenter), as_json)
 
 
 def _find(client: Client, name: str) -> ScheduleView:
     found = ask(client, ListSchedules(), ScheduleList).schedules
-    for one in found:
-        if one.schedule.name == name:
-            return one
+    fitting = [one for one in found if one.schedule.name == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise click.UsageError(f"which one? --datacenter {' or '.join(one.datacenter for one in fitting)}")
     raise click.ClickException(f"there is no schedule {name!r}; there are: {', '.join(s.schedule.name for s in found)}")
 
 
-def _set(client: Client, schedule: Schedule) -> Done:
-    return ask(client, SetSchedule(schedule=schedule, by=getpass.getuser()), Done)
+def _set(client: Client, schedule: Schedule, datacenter: str = "") -> Done:
+    return ask(client, SetSchedule(schedule=schedule, datacenter=datacenter, by=getpass.getuser()), Done)
 
 
 def _tell(name: str, done: Done, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.cli.asking import NOT_COMPLETED, Where, datacenter_options, print_json
+from tenure.cli.asking import NOT_COMPLETED, Where, address_options, print_json
 from tenure.errors import JobNotEndedError
 from tenure.jobs.states import JobState
 from tenure.nodes.messages.client import JobView
@@ -77,7 +77,7 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--wait", is_flag=True, help="Wait for its end; the exit code is 4 unless it completed.")
 @click.option("--wait-timeout", type=float, help="Seconds to wait at most; the job goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@datacenter_options
+@address_options
 def command(
     workflow: str,
     arguments: tuple[str, ...],

@@ -16,8 +16,11 @@ from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
 from tenure.ids import new_id
+from tenure.jobs.commands import Identity
 from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.serving import Door
 from tenure.nodes.messages.client import candidate_at
@@ -41,10 +44,10 @@ async def waits(ctx: Any) -> None:
 
 
 @asynccontextmanager
-async def datacenter() -> AsyncIterator[str]:
-    """Its address."""
+async def datacenter(name: str = "") -> AsyncIterator[str]:
+    """Its address. With a name, gates may ask it, too."""
     clock, engine, door = SystemClock(), MemoryEngine(), Door()
-    server = HttpServer(door.answer)
+    server = HttpServer(door.answer, streams=door.streams)
     address = f"127.0.0.1:{await server.start()}"
     calls = calls_for(engine)
     candidacy = Candidacy(candidate_at("m", address), engine, calls, clock=clock, random=Random(1), ids=new_id)
@@ -52,6 +55,8 @@ async def datacenter() -> AsyncIterator[str]:
     settings = SlotSettings(queue="default.p0", slots=4)
     slots = InlineSlots(engine, calls, Registry([double, waits]), settings, clock=clock, random=Random(2))
     caller = HttpCaller()
+    if name:
+        GateDesk(door.manager, candidacy, caller, Identity(name, "m", *parse_address(address)), clock=clock)
     node = WorkerNode("w", slots, engine, calls, caller, clock=clock, random=Random(3))
     tasks = [asyncio.create_task(one) for one in (door.manager.run(), slots.run(), node.run())]
     try:

@@ -40,7 +40,7 @@ from tenure.nodes.messages.client import (
 )
 from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.job import GetLogs, LogLine, LogPage, ManySubmitted, RetryJob, SubmitMany
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Reply, Request, placed
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
 from tenure.work.submitting import Target, name_of, split, spread, submission_for, submitting, traced
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 class AsyncClient:
-    """Talks to the managers of one datacenter, from one event loop. Any number of tasks may ask at once."""
+    """Talks to the managers of one datacenter, or to gates, from one event loop. Any number of tasks may ask at once."""
 
     default_queue = "default"
 
@@ -59,12 +59,14 @@ class AsyncClient:
         addresses: Sequence[str] | str = "127.0.0.1:8470",
         *,
         token: str = "",
+        datacenter: str = "",
         patience_s: float = 60.0,
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        self._clock, self._ids = clock or SystemClock(), ids
+        """`datacenter`: see `Client`."""
+        self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
@@ -209,6 +211,7 @@ class AsyncClient:
 
     async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         """Ask until somebody answers for good; at most for our patience."""
+        request = placed(request, self._datacenter)
         search = self._directory.search(request, wait_s)
         heard: Reply | NodeUnavailableError | None = None
         while True:

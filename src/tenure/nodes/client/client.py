@@ -41,7 +41,7 @@ from tenure.nodes.messages.client import (
 )
 from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.job import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.messages.wire import Reply, Request, placed
 from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
 from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
@@ -53,7 +53,7 @@ R = TypeVar("R")
 
 
 class Client:
-    """Talks to the managers of one datacenter. May be used by several threads."""
+    """Talks to the managers of one datacenter, or to gates. May be used by several threads."""
 
     default_queue = "default"
 
@@ -62,12 +62,14 @@ class Client:
         addresses: Sequence[str] | str = "127.0.0.1:8470",
         *,
         token: str = "",
+        datacenter: str = "",
         patience_s: float = 60.0,
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        self._clock, self._ids, self._token = clock or SystemClock(), ids, token
+        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. Where a job runs, its submission says."""
+        self._clock, self._ids, self._token, self._datacenter = clock or SystemClock(), ids, token, datacenter
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
@@ -207,6 +209,7 @@ class Client:
 
     def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         """Ask until somebody answers for good; at most for our patience."""
+        request = placed(request, self._datacenter)
         search = self._directory.search(request, wait_s)
         heard: Reply | NodeUnavailableError | None = None
         while True:

@@ -12,6 +12,7 @@ from tenure.clock import Clock, SystemClock
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, LimitError, NodeUnavailableError
+from tenure.health.overload import OverloadConfig
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.calling.awaiting import HttpCaller
@@ -57,6 +58,7 @@ class GateNodeSettings:
     term_s: float = 10.0
     gate: GateSettings = field(default_factory=GateSettings)
     probes: ProbeSettings = field(default_factory=ProbeSettings)
+    overload: OverloadConfig = field(default_factory=OverloadConfig)
 
     def __post_init__(self) -> None:
         _ = self.front  # which refuses what is not protected
@@ -137,6 +139,7 @@ async def serve_gate(
                     ttl_s=settings.term_s,
                     settings=settings.gate,
                     probes=settings.probes,
+                    overload=settings.overload,
                     metrics=GateMetrics(metrics.registry, settings.datacenters),
                     say=say,
                 )

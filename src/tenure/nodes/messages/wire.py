@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 
@@ -25,6 +27,16 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What a node answers."""
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+def placed(request: RequestT, datacenter: str) -> RequestT:
+    """The same request, for this datacenter, where it does not name one itself."""
+    if not datacenter or not isinstance(request, Placed) or request.datacenter:
+        return request
+    return msgspec.structs.replace(request, datacenter=datacenter)
 
 
 def path_of(request: Request) -> str:
