@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -44,6 +45,10 @@ class Timers(Generic[K]):
     def due(self, key: K) -> float:
         """When the key is due; infinity when it is not set."""
         return self._due.get(key, math.inf)
+
+    def keys(self) -> Iterator[K]:
+        """Everything that is set, in the order in which it was first set."""
+        return iter(self._due)
 
     def next_due(self) -> float:
         """When the first key is due; infinity when there is none."""

@@ -106,6 +106,11 @@ class Admission:
             remedy="Set TENURE_TOKEN, or send Authorization: Bearer TOKEN",
         )
 
+    def admit_reader(self, address: str) -> Problem | None:
+        """For what everybody may read: only how often is asked."""
+        wait = self._requests.take(("", address), self._clock.monotonic())
+        return _too_many("requests", wait) if wait else None
+
     def still_knows(self, caller: Caller) -> bool:
         """Whether one who was let in would be let in again, after tokens were read anew."""
         return self.tokens.empty or self.tokens.knows(caller.identity)

@@ -181,6 +181,15 @@ def _plain_paths() -> dict[str, Any]:
             "Whether it can serve, and why not",
             {"200": ("It can", _JSON), "503": ("It cannot: `reasons` says why", _JSON)},
         ),
+        "/v1/me": get(
+            "me",
+            "Who asks, and which operations that one may ask",
+            {
+                "200": ("Name, roles, operations", _JSON),
+                "401": (PROBLEMS["401"], _JSON),
+                "429": (PROBLEMS["429"], _JSON),
+            },
+        ),
         "/metrics": get(
             "metrics",
             "For Prometheus",

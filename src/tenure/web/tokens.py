@@ -21,6 +21,7 @@ from tenure.nodes.messages.wire import Request
 
 EVERYTHING = frozenset(Role)
 _MAY = {
+    Role.READER: frozenset({Role.READER}),
     Role.CLIENT: frozenset({Role.CLIENT}),
     Role.WORKER: frozenset({Role.WORKER}),
     Role.NODE: frozenset({Role.NODE, Role.WORKER, Role.CLIENT}),
@@ -95,7 +96,7 @@ def read_tokens(path: str) -> tuple[Token, ...]:
     except msgspec.DecodeError as error:
         raise ConfigurationError(
             f"{path} is no file of tokens: {error}",
-            remedy='Write [[tokens]] with name, role ("client", "worker", "node" or "operator") and sha256 for each',
+            remedy='Write [[tokens]] with name, role ("reader", "client", "worker", "node" or "operator") and sha256 for each',
         ) from error
 
 

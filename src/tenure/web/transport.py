@@ -34,7 +34,9 @@ from tenure.web.access_log import AccessLog
 from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loopback
 from tenure.web.event_feed import Told
 from tenure.web.limits import HttpLimits
+from tenure.web.me import who
 from tenure.web.openapi import document
+from tenure.web.page_files import PREFIX, page_files
 from tenure.web.problems import problem
 from tenure.web.reading import read_body, read_query
 from tenure.web.streaming import StreamFormat, encode, format_for, preamble
@@ -60,6 +62,8 @@ Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
 Metrics = Callable[[], tuple[bytes, str]]
 Ready = Callable[[], tuple[bool, Any]]
 """Whether the node can serve, and what to say about it."""
+Follow = Callable[[Request, str], Awaitable[Reply | None]]
+"""Given a request and the token that came with it, the leader's answer; None where this node should answer."""
 
 _STATUS = {
     ProblemKind.INVALID: 400,
@@ -72,6 +76,7 @@ _STATUS = {
     ProblemKind.FAILED: 500,
     ProblemKind.UNAVAILABLE: 503,
 }
+FOLLOW_HEADER = "X-Tenure-Follow"
 _LIVE = ("/health/live", "/livez")
 _READY = ("/health/ready", "/readyz")
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -103,6 +108,8 @@ class HttpServer:
         streams: Streams | None = None,
         ready: Ready = lambda: (True, {"ready": True}),
         metrics: Metrics | None = None,
+        follow: Follow | None = None,
+        about: dict[str, str] | None = None,
         log: AccessLog | None = None,
         clock: Clock | None = None,
         ids: IdSource = new_id,
@@ -111,6 +118,7 @@ class HttpServer:
         mutual = tls is not None and bool(tls.client_ca)
         check_bind(host, token, tokens=not tokens.empty, mutual_tls=mutual)
         self._handler, self._streams, self._ready, self._metrics = handler, streams, ready, metrics
+        self._follow, self._about = follow, about
         self._host, self._port, self._ids, self._log = host, port, ids, log or AccessLog()
         self._clock, self._limits = clock or SystemClock(), limits or HttpLimits()
         self._tls, self._ssl = tls, tls.context() if tls is not None else None
@@ -201,7 +209,11 @@ class HttpServer:
         if path in _READY:
             ready, said = self._ready()
             return self._plain(visit, _encode(said) + b"\n", status=200 if ready else 503)
+        if not path or path.startswith(PREFIX):
+            return self._page(visit, path)
         caller = self._admit(visit)
+        if path == "/v1/me":
+            return self._plain(visit, _encode(who(caller.identity, self._about or {})))
         if path == "/metrics" and self._metrics is not None:
             body, kind = self._metrics()
             return self._plain(visit, body, kind)
@@ -212,7 +224,7 @@ class HttpServer:
             known = f"POST /v1/NAME, where NAME is one of: {', '.join(BY_NAME)}"
             raise _Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", known)
         visit.name = operation.name
-        if operation.role not in caller.identity.roles:
+        if not operation.open_to(caller.identity.roles):
             raise _Refused(
                 ProblemKind.DENIED,
                 f"{operation.name!r} needs the role {operation.role.value}",
@@ -245,14 +257,41 @@ class HttpServer:
         if not stile.enter(caller.key):
             raise _full()
         try:
-            message = sign(message, caller.identity)
             with facts(request=visit.request_id):
-                reply = await self._handler(str(caller), message)
+                reply = await self._passed_on(visit, caller, message)
+                if reply is None:
+                    message = sign(message, caller.identity)
+                    reply = await self._handler(str(caller), message)
         finally:
             stile.leave(caller.key)
         if not operation.reads:
             self._log.wrote(visit.request_id, caller, message, reply)
         return self._respond(visit, reply)
+
+    async def _passed_on(self, visit: _Visit, caller: Caller, message: Request) -> Reply | None:
+        """A browser may not follow us to another host. Whoever says so gets the leader's answer from here."""
+        if self._follow is None or visit.request.headers.get(FOLLOW_HEADER) != "leader":
+            return None
+        given = visit.request.headers.get("Authorization", "").partition(" ")[2].strip()
+        # With a token the leader sees for itself who asks; a certificate it does not see, so we say whose it was.
+        return await self._follow(message if given else sign(message, caller.identity), given)
+
+    def _page(self, visit: _Visit, path: str) -> web.Response:
+        request = visit.request
+        if refused := self.admission.admit_reader(request.remote or ""):
+            raise _refused(refused)
+        if request.method not in ("GET", "HEAD"):
+            fact = f"{request.method[:20]} is not for {path[:200] or '/'!r}"
+            raise _Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+        headers = request.headers
+        answer = page_files().answer(
+            request.path, have=headers.get("If-None-Match", ""), accepts=headers.get("Accept-Encoding", "")
+        )
+        if answer is None:
+            raise _Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", "The dashboard is at /")
+        return web.Response(
+            status=answer.status, body=answer.body, headers={**_headers(visit.request_id), **answer.headers}
+        )
 
     async def _read(self, visit: _Visit, operation: Operation) -> Request:
         request = visit.request

@@ -62,17 +62,18 @@ class HttpCaller:
         self._source = (source, 0) if source else None
         self._kept: dict[str, list[Line]] = {}
 
-    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+    async def ask(self, address: str, request: Request, timeout: float, *, token: str = "") -> Reply:
+        """`token`: instead of our own, where somebody else asks through us."""
         try:
             async with asyncio.timeout(timeout):
-                return read_answer(*await self._ask(address, request))
+                return read_answer(*await self._ask(address, request, token or self._token))
         except _HungUp as error:
             raise unanswered(address, error, Reached.PEER) from error
         except (OSError, EOFError, _Broken, TimeoutError, msgspec.DecodeError) as error:
             raise unanswered(address, error, Reached.NOBODY) from error
 
-    async def _ask(self, address: str, request: Request) -> Answer:
-        data = self._encoded(address, request)
+    async def _ask(self, address: str, request: Request, token: str) -> Answer:
+        data = _encoded(address, request, token)
         while kept := self._kept.get(address):
             try:
                 return await self._exchange(address, kept.pop(), data)
@@ -87,18 +88,6 @@ class HttpCaller:
             if secure is None:
                 raise
             raise _HungUp(str(error)) from error
-
-    def _encoded(self, address: str, request: Request) -> bytes:
-        body = _encode(request)
-        head = [
-            f"POST {path_of(request)} HTTP/1.1",
-            f"Host: {address.rpartition('//')[2]}",
-            "Content-Type: application/json",
-        ]
-        if self._token:
-            head.append(f"Authorization: Bearer {self._token}")
-        head += [f"Content-Length: {len(body)}", "", ""]
-        return "\r\n".join(head).encode() + body
 
     async def _exchange(self, address: str, line: Line, data: bytes) -> Answer:
         reader, writer = line
@@ -121,6 +110,19 @@ class HttpCaller:
             for _, writer in lines:
                 writer.close()
         self._kept.clear()
+
+
+def _encoded(address: str, request: Request, token: str) -> bytes:
+    body = _encode(request)
+    head = [
+        f"POST {path_of(request)} HTTP/1.1",
+        f"Host: {address.rpartition('//')[2]}",
+        "Content-Type: application/json",
+    ]
+    if token:
+        head.append(f"Authorization: Bearer {token}")
+    head += [f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(head).encode() + body
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:

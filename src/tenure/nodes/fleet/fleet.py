@@ -352,27 +352,31 @@ class Fleet:
 
     def standings(self, now: float) -> list[WorkerStanding]:
         """All workers that are known, in the order in which they came."""
-        return [
-            WorkerStanding(
-                member.name,
-                member.incarnation,
-                self.health.workers.get_verdict(member.name, now=now).health_class,
-                member.verdict,
-                member.reason,
-                now - member.heard_at,
-                self.left_s(member.name, now),
-                member.slots,
-                member.state.available_capacity,
-                member.state.workflows_assigned,
-                self.health.extensions(member.name).remaining_extensions,
-                self._by_gossip(member.name),
-                member.version,
-                member.lanes,
-                member.skew_s,
-                member.state.accepting_work,
-            )
-            for member in self._members.values()
-        ]
+        return [self._standing(member, now) for member in self._members.values()]
+
+    def extensions_left(self, name: str) -> int:
+        """Of a worker that is known."""
+        return self.health.extensions(name).remaining_extensions
+
+    def _standing(self, member: Member, now: float) -> WorkerStanding:
+        return WorkerStanding(
+            member.name,
+            member.incarnation,
+            self.health.workers.get_verdict(member.name, now=now).health_class,
+            member.verdict,
+            member.reason,
+            now - member.heard_at,
+            self.left_s(member.name, now),
+            member.slots,
+            member.state.available_capacity,
+            member.state.workflows_assigned,
+            self.extensions_left(member.name),
+            self._by_gossip(member.name),
+            member.version,
+            member.lanes,
+            member.skew_s,
+            member.state.accepting_work,
+        )
 
     def _by_gossip(self, name: str) -> str:
         if name not in self._gossip:

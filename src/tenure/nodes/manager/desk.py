@@ -25,8 +25,11 @@ from tenure.jobs.submission import settled
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
+from tenure.nodes.messages.grant import Grant
+from tenure.nodes.messages.node import RunningAttempt
 from tenure.nodes.messages.worker import (
     AttemptReport,
     ExtendDeadline,
@@ -62,12 +65,48 @@ class WorkerDesk:
         # Keyed by incarnation: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
+        self._heard: dict[str, float] = {}
+        """When each start was last heard of: what is left in a report counts from then."""
+        self._runner: dict[tuple[str, str], str] = {}
+        """By which start the newest word on a workflow came."""
+        self.granted = Granted(self._grants, self.watch.last)
         self._runs_on: dict[str, dict[str, None]] = {}
         self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
         """The newest word on a workflow that runs: for people, more recent than the journal."""
         return self._live.get((job_id, workflow))
+
+    def _grants(self, job_id: str, workflow: str, attempt: int) -> tuple[Grant, ...]:
+        key = job_id, workflow
+        one, start = self._live.get(key), self._runner.get(key, "")
+        if one is None or one.attempt != attempt or start not in self._latest:
+            return ()
+        found, worker = of_report(one, self._heard[start]), self._latest[start].worker
+        return (*found, self.health_of(worker)) if self.fleet.knows(worker, start) else found
+
+    def health_of(self, worker: str) -> Grant:
+        """What is left of the healthcheck deadline of a worker that is known."""
+        now, fleet = self._now(), self.fleet
+        return of_worker(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
+
+    def running(self) -> dict[str, list[RunningAttempt]]:
+        """What each worker runs, by its last word."""
+        found: dict[str, list[RunningAttempt]] = {}
+        for start, report in self._latest.items():
+            found.setdefault(report.worker, []).extend(
+                RunningAttempt(
+                    job_id=one.job_id,
+                    workflow=one.workflow,
+                    attempt=one.attempt,
+                    steps=one.steps,
+                    fraction=one.fraction,
+                    note=one.note,
+                    grants=of_report(one, self._heard[start]),
+                )
+                for one in report.attempts
+            )
+        return found
 
     # What workers ask
 
@@ -183,6 +222,7 @@ class WorkerDesk:
             if not self.fleet.knows(report.worker, start):
                 self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
                 self._latest.pop(start, None)
+                self._heard.pop(start, None)
 
     async def _ask_pool(self, name: str, now: float) -> None:
         assert self._pool is not None
@@ -212,12 +252,14 @@ class WorkerDesk:
             return  # overtaken on its way
         for one in before.attempts if before else ():
             self._live.pop((one.job_id, one.workflow), None)
+            self._runner.pop((one.job_id, one.workflow), None)
             self._runs_on.get(one.job_id, {}).pop(start, None)
             if not self._runs_on.get(one.job_id):
                 self._runs_on.pop(one.job_id, None)
-        self._latest[start] = report
+        self._latest[start], self._heard[start] = report, self._now()
         for one in report.attempts:
             self._live[(one.job_id, one.workflow)] = one
+            self._runner[(one.job_id, one.workflow)] = start
             self._runs_on.setdefault(one.job_id, {})[start] = None
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs.book import JobBook
 from tenure.jobs.model import JobInfo
+from tenure.nodes.manager.granting import Granted
 from tenure.nodes.manager.views import Live, row
 from tenure.nodes.messages.client import MAX_LISTED, JobList, ListJobs
 
@@ -38,15 +39,18 @@ def parse_place(text: str) -> Place:
     return Place(number, job_id)
 
 
-def job_list(book: JobBook, now: float, request: ListJobs, live: Live | None = None) -> JobList:
+def job_list(
+    book: JobBook, now: float, request: ListJobs, live: Live | None = None, granted: Granted | None = None
+) -> JobList:
     """Newest first. Archived jobs are asked for by their id."""
     if not 1 <= request.limit <= MAX_LISTED:
         raise LimitError("limit", request.limit, f"between 1 and {MAX_LISTED:,}")
     begin = parse_place(request.after) if request.after else None
     page: list[JobInfo] = []
     known, more = 0, False
+    everything = _everything(request)
     for info in _newest_first(book):
-        if not _fits(info, request):
+        if not everything and not _fits(info, request):
             continue
         known += 1
         if begin is not None and _place(info) >= begin:
@@ -55,8 +59,11 @@ def job_list(book: JobBook, now: float, request: ListJobs, live: Live | None = N
             page.append(info)
         else:
             more = True
+            if everything:  # the rest need not be looked at to be counted: dashboards ask this again and again
+                known = len(book.jobs)
+                break
     return JobList(
-        jobs=tuple(row(info, live) for info in page),
+        jobs=tuple(row(info, live, now, granted) for info in page),
         known=known,
         now=now,
         next=str(_place(page[-1])) if more else "",
@@ -71,6 +78,11 @@ def _newest_first(book: JobBook) -> Iterator[JobInfo]:
     """The book holds them in the order of their submission; those of one moment are told apart by their ids."""
     for _, together in groupby(reversed(book.jobs.values()), key=lambda info: info.job.submitted_at):
         yield from sorted(together, key=lambda info: info.id, reverse=True)
+
+
+def _everything(request: ListJobs) -> bool:
+    """Whether there is no filter, so that all jobs fit."""
+    return request == ListJobs(after=request.after, limit=request.limit)
 
 
 def _fits(info: JobInfo, request: ListJobs) -> bool:

@@ -25,7 +25,9 @@ from tenure.nodes.fleet.census import crew
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
+from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
+from tenure.nodes.manager.granting import Granted
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.manager.job_desk import JobDesk
 from tenure.nodes.manager.job_traces import JobTraces
@@ -33,6 +35,7 @@ from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.listing import job_list
 from tenure.nodes.manager.node_desk import NodeDesk, worker_node
 from tenure.nodes.manager.observing import Observer
+from tenure.nodes.manager.overview_desk import OverviewDesk
 from tenure.nodes.manager.queue_desk import QueueDesk
 from tenure.nodes.manager.schedules import ScheduleDesk
 from tenure.nodes.manager.views import Live, job_view, large_results, with_results
@@ -105,6 +108,8 @@ class Manager:
         candidacy.on_change = self._waiting.look
         candidacy.parts.append(Families)
         candidacy.parts.append(JobTraces)
+        self.datacenter = "local"
+        nodes = NodeDesk(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,
             Cancel: self._cancel,
@@ -119,7 +124,8 @@ class Manager:
             **JobDesk(self, engine, calls).handlers,
             **QueueDesk(self).handlers,
             **DeadLetterDesk(self, engine, calls).handlers,
-            **NodeDesk(self, engine, calls).handlers,
+            **nodes.handlers,
+            **OverviewDesk(self, nodes, clock).handlers,
         }
         """What this node answers. Other parts of the node add theirs before it is served."""
 
@@ -138,8 +144,26 @@ class Manager:
         return self._candidacy.leader is not None
 
     @property
+    def name(self) -> str:
+        """`NAME@ADDRESS`, as it stands for election."""
+        return self._candidacy.name
+
+    @property
+    def leader_address(self) -> str:
+        """Where another manager listens that leads as far as this one knows; empty where it is this one, or nobody."""
+        leader = self._candidacy.ledger.book.state.leader
+        return "" if self.leads or leader == self._candidacy.name else address_of(leader)
+
+    @property
     def epoch(self) -> int:
         return self._candidacy.epoch
+
+    @property
+    def desk(self) -> WorkerDesk:
+        """Where workers report. Raises `DeposedError` where this node does not lead."""
+        if self._candidacy.leader is None:
+            raise DeposedError("only the leader hears of workers")
+        return self._candidacy.leader.desk
 
     def now(self) -> float:
         """The engine's time."""
@@ -258,7 +282,9 @@ class Manager:
 
     async def _list(self, request: ListJobs) -> Reply:
         now = self._now()
-        return await self._candidacy.ledger.read(lambda book: job_list(book, now, request, self._live()))
+        return await self._candidacy.ledger.read(
+            lambda book: job_list(book, now, request, self._live(), self._granted())
+        )
 
     async def _job(self, request: GetJob) -> Reply:
         if not 0 <= request.wait_s <= MAX_WAIT_S:
@@ -269,7 +295,9 @@ class Manager:
 
         def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
             info = book.jobs.get(request.job_id)
-            return None if info is None else (job_view(info, now, self._live()), large_results(info))
+            if info is None:
+                return None
+            return job_view(info, now, self._live(), self._granted()), large_results(info)
 
         found = await self._candidacy.ledger.read(look)
         if found is None:
@@ -293,6 +321,9 @@ class Manager:
 
     def _live(self) -> Live | None:
         return self._candidacy.leader.desk.live if self._candidacy.leader is not None else None
+
+    def _granted(self) -> Granted | None:
+        return self._candidacy.leader.desk.granted if self._candidacy.leader is not None else None
 
     async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
         results = {}

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError
 from tenure.jobs import DrainWorker
 from tenure.jobs.model import DrainRecord
 from tenure.nodes.fleet.member import WorkerStanding
@@ -39,11 +38,22 @@ class NodeDesk:
         return await self._manager.write(DrainWorker(worker=request.node, drained=False, by=request.by))
 
     async def _list(self, request: ListNodes) -> Reply:
-        if not self._manager.leads:
-            raise DeposedError("only the leader hears of workers")
-        now = self._manager.now()
+        desk, now = self._manager.desk, self._manager.now()
         drained = await self._manager.ledger.read(lambda book: dict(book.state.drained))
-        workers = with_drained(self._manager.workers(), drained)
+        records = await self._manager.ledger.read(
+            lambda book: {name: one.since for name, one in book.state.workers.items()}
+        )
+        running = desk.running() if request.attempts else {}
+        here = [
+            replace(
+                one,
+                since=records.get(one.name, 0.0),
+                attempts=tuple(running.get(one.name, ())),
+                grants=(desk.health_of(one.name),),
+            )
+            for one in self._manager.workers()
+        ]
+        workers = with_drained(here, drained)
         return NodeList(managers=await managers(self._store, self._calls, now), workers=workers, now=now)
 
 
@@ -70,11 +80,13 @@ def worker_node(standing: WorkerStanding) -> WorkerNode:
 def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:
     """Those that an operator drained are shown so, also while they are not here."""
     shown = [
-        replace(one, drained=True, verdict="drain", reason=drained[one.name].reason) if one.name in drained else one
+        replace(one, drained=True, verdict="drain", reason=drained[one.name].reason, since=drained[one.name].at)
+        if one.name in drained
+        else one
         for one in workers
     ]
     here = {one.name for one in workers}
     for name, record in drained.items():
         if name not in here:
-            shown.append(WorkerNode(name=name, verdict="drain", reason=record.reason, drained=True))
+            shown.append(WorkerNode(name=name, verdict="drain", reason=record.reason, drained=True, since=record.at))
     return tuple(shown)

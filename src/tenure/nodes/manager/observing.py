@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tenure.clock import Clock
+from tenure.errors import EngineError
 from tenure.jobs import Decision
 from tenure.jobs import events as e
 from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, stranded
 from tenure.jobs.book import Lane, lane_of
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.pulse import PulseCounter
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.metrics import ManagerMetrics
@@ -36,6 +38,8 @@ class Observer:
         self._candidacy, self._clock, self._say, self._crew = candidacy, clock, say, crew
         self._metrics, self._stranded_after_s = metrics, stranded_after_s
         self._standing: dict[tuple[str, str], Alarm] = {}
+        self._since: dict[tuple[str, str], float] = {}
+        self.pulse = PulseCounter()
         self._led_at = clock.boottime()
         self._started: dict[Lane, float] = {}
         candidacy.parts.append(self.lead)
@@ -43,6 +47,11 @@ class Observer:
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         return tuple(self._standing.values())
+
+    @property
+    def standing_since(self) -> dict[Alarm, float]:
+        """Each alarm, and the engine's time at which it was first seen."""
+        return {alarm: self._since[key] for key, alarm in self._standing.items()}
 
     async def run(self) -> None:
         """Look around every few seconds, until cancelled."""
@@ -60,6 +69,17 @@ class Observer:
             if key not in found:
                 self._say(f"alarm over: {alarm.kind} ({alarm.subject})")
         self._standing = found
+        self._since = {key: self._since.get(key) or self._time() for key in found}
+        if self._candidacy.leader is not None:
+            book = self._candidacy.ledger.book
+            waiting = sum(map(len, book.queued.values())) + sum(map(len, book.ready.values()))
+            self.pulse.level(self._time(), waiting, sum(map(len, book.on_worker.values())))
+
+    def _time(self) -> float:
+        try:
+            return self._candidacy.time.now()
+        except EngineError:  # it has not answered yet: our own clock is the best that there is
+            return self._clock.wall()
 
     def _now(self) -> list[Alarm]:
         node = self._candidacy
@@ -77,7 +97,8 @@ class Observer:
         self._started = {}
         if self._metrics is not None:
             self._metrics.elections.inc()
-        return Term(leader, self._started, self._metrics)
+        self.pulse = PulseCounter()
+        return Term(leader, self._started, self._metrics, self.pulse)
 
 
 _REMEDIES = {
@@ -89,13 +110,16 @@ _REMEDIES = {
 class Term:
     """The part of a leader that is watched: everything that it decides comes by here once it is durable."""
 
-    def __init__(self, leader: Leader, started: dict[Lane, float], metrics: ManagerMetrics | None) -> None:
-        self._leader, self._started, self._metrics = leader, started, metrics
+    def __init__(
+        self, leader: Leader, started: dict[Lane, float], metrics: ManagerMetrics | None, pulse: PulseCounter
+    ) -> None:
+        self._leader, self._started, self._metrics, self._pulse = leader, started, metrics, pulse
 
     async def run(self) -> None:
         """Nothing: it only takes note."""
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        self._pulse.count(decision.events)
         book = self._leader.ledger.book
         for event in decision.events:
             if isinstance(event, e.WorkflowStarted) and (info := book.jobs.get(event.job_id)) is not None:

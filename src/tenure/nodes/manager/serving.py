@@ -21,6 +21,7 @@ from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.node_metrics import NodeMetrics
@@ -114,6 +115,8 @@ async def serve(
             streams=door.streams,
             ready=door.ready,
             metrics=metrics.render,
+            follow=door.follow,
+            about={"node": "manager", "node_name": settings.name, "datacenter": settings.datacenter},
             log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
             clock=clock,
         )
@@ -155,6 +158,8 @@ async def serve(
             )
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
                 GateDesk(manager, candidacy, caller, identity, clock=clock)
+                manager.datacenter = settings.datacenter
+                door.following = Following(manager, caller)
                 door.manager = manager
                 on_ready(address)
                 with front.reloading(server, say):
@@ -203,6 +208,10 @@ class Door:
     """The port is open before the manager is there: its address is part of the manager's name."""
 
     manager: Manager | None = None
+    following: Following | None = None
+
+    async def follow(self, request: Request, token: str) -> Reply | None:
+        return await self.following(request, token) if self.following is not None else None
 
     async def answer(self, sender: str, request: Request) -> Reply:
         if self.manager is None:

@@ -11,14 +11,16 @@ from tenure.jobs.book import results_expire_at
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.states import WorkflowState
+from tenure.nodes.manager.granting import Granted, of_all, of_job, of_workflow
 from tenure.nodes.messages.client import JobRow, JobView, WorkflowView
+from tenure.nodes.messages.grant import Grant
 from tenure.nodes.messages.worker import AttemptReport
 
 Live = Callable[[str, str], AttemptReport | None]
 """What a leader knows of a workflow beyond the journal, from its worker's last report."""
 
 
-def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
+def job_view(info: JobInfo, now: float, live: Live | None = None, granted: Granted | None = None) -> JobView:
     return JobView(
         job_id=info.id,
         name=info.job.submission.name,
@@ -29,15 +31,23 @@ def job_view(info: JobInfo, now: float, live: Live | None = None) -> JobView:
         ended_at=info.ended_at,
         deadline=deadline(info.timeout_tracking),
         now=now,
-        workflows=tuple(workflow_view(info.id, name, one, live) for name, one in info.workflows.items()),
+        workflows=tuple(
+            workflow_view(
+                info.id, name, one, live, () if info.state.terminal else of_workflow(info.id, name, one, now, granted)
+            )
+            for name, one in info.workflows.items()
+        ),
         queue=info.job.submission.queue,
         labels=info.job.submission.labels,
         submitted_by=info.job.submission.submitted_by,
         results_expired=info.results_expired or results_expire_at(info) <= now,
+        grants=of_job(info, granted),
     )
 
 
-def workflow_view(job_id: str, name: str, workflow: Workflow, live: Live | None) -> WorkflowView:
+def workflow_view(
+    job_id: str, name: str, workflow: Workflow, live: Live | None, grants: tuple[Grant, ...] = ()
+) -> WorkflowView:
     newest = newest_report(job_id, name, workflow, live)
     fraction = newest.fraction if newest else workflow.fraction
     if workflow.state is WorkflowState.COMPLETED:
@@ -56,6 +66,8 @@ def workflow_view(job_id: str, name: str, workflow: Workflow, live: Live | None)
         cause=workflow.cause or "",
         error=workflow.error,
         result=workflow.result,
+        note=newest.note if newest else "",
+        grants=grants,
     )
 
 
@@ -65,7 +77,7 @@ def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None)
     return said if said is not None and said.attempt == workflow.attempt else None
 
 
-def row(info: JobInfo, live: Live | None = None) -> JobRow:
+def row(info: JobInfo, live: Live | None = None, now: float = 0.0, granted: Granted | None = None) -> JobRow:
     workflows = info.workflows.values()
     return JobRow(
         job_id=info.id,
@@ -82,6 +94,7 @@ def row(info: JobInfo, live: Live | None = None) -> JobRow:
         reason=info.reason,
         queue=info.job.submission.queue,
         labels=info.job.submission.labels,
+        grants=of_all(info, now, granted),
     )
 
 

@@ -15,6 +15,7 @@ from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why import Why
+from tenure.nodes.messages.grant import Grant
 from tenure.nodes.messages.wire import Placed, Reply, Request
 
 MAX_WAIT_S = 30.0
@@ -100,6 +101,10 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     datacenter: str = ""
     """Where it runs; empty where a manager answers."""
+    note: str = ""
+    """What it said of itself last, or the silence that it declared."""
+    grants: tuple[Grant, ...] = ()
+    """Time left to the attempt and its worker, as the leader knows it."""
 
 
 class DatacenterJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +140,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     """They were kept for as long as the submission asked, and are gone."""
     datacenters: tuple[DatacenterJob, ...] = ()
     """Where a gate sent it; empty where a manager answers."""
+    grants: tuple[Grant, ...] = ()
+    """Time left to the job as a whole; empty once it has ended."""
 
     @property
     def ended(self) -> bool:
@@ -160,6 +167,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     queue: str = "default"
     labels: dict[str, str] = {}
+    grants: tuple[Grant, ...] = ()
+    """Of each kind the one that runs out first, over all its workflows; empty once it has ended."""
 
 
 class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):

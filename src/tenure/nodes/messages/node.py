@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure.nodes.messages.grant import Grant
 from tenure.nodes.messages.wire import Missing, Placed, Reply
 
 
 class ListNodes(Placed, frozen=True, kw_only=True, tag="nodes"):
     """Managers and workers, as the leader sees them. Leader only: nobody else hears of workers."""
+
+    attempts: bool = False
+    """Also what each worker runs, with the time left on every grant."""
 
 
 class ManagerNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +29,18 @@ class ManagerNode(msgspec.Struct, frozen=True, kw_only=True):
     heard_s_ago: float
     datacenter: str = ""
     """Whose it is; empty where a manager answers."""
+
+
+class RunningAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt that a worker runs, by its last report."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    steps: int = 0
+    fraction: float | None = None
+    note: str = ""
+    grants: tuple[Grant, ...] = ()
 
 
 class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +65,11 @@ class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
     skew_s: float = 0.0
     gossip: str = ""
     """`alive`, `dead`, or empty where gossip does not know it."""
+    since: float = 0.0
+    """When it was first told what it is told now; the engine's time, 0 where nobody knows."""
+    attempts: tuple[RunningAttempt, ...] = ()
+    """Where they were asked for."""
+    grants: tuple[Grant, ...] = ()
     datacenter: str = ""
     """Where it is; empty where a manager answers."""
 

@@ -5,6 +5,7 @@ To add a request: write its struct (tag = path), add a line here, and register i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, NamedTuple, Union, cast
 
@@ -49,6 +50,7 @@ from tenure.nodes.messages.job import (
     SubmitMany,
 )
 from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.nodes.messages.overview import AskOverview, Overview
 from tenure.nodes.messages.queue import (
     ChangeQueue,
     DeadLetterList,
@@ -77,9 +79,10 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class Role(StrEnum):
-    """Who may ask. An operator may do whatever a client may; a worker's token is good for workers' words only, a node's for
-    what managers and gates say to each other."""
+    """Who may ask. An operator may do whatever a client may, a reader only what a client may read; a worker's token is good for
+    workers' words only, a node's for what managers and gates say to each other."""
 
+    READER = "reader"
     CLIENT = "client"
     WORKER = "worker"
     NODE = "node"
@@ -115,6 +118,10 @@ class Operation(NamedTuple):
     @property
     def name(self) -> str:
         return str(self.request.__struct_config__.tag)
+
+    def open_to(self, roles: Collection[Role]) -> bool:
+        """Whether somebody with these roles may ask it."""
+        return self.role in roles or (self.reads and self.role is Role.CLIENT and Role.READER in roles)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -160,6 +167,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),
     Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on", at_gate=AtGate.PASSED),
     Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue", at_gate=AtGate.PASSED),
+    Operation(
+        AskOverview, Overview, Role.CLIENT, True, "How the datacenter is, and what is wrong", at_gate=AtGate.PASSED
+    ),
     Operation(
         ListNodes, NodeList, Role.CLIENT, True, "Managers and workers, and how they are", at_gate=AtGate.GATHERED
     ),

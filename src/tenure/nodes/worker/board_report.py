@@ -6,8 +6,8 @@ from tenure.beat.board import Phase, Reading
 from tenure.nodes.messages.worker import AttemptReport
 
 
-def attempt_report(reading: Reading, now: float) -> AttemptReport | None:
-    """What a record says, if a leader should hear of it."""
+def attempt_report(reading: Reading, now: float, lease_s: float = 0.0) -> AttemptReport | None:
+    """What a record says, if a leader should hear of it. `lease_s`: what is left of its lease."""
     occupant = reading.occupant
     if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
         return None
@@ -22,4 +22,5 @@ def attempt_report(reading: Reading, now: float) -> AttemptReport | None:
         silent_s=0.0 if declared else max(0.0, now - reading.beat_at),
         stall_s=occupant.stall_s,
         note=occupant.note[:200],
+        lease_s=max(0.0, lease_s),
     )

@@ -95,9 +95,10 @@ class InlineSlots:
         return self._incarnation
 
     def view(self) -> SlotsView:
-        now = self._clock.monotonic()
-        readings = [one.attempt.record.read() for one in self._seated.values()]
-        attempts = tuple(found for reading in readings if (found := attempt_report(reading, now)) is not None)
+        now, boottime = self._clock.monotonic(), self._clock.boottime()
+        read = [(one.attempt.record, one.attempt.record.read()) for one in self._seated.values()]
+        reports = [attempt_report(reading, now, record.lease_of(reading.serial) - boottime) for record, reading in read]
+        attempts = tuple(one for one in reports if one is not None)
         return SlotsView(
             attempts=attempts,
             slots=self.settings.slots,
@@ -106,7 +107,7 @@ class InlineSlots:
             lanes=(self.settings.queue,),
             completed=self._completed,
             failed=self._failed,
-            steps=self._steps + sum(reading.steps for reading in readings),
+            steps=self._steps + sum(reading.steps for _, reading in read),
         )
 
     def listen(self, bell: Callable[[], None]) -> None:

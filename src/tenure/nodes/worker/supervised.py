@@ -65,12 +65,16 @@ class SupervisedSlots:
 
     def view(self) -> SlotsView:
         supervisor = self._supervisor
-        now = self._clock.monotonic()
-        readings = [reading for _, reading in supervisor.readings()]
+        now, boottime = self._clock.monotonic(), self._clock.boottime()
+        readings = supervisor.readings()
         totals, settings = supervisor.totals(), supervisor.settings
-        empty = sum(reading.phase is Phase.EMPTY for reading in readings)
+        empty = sum(reading.phase is Phase.EMPTY for _, reading in readings)
+        reports = [
+            attempt_report(reading, now, supervisor.lease_of(index, reading.serial) - boottime)
+            for index, reading in readings
+        ]
         return SlotsView(
-            attempts=tuple(found for reading in readings if (found := attempt_report(reading, now)) is not None),
+            attempts=tuple(one for one in reports if one is not None),
             slots=settings.slots * settings.concurrency,
             free=empty if supervisor.accepting else 0,
             accepting=supervisor.accepting or not supervisor.ready.is_set(),

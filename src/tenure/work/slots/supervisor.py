@@ -137,6 +137,11 @@ class Supervisor:
         with self._board_lock:
             return [(record.index, record.read()) for record in self._board.records] if self._board else []
 
+    def lease_of(self, index: int, serial: int) -> float:
+        """Boot time at which the lease of an attempt is lost; 0 where nothing is known of it."""
+        with self._board_lock:
+            return self._board.records[index].lease_of(serial) if self._board else 0.0
+
     def totals(self) -> Totals:
         """Of all attempts of this start."""
         with self._board_lock:

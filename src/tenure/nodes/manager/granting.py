@@ -1,0 +1,79 @@
+"""The time that is left on every grant, put together for people. Pure: from the book and what workers said to grants.
+
+Whether time is over is decided elsewhere (`jobs.deadlines`, `fleet`, the worker's own clock); here it is only shown, by the same arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tenure.jobs.deadlines import NEVER, deadline, stuck_at
+from tenure.jobs.model import JobInfo, Workflow
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.messages.grant import Grant, GrantKind
+from tenure.nodes.messages.worker import AttemptReport
+
+
+class Granted(NamedTuple):
+    """What a leader knows beyond the journal."""
+
+    attempt: Callable[[str, str, int], tuple[Grant, ...]]
+    """Of a workflow's running attempt, and of the worker that runs it."""
+    progress_at: Callable[[str], float]
+    """When a job was last seen to advance; 0 when it never was."""
+
+
+def of_report(one: AttemptReport, heard_at: float) -> tuple[Grant, ...]:
+    """What a worker said of one attempt: seconds by its own clock, counted from when we heard them."""
+    found = []
+    if one.lease_s:
+        found.append(Grant(kind=GrantKind.LEASE, until=heard_at + one.lease_s))
+    if one.stall_s:
+        left = one.stall_s - one.silent_s
+        found.append(Grant(kind=GrantKind.STALL, until=heard_at + left, span_s=one.stall_s))
+    return tuple(found)
+
+
+def of_worker(left_s: float, extensions_left: int, healthcheck_s: float, now: float) -> Grant:
+    words = "1 extension left" if extensions_left == 1 else f"{extensions_left} extensions left"
+    return Grant(kind=GrantKind.HEALTHCHECK, until=now + left_s, span_s=healthcheck_s, note=words)
+
+
+def of_workflow(job_id: str, name: str, workflow: Workflow, now: float, granted: Granted | None) -> tuple[Grant, ...]:
+    if workflow.state is WorkflowState.RUNNING and granted is not None:
+        return granted.attempt(job_id, name, workflow.attempt)
+    if workflow.state is WorkflowState.PENDING and workflow.not_before > now:
+        return (Grant(kind=GrantKind.REST, until=workflow.not_before, note=f"attempt {workflow.attempt}"),)
+    return ()
+
+
+def of_job(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
+    """Of the job as a whole. When a standby answers, it does not know when something last advanced, and does not guess."""
+    if info.state.terminal:
+        return ()
+    tracking, found = info.timeout_tracking, []
+    stuck = stuck_at(info, granted.progress_at(info.id)) if granted is not None else NEVER
+    if stuck < NEVER:
+        found.append(Grant(kind=GrantKind.STUCK, until=stuck, span_s=tracking.stuck_threshold))
+    extended = tracking.total_extensions_granted
+    note = f"{extended:.0f} s of it earned by extensions" if extended else ""
+    span = tracking.timeout_seconds + extended
+    return (*found, Grant(kind=GrantKind.DEADLINE, until=deadline(tracking), span_s=span, note=note))
+
+
+def of_all(info: JobInfo, now: float, granted: Granted | None) -> tuple[Grant, ...]:
+    """For one line of a list: of each kind the one that runs out first."""
+    if info.state.terminal:
+        return ()
+    every = [of_job(info, granted)]
+    every += [of_workflow(info.id, name, one, now, granted) for name, one in info.workflows.items()]
+    return soonest(grant for grants in every for grant in grants)
+
+
+def soonest(grants: Iterable[Grant]) -> tuple[Grant, ...]:
+    first: dict[GrantKind, Grant] = {}
+    for grant in grants:
+        if grant.kind not in first or grant.until < first[grant.kind].until:
+            first[grant.kind] = grant
+    return tuple(first[kind] for kind in GrantKind if kind in first)

@@ -1,0 +1,106 @@
+"""What a person on call should know first, worst first. Pure: from alarms, the book and what is known of workers to sentences with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from tenure.jobs import JobBook
+from tenure.jobs.alarms import Alarm
+from tenure.jobs.states import JobState
+from tenure.nodes.messages.node import WorkerNode
+from tenure.nodes.messages.overview import Severity, Trouble
+
+LATELY_S = 900.0
+"""Jobs that ended badly within this time are news."""
+SHORT_S = 0.5
+"""A worker that has spent this share of its healthcheck deadline without proof is about to be suspect."""
+_BAD = (JobState.FAILED, JobState.TIMED_OUT)
+_ORDER = list(Severity)
+_LOOKED_AT = 5_000
+"""Ended jobs, newest first: a look must cost the same however many there are."""
+
+
+def troubles(
+    book: JobBook,
+    now: float,
+    *,
+    alarms: Mapping[Alarm, float],
+    workers: Iterable[WorkerNode],
+    healthcheck_s: float,
+    managers: int,
+    dead_letters: int,
+) -> tuple[Trouble, ...]:
+    """`alarms`: since when each stands."""
+    found = [_alarm(alarm, since) for alarm, since in alarms.items()]
+    for worker in workers:
+        found += _worker(worker, healthcheck_s, now)
+    found += _ended_badly(book, now)
+    found += _resting(book)
+    if dead_letters:
+        count = _some(dead_letters, "message was", "messages were")
+        found.append(_make(Severity.LOOK, "dead_letters", "", f"{count} given up", "tenure dlq list"))
+    for name, record in book.state.queues.items():
+        if record.paused:
+            text = f"queue {name} is paused: nothing of it starts"
+            found.append(_make(Severity.NOTE, "paused", name, text, f"tenure queue resume {name}"))
+    if managers == 1:
+        text = "no other manager would take over from this leader"
+        found.append(_make(Severity.NOTE, "one_manager", "", text, "Start a second one: tenure manager --engine URL"))
+    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.since or now)))
+
+
+def _make(severity: Severity, kind: str, subject: str, text: str, remedy: str, since: float = 0.0) -> Trouble:
+    return Trouble(severity=severity, kind=kind, subject=subject, text=text, remedy=remedy, since=since)
+
+
+def _alarm(alarm: Alarm, since: float) -> Trouble:
+    return _make(Severity.WRONG, alarm.kind.value, alarm.subject, alarm.reason, alarm.remedy, since)
+
+
+def _worker(worker: WorkerNode, healthcheck_s: float, now: float) -> list[Trouble]:
+    name, here = worker.name, bool(worker.incarnation)
+    if worker.drained:
+        reason = f": {worker.reason}" if worker.reason else ""
+        text = f"worker {name} is drained by an operator{reason}"
+        return [_make(Severity.NOTE, "drained", name, text, f"tenure drain {name} --undo", worker.since)]
+    if here and worker.verdict in ("drain", "evict"):
+        text = f"worker {name} takes no work: {worker.reason or worker.health}"
+        return [_make(Severity.LOOK, "no_work", name, text, "See the worker's log", worker.since)]
+    if here and worker.left_s < healthcheck_s * SHORT_S:
+        text = f"worker {name} was last heard {worker.heard_s_ago:.0f} s ago, and has {worker.left_s:.0f} s to prove that it lives or advances"
+        return [_make(Severity.LOOK, "silent", name, text, "See the worker's log", now - worker.heard_s_ago)]
+    return []
+
+
+def _ended_badly(book: JobBook, now: float) -> list[Trouble]:
+    bad = [
+        info
+        for job_id in islice(reversed(book.ended), _LOOKED_AT)
+        if (info := book.jobs.get(job_id)) is not None and info.state in _BAD and now - info.ended_at < LATELY_S
+    ]
+    if not bad:
+        return []
+    newest, oldest = bad[0], min(info.ended_at for info in bad)
+    count = _some(len(bad), "job ended", "jobs ended")
+    text = f"{count} badly in the last {LATELY_S / 60:.0f} minutes; the last: {newest.id}: {newest.reason[:200]}"
+    return [_make(Severity.LOOK, "ended_badly", newest.id, text, f"tenure why {newest.id}", oldest)]
+
+
+def _resting(book: JobBook) -> list[Trouble]:
+    """Attempts after the first that wait for their time: something failed, and is tried again by itself."""
+    keys = [key for key in islice(book.resting.keys(), _LOOKED_AT) if _attempt(book, key) > 1]
+    if not keys:
+        return []
+    count = _some(len(keys), "workflow waits", "workflows wait")
+    job_id = keys[0][0]
+    return [_make(Severity.NOTE, "retrying", job_id, f"{count} for another attempt", f"tenure why {job_id}")]
+
+
+def _attempt(book: JobBook, key: tuple[str, str]) -> int:
+    info = book.jobs.get(key[0])
+    return info.workflows[key[1]].attempt if info is not None else 0
+
+
+def _some(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"

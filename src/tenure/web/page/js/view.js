@@ -1,0 +1,36 @@
+// How a page is drawn: htm for templates, and components that draw themselves anew when a signal that they read changes.
+import { Component, h, options, render } from "../vendor/preact.mjs";
+import htm from "../vendor/htm.mjs";
+import { batch, computed, effect, signal } from "../vendor/signals-core.mjs";
+
+// However many updates come, the page is drawn once for each frame.
+options.debounceRendering = (draw) => requestAnimationFrame(draw);
+
+export const html = htm.bind(h);
+export { Component, batch, computed, effect, h, render, signal };
+
+// live(props => html`…`): a component. Nothing is drawn where neither its props nor a signal that it read has changed.
+export function live(show) {
+  return class extends Component {
+    constructor(props) {
+      super(props);
+      this.given = signal(props);
+      this.drawn = computed(() => show(this.given.value));
+    }
+    componentDidMount() {
+      this.stop = effect(() => {
+        if (this.drawn.value !== this.shown && !this.drawing) this.setState({});
+      });
+    }
+    componentWillUnmount() {
+      this.stop();
+    }
+    render(props) {
+      this.drawing = true; // a change of props is drawn right here, and is no reason to draw again
+      this.given.value = props;
+      this.shown = this.drawn.value;
+      this.drawing = false;
+      return this.shown;
+    }
+  };
+}
