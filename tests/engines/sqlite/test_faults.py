@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from tests.engines.sqlite.conftest import Opener
 
-from tenure.clock import SystemClock
-from tenure.engines.sqlite import SqliteEngine, open_sqlite
+from tenure.engines.sqlite import SqliteEngine
 from tenure.engines.sqlite.faults import explain
-from tenure.engines.sqlite.schema import SCHEMA_VERSION, prepare_file
+from tenure.engines.sqlite.schema import SCHEMA_VERSION
 from tenure.errors import (
     ConfigurationError,
     EngineBusyError,
@@ -32,22 +30,6 @@ def test_a_file_that_is_no_database_is_not_touched(opened: Opener, path: Path) -
     assert "Check the path" in str(caught.value)
     assert path.read_text() == "Dear diary, " * 1_000
     assert not caught.value.retryable
-
-
-@pytest.mark.parametrize("moment", range(1, 6))
-def test_another_process_may_make_the_new_file_ours_at_any_moment(path: Path, moment: int) -> None:
-    def meanwhile(_statement: str) -> None:
-        nonlocal moment
-        moment -= 1
-        if moment == 0:
-            with suppress(EngineBusyError):
-                open_sqlite(f"sqlite:///{path}?busy_timeout=0.01", SystemClock()).close()
-
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.set_trace_callback(meanwhile)
-        prepare_file(connection, path)
-        connection.set_trace_callback(None)
-    open_sqlite(f"sqlite:///{path}", SystemClock()).close()
 
 
 def test_the_database_of_another_program_is_not_touched(opened: Opener, path: Path) -> None:
