@@ -84,6 +84,6 @@ def test_schedules_live_in_a_datacenter(run: Run) -> None:
     run("schedule", "add", "poll", "double", "n=1", "--every", "86400", "--datacenter", "b")
     assert "--datacenter a or b" in run("schedule", "pause", "poll", "--undo", code=2).output
     job = run("schedule", "trigger", "poll", "--datacenter", "b").stdout.strip()
-    assert json.loads(run("result", job, "--datacenter", "b").stdout) == 2
+    assert json.loads(run("result", job, "--wait", "--datacenter", "b").stdout) == 2
     for name in ("a", "b"):
         run("schedule", "remove", "poll", "--datacenter", name)

@@ -69,6 +69,6 @@ def _about(request: Request) -> str:
     submission = getattr(request, "submission", None)
     named = [
         getattr(submission, "job_id", ""),
-        *(getattr(request, field, "") for field in ("job_id", "queue", "node", "id")),
+        *(getattr(request, field, "") for field in ("job_id", "queue", "node", "id", "name")),
     ]
     return next((str(name)[:200] for name in named if name), "")

@@ -108,7 +108,8 @@ class HttpCaller:
     def close(self) -> None:
         for lines in self._kept.values():
             for _, writer in lines:
-                writer.close()
+                # Nothing is under way on them, and a farewell over TLS would need a loop that goes on.
+                writer.transport.abort()
         self._kept.clear()
 
 
