@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tests.nodes.gate.stage import Stage
 from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
+from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.messages.client import (
     AskLeader,
     Cancel,
@@ -35,7 +38,7 @@ from tenure.nodes.messages.job import (
     RetryJob,
     SubmitMany,
 )
-from tenure.sim.gates.cast import Plan
+from tenure.sim.gates.cast import Pace, Plan
 
 
 @pytest.fixture
@@ -250,6 +253,26 @@ def test_a_datacenter_that_comes_back_hears_what_was_decided_in_its_absence(stag
     mend()
     assert stage.until(lambda: stage.job("j").ended, 10) < 6.0
     assert "the gate declared a global timeout" in stage.why("j").partition("In b:")[2]
+
+
+def test_what_the_last_leader_of_a_datacenter_did_not_hear_is_said_to_the_next_as_soon_as_it_leads() -> None:
+    """And not when the pause between two tries happens to be over, which may be half a minute."""
+    pace = Pace(
+        gate=GateSettings(check_interval=1.5, stuck_threshold=100.0, resend_first=8.0, resend_most=60.0),
+        probes=ProbeSettings(interval_s=1.0, timeout_s=1.0, suspicion_s=20.0),
+    )
+    stage = Stage(replace(Plan.of(2, 2, managers=2), pace=pace))
+    try:
+        stage.submit("j", target_datacenters=("a", "b"), ends="hang")
+        stage.until(lambda: len(stage.job("j").workflows) == 2)
+        stage.until(lambda: stage.leader().watch.datacenters["a"].leader)
+        leads = stage.leader().watch.datacenters["a"].leader.address
+        stage.world.nodes[leads].crash()
+        stage.cancel("j")
+        took = stage.until(lambda: states(stage.job("j"))["a"] == "cancelled", 20)
+        assert took <= stage.plan.pace.term_s + 2.5  # the next leader, and a probe; the next try would be after 8 s
+    finally:
+        stage.close()
 
 
 def test_classes_with_reasons_unknown_first_and_unhealthy_only_after_the_suspicion_time(three: Stage) -> None:

@@ -49,6 +49,8 @@ class Datacenter:
         self.was_silent = False
         self.spoke_at = float("-inf")
         """When it last said anything of its own accord, or answered anything but a probe."""
+        self.led_by = ""
+        """Where its leader was when one last said that it leads."""
 
     @property
     def leader(self) -> Probed[DatacenterView] | None:
@@ -126,7 +128,7 @@ class Watch:
         self._settings, self._clock, self._say = settings, clock, say
         self._placement = placement or PlacementConfig()
         self.on_return = on_return
-        """Called with the name of a datacenter that was silent and answers again."""
+        """Called with the name of a datacenter that was silent and answers again, or that another manager leads."""
         self.prober = Prober(
             caller,
             [address for addresses in datacenters.values() for address in addresses],
@@ -234,15 +236,17 @@ class Watch:
             datacenter.spoke_at = self._clock.monotonic()
 
     def _heard(self, node: Probed[DatacenterView], answered: bool) -> None:
-        datacenter = self._of[node.address]
+        datacenter, led_anew = self._of[node.address], False
         if answered and node.view is not None:
             if node.view.datacenter != datacenter.name:
                 self._say(f"{node.address} says that it is {node.view.datacenter!r}, and should be {datacenter.name!r}")
             if node.view.leads:
                 datacenter.sent_since = 0
+                led_anew, datacenter.led_by = datacenter.led_by not in ("", node.address), node.address
         was_away = datacenter.steady.health is DatacenterHealth.UNHEALTHY or datacenter.held
         self._assess(datacenter, count=True)
-        if answered and (was_away or datacenter.was_silent):
+        # Also for a new leader: what was said to the last one may have died with it, and the next try may be half a minute away.
+        if answered and (was_away or datacenter.was_silent or led_anew):
             self.on_return(datacenter.name)
         datacenter.was_silent = datacenter.silent
 
