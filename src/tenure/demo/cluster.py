@@ -258,6 +258,18 @@ class Cluster:
         """The datacenter works on; nothing passes between it and the gates."""
         self._board.cut(home_of(self.datacenters.index(datacenter)), GATES_HOME)
 
+    def deafen(self, datacenter: str, number: int) -> None:
+        """This manager hears no gate any more, and goes on to report."""
+        self._board.deafen(GATES_HOME, self._relays[datacenter][number])
+
+    def hush(self, datacenter: str) -> None:
+        """The datacenter answers gates, and no report of its own gets through."""
+        self._board.hush(home_of(self.datacenters.index(datacenter)), GATES_HOME)
+
+    def slow(self, datacenter: str, seconds: float) -> None:
+        """Every word between the gates and the datacenter takes so long, each way."""
+        self._board.slow(home_of(self.datacenters.index(datacenter)), GATES_HOME, seconds)
+
     def mend(self, datacenter: str) -> None:
         self._board.mend(home_of(self.datacenters.index(datacenter)), GATES_HOME)
 

@@ -31,6 +31,8 @@ class Switchboard:
         self._thread = threading.Thread(target=self._loop.run_forever, name="switchboard", daemon=True)
         self._servers: list[asyncio.Server] = []
         self._cuts: set[tuple[str, str]] = set()
+        self._deaf: set[tuple[str, Relay]] = set()
+        self._delays: dict[tuple[str, str], float] = {}
         self._lines: dict[asyncio.Task[None], tuple[str, str]] = {}
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -55,12 +57,27 @@ class Switchboard:
         """Nothing passes between these two addresses, either way."""
         self._loop.call_soon_threadsafe(self._cuts.update, {(one, other), (other, one)})
 
+    def hush(self, one: str, other: str) -> None:
+        """What `one` asks of `other` passes no more; what `other` asks of it, and the answers, do."""
+        self._loop.call_soon_threadsafe(self._cuts.add, (one, other))
+
+    def deafen(self, one: str, relay: Relay) -> None:
+        """What `one` asks of this node passes no more."""
+        self._loop.call_soon_threadsafe(self._deaf.add, (one, relay))
+
+    def slow(self, one: str, other: str, seconds: float) -> None:
+        """Between these two, everything takes so long, each way."""
+        self._loop.call_soon_threadsafe(self._delays.update, {(one, other): seconds, (other, one): seconds})
+
     def mend(self, one: str, other: str) -> None:
         self._loop.call_soon_threadsafe(self._mend, one, other)
 
     def _mend(self, one: str, other: str) -> None:
         ends = {(one, other), (other, one)}
         self._cuts -= ends
+        self._deaf = {(asker, relay) for asker, relay in self._deaf if (asker, relay.home) not in ends}
+        for line in ends:
+            self._delays.pop(line, None)
         for task, line in list(self._lines.items()):
             if line in ends:
                 task.cancel()
@@ -92,12 +109,12 @@ class Switchboard:
     async def _carry(
         self, relay: Relay, line: tuple[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        await self._passable(line)
+        await self._passable(line, relay)
         if relay.target is None:
             return  # nobody is there yet: as a port that refuses
         far_reader, far_writer = await asyncio.open_connection(*relay.target)
         try:
-            both = (self._pump(line, reader, far_writer), self._pump(line, far_reader, writer))
+            both = (self._pump(line, relay, reader, far_writer), self._pump(line, relay, far_reader, writer))
             tasks = [asyncio.ensure_future(one) for one in both]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -108,14 +125,18 @@ class Switchboard:
         finally:
             far_writer.close()
 
-    async def _pump(self, line: tuple[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, line: tuple[str, str], relay: Relay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while data := await reader.read(65_536):
-            await self._passable(line)
+            await self._passable(line, relay)
             writer.write(data)
             await writer.drain()
 
-    async def _passable(self, line: tuple[str, str]) -> None:
-        if line in self._cuts:
+    async def _passable(self, line: tuple[str, str], relay: Relay) -> None:
+        if delay_s := self._delays.get(line):
+            await asyncio.sleep(delay_s)
+        if line in self._cuts or (line[0], relay) in self._deaf:
             await asyncio.Event().wait()  # until mending closes it
 
     async def _close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from tenure import workflow
@@ -14,6 +15,15 @@ def endless(ctx: Any) -> None:
     while True:
         time.sleep(0.05)
         ctx.beat()
+
+
+@workflow(stall=60)
+def falls_silent(ctx: Any, until: str) -> None:
+    """Advances until that file is there. Then it hangs, as far as anybody can see, and ends when it is told to."""
+    while not ctx.cancelled:
+        time.sleep(0.05)
+        if not Path(until).exists():
+            ctx.beat()
 
 
 @workflow(stall=60)

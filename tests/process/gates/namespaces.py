@@ -93,16 +93,26 @@ class NamespaceCluster(Cluster):
         for namespace in self._places.values():
             subprocess.run(["ip", "netns", "del", namespace], check=False)
 
-    def tell_wire(self, do: str, one: str, other: str = "gates", delay_s: float = 0.0, loss: float = 0.0) -> None:
+    def tell_wire(self, do: str, one: str, other: str = "gates", **details: float) -> None:
         assert self._wire.stdin is not None
         assert self._wire.stdout is not None
-        command = {"do": do, "one": self._places[one], "other": self._places[other], "delay_s": delay_s, "loss": loss}
+        command = {"do": do, "one": self._places[one], "other": self._places[other], **details}
         self._wire.stdin.write(json.dumps(command) + "\n")
         self._wire.stdin.flush()
         assert self._wire.stdout.readline().strip() == "done"
 
     def cut(self, datacenter: str) -> None:
         self.tell_wire("cut", datacenter)
+
+    def deafen(self, datacenter: str, number: int) -> None:
+        self.tell_wire("block", "gates", datacenter, port=8470 + number)
+
+    def hush(self, datacenter: str) -> None:
+        for number in range(self.counts[0]):
+            self.tell_wire("block", datacenter, port=8480 + number)
+
+    def slow(self, datacenter: str, seconds: float) -> None:
+        self.tell_wire("weather", datacenter, delay_s=seconds, loss=0.0)
 
     def mend(self, datacenter: str) -> None:
         self.tell_wire("heal", datacenter)

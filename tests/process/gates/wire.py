@@ -1,7 +1,7 @@
 """A wire between network namespaces, in one process: each has a TUN device here, and every packet passes through `Rules`.
 
 Run as `python wire.py NAMESPACE=ADDRESS …`. It reads one JSON command a line and answers each with a line:
-`{"do": "cut" | "mute" | "weather" | "heal", "one": NAME, "other": NAME, "delay_s": …, "loss": …}`.
+`{"do": "cut" | "mute" | "block" | "weather" | "heal", "one": NAME, "other": NAME, "delay_s": …, "loss": …, "port": …}`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import time
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI, CLONE_NEWNET = 0x400454CA, 0x0001, 0x1000, 0x40000000
+TCP = 6
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,6 +49,15 @@ class Rules:
     def __init__(self) -> None:
         self.dropped: set[tuple[str, str]] = set()
         self.weather: dict[tuple[str, str], tuple[float, float]] = {}
+        self.blocked: set[tuple[str, str, int]] = set()
+        """From, to, and the TCP port there: connections to it get nowhere, and answers of other connections pass."""
+
+    def drops(self, source: str, target: str, packet: bytes) -> bool:
+        if (source, target) in self.dropped:
+            return True
+        header = (packet[0] & 15) * 4
+        port = int.from_bytes(packet[header + 2 : header + 4], "big") if packet[9] == TCP else 0
+        return (source, target, port) in self.blocked
 
     def obey(self, command: dict[str, object]) -> None:
         one, other = str(command["one"]), str(command["other"])
@@ -55,11 +65,14 @@ class Rules:
             self.dropped.add((one, other))
             if command["do"] == "cut":
                 self.dropped.add((other, one))
+        elif command["do"] == "block":
+            self.blocked.add((one, other, int(str(command["port"]))))
         elif command["do"] == "weather":
             fate = (float(str(command["delay_s"])), float(str(command["loss"])))
             self.weather[one, other] = self.weather[other, one] = fate
         else:
             self.dropped -= {(one, other), (other, one)}
+            self.blocked = {rule for rule in self.blocked if rule[:2] not in {(one, other), (other, one)}}
             self.weather.pop((one, other), None)
             self.weather.pop((other, one), None)
 
@@ -89,7 +102,7 @@ def main() -> None:
             except BlockingIOError:
                 continue
             source, target = by_device[device], by_address.get(packet[16:20])
-            if target is None or packet[0] >> 4 != 4 or (source, target) in rules.dropped:
+            if target is None or packet[0] >> 4 != 4 or rules.drops(source, target, packet):
                 continue
             delay_s, loss = rules.weather.get((source, target), (0.0, 0.0))
             if loss and chance.random() < loss:

@@ -65,7 +65,7 @@ class GateJobDesk:
 
     def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
         self._gate = gate
-        self._reading = Reading(engine, calls, gate.lines, gate.watch)
+        self._reading = Reading(engine, calls, gate.lines, gate.watch, gate.candidacy.time.now)
         self._waiting = Waiting(self._has_ended, clock)
         self.look, self.close = self._waiting.look, self._waiting.close
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {

@@ -7,6 +7,7 @@ while that datacenter is away.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,13 +36,15 @@ from tenure.nodes.messages.wire import Reply, Request
 ANSWERS = "gate-answers"
 """The store with what ended datacenters answered."""
 ANSWERS_TTL_S = 7 * 86_400
+SAME_TIME_S = 1.0
+"""Clocks that differ by less are taken for equal: it may as well be how long the answer was on its way."""
 
 
 class Reading:
     """Answers questions about jobs in several datacenters."""
 
-    def __init__(self, engine: Engine, calls: Calls, lines: Lines, watch: Watch) -> None:
-        self._calls, self._lines, self._watch = calls, lines, watch
+    def __init__(self, engine: Engine, calls: Calls, lines: Lines, watch: Watch, now: Callable[[], float]) -> None:
+        self._calls, self._lines, self._watch, self._now = calls, lines, watch, now
         self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
 
     async def archived(self, job_id: str) -> GateJobTrackingInfo | None:
@@ -112,6 +115,7 @@ class Reading:
         reply = await self._ask_line(datacenter, GetJob(job_id=info.job_id))
         if not isinstance(reply, JobView):
             return None  # it was never known there, or is forgotten
+        reply = in_our_time(reply, self._now())
         if reply.ended and info.dc_status[datacenter].terminal:
             await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ANSWERS_TTL_S)
         return reply
@@ -144,3 +148,27 @@ class Reading:
             return await line.ask(request)
         except NodeUnavailableError:
             return None
+
+
+def in_our_time(view: JobView, now: float) -> JobView:
+    """A datacenter tells times of its own clock, which may be an hour off: people compare them with ours."""
+    ahead = view.now - now
+    if abs(ahead) < SAME_TIME_S:
+        return view
+
+    def ours(at: float) -> float:
+        return at - ahead if at else 0.0
+
+    workflows = [
+        msgspec.structs.replace(one, started_at=ours(one.started_at), ended_at=ours(one.ended_at))
+        for one in view.workflows
+    ]
+    return msgspec.structs.replace(
+        view,
+        submitted_at=ours(view.submitted_at),
+        started_at=ours(view.started_at),
+        ended_at=ours(view.ended_at),
+        deadline=ours(view.deadline),
+        now=now,
+        workflows=tuple(workflows),
+    )

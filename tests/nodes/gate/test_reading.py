@@ -1,0 +1,28 @@
+"""Times of a datacenter whose clock is off, as its gate shows them."""
+
+from __future__ import annotations
+
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.gate.reading import in_our_time
+from tenure.nodes.messages.client import JobView, WorkflowView
+
+
+def said(now: float) -> JobView:
+    """By a datacenter whose clock shows `now`, ten seconds after the job began and five before it may end."""
+    work = WorkflowView(
+        name="w", function="w", state=WorkflowState.RUNNING, attempt=1, max_attempts=1, started_at=now - 10
+    )
+    times = {"submitted_at": now - 10, "started_at": now - 10, "ended_at": 0.0, "deadline": now + 5, "now": now}
+    return JobView(job_id="j", name="", state=JobState.RUNNING, reason="", workflows=(work,), **times)
+
+
+def test_what_a_clock_that_is_an_hour_ahead_or_behind_said_is_told_in_our_time() -> None:
+    for ahead in (3_600.0, -3_600.0):
+        view = in_our_time(said(1_000_000 + ahead), 1_000_000)
+        assert (view.submitted_at, view.deadline, view.now) == (999_990, 1_000_005, 1_000_000)
+        assert (view.workflows[0].started_at, view.workflows[0].ended_at, view.ended_at) == (999_990, 0.0, 0.0)
+
+
+def test_what_took_a_moment_on_its_way_is_left_as_it_is() -> None:
+    view = said(1_000_000)
+    assert in_our_time(view, 1_000_000.4) is view
