@@ -37,11 +37,12 @@ def reference() -> str:
     document = build()
     schemas: dict[str, Any] = document["components"]["schemas"]
     requests = {one.request.__name__ for one in OPERATIONS}
-    lines = ["\n## Operations\n", "| request | answers | role | GET | what |", "|---|---|---|---|---|"]
+    lines = ["\n## Operations\n", "| request | answers | role | GET | at a gate | what |", "|---|---|---|---|---|---|"]
     for one in OPERATIONS:
         name, reply = one.name, one.reply.__name__
         get = "stream" if one.streams else "yes" if one.reads else ""
-        lines.append(f"| [`{name}`](#{name}) | [`{reply}`](#{reply.lower()}) | {one.role} | {get} | {one.summary} |")
+        answers = f"[`{reply}`](#{reply.lower()})"
+        lines.append(f"| [`{name}`](#{name}) | {answers} | {one.role} | {get} | {one.at_gate} | {one.summary} |")
     for one in OPERATIONS:
         lines += [f"\n### {one.name}\n", *section(schemas[one.request.__name__])]
     lines.append("\n## Types\n")

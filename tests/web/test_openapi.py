@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.nodes.served import Served
 
-from tenure.nodes.messages.operations import OPERATIONS
+from tenure.nodes.gate.gathering import GATHERED
+from tenure.nodes.messages.operations import OPERATIONS, AtGate
+from tenure.nodes.messages.wire import Placed
 from tenure.web.openapi import document
 
 DOCUMENT: dict[str, Any] = json.loads(document())
@@ -107,3 +109,16 @@ def test_a_manager_that_is_asked_anything_that_its_document_allows_answers_as_th
         assert node.ask("/health/ready").status == 200
         assert node.ask("/v1/job?job_id=j-1").status == 200
     assert len(asked) == sum(len(path) for path in DOCUMENT["paths"].values())
+
+
+def test_every_operation_says_what_a_gate_makes_of_it() -> None:
+    for operation in OPERATIONS:
+        described = DOCUMENT["paths"][f"/v1/{operation.name}"]["post"]
+        assert described["x-tenure-at-gate"] == operation.at_gate.value
+        assert "At a gate: " in described["description"]
+        passes = operation.at_gate in (AtGate.GATHERED, AtGate.PASSED)
+        assert not passes or issubclass(operation.request, Placed)
+        reply = DOCUMENT["components"]["schemas"][operation.reply.__name__]["properties"]
+        assert ("missing" in reply) == (operation.at_gate is AtGate.GATHERED)
+    gathered = {operation.request for operation in OPERATIONS if operation.at_gate is AtGate.GATHERED}
+    assert gathered == set(GATHERED)

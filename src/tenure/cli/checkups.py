@@ -15,7 +15,7 @@ from tenure.engines import Engine, Finding, Level
 from tenure.errors import TenureError
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
 from tenure.nodes.client.client import Client
-from tenure.nodes.messages.node import ListNodes, NodeList
+from tenure.nodes.messages.node import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
 from tenure.work.slots.settings import SlotSettings
 
 SKEW_S = 1.0
@@ -130,24 +130,47 @@ def nodes(client: Client) -> list[Finding]:
         return [Finding(Level.ERROR, error.fact, error.remedy)]
     if not isinstance(view, NodeList):
         return [Finding(Level.ERROR, f"the managers answered with {type(view).__name__}", "Use one version everywhere")]
-    found = []
-    if len(view.managers) < 2:
-        found.append(
-            Finding(Level.WARNING, "one manager, no standby", "Start a second `tenure manager` on the same engine")
-        )
-    if not view.workers:
-        found.append(
-            Finding(Level.WARNING, "no worker reports", "Start one: tenure worker MODULE --engine URL --managed")
-        )
-    managers = [(one.name, one.heard_s_ago, one.skew_s) for one in view.managers]
-    workers = [(one.name, one.heard_s_ago, one.skew_s) for one in view.workers]
+    found = [
+        Finding(Level.ERROR, f"datacenter {one.datacenter} is out of reach: {one.reason}", "Look after its managers")
+        for one in view.missing
+    ]
+    found += [
+        Finding(Level.OK, f"gate {one.address} answers") if one.answers else _silent_gate(one) for one in view.gates
+    ]
+    names = [*(one.datacenter for one in view.managers), *(one.datacenter for one in view.workers)]
+    for name in dict.fromkeys(names or [""]):
+        found += _crew(view, name)
+    managers = [(_full_name(one), one.heard_s_ago, one.skew_s) for one in view.managers]
+    workers = [(_full_name(one), one.heard_s_ago, one.skew_s) for one in view.workers]
     for name, heard, skew in (*managers, *workers):
         words = f"{name}: heard {heard:.0f} s ago, its clock is off by {skew:+.3f} s"
         late = abs(skew) > SKEW_S
         found.append(Finding(Level.WARNING, words, "Set its clock (NTP)") if late else Finding(Level.OK, words))
     found += [
-        Finding(Level.WARNING, f"{one.name}: {one.verdict}: {one.reason}", "See `tenure nodes`")
+        Finding(Level.WARNING, f"{_full_name(one)}: {one.verdict}: {one.reason}", "See `tenure nodes`")
         for one in view.workers
         if one.verdict != "route"
     ]
     return found
+
+
+def _crew(view: NodeList, datacenter: str) -> list[Finding]:
+    """Of one datacenter; where a manager answered, there is one without a name."""
+    found, where = [], f"{datacenter}: " if datacenter else ""
+    if sum(one.datacenter == datacenter for one in view.managers) < 2:
+        remedy = "Start a second `tenure manager` on the same engine"
+        found.append(Finding(Level.WARNING, f"{where}one manager, no standby", remedy))
+    if not any(one.datacenter == datacenter for one in view.workers):
+        remedy = "Start one: tenure worker MODULE --engine URL --managed"
+        found.append(Finding(Level.WARNING, f"{where}no worker reports", remedy))
+    return found
+
+
+def _silent_gate(gate: GateNode) -> Finding:
+    return Finding(
+        Level.WARNING, f"gate {gate.address} does not answer its peer: {gate.reason}", "Start it, or see why"
+    )
+
+
+def _full_name(node: ManagerNode | WorkerNode) -> str:
+    return f"{node.datacenter}/{node.name}" if node.datacenter else node.name

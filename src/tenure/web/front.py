@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tenure.errors import ConfigurationError, TenureError
-from tenure.nodes.calling.tls import ServerTls
+from tenure.nodes.calling.tls import ServerTls, read_anew
 from tenure.web.admission import check_bind, is_loopback
 from tenure.web.tokens import TokenBook, read_tokens
 from tenure.web.transport import HttpServer
@@ -65,6 +65,7 @@ class Front:
                 say(f"tokens and certificates stay as they were: {error}")
                 return
             server.admission.tokens = book
+            read_anew()  # the certificate that this node shows to others is renewed with the one that it serves
             say("read tokens and certificates anew")
 
         loop = asyncio.get_running_loop()

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.errors import ConfigurationError, NodeRefusedError, NodeUnavailableError, UnknownJobError
+from tenure.errors import (
+    ConfigurationError,
+    NodeRefusedError,
+    NodeUnavailableError,
+    UnknownJobError,
+    UntrustedPeerError,
+)
 from tenure.nodes.calling.failover import Ask, Directory, Pause
 from tenure.nodes.messages.client import AskLeader, GetJob, LeaderView, Problem, ProblemKind, Redirect
 
@@ -121,3 +127,18 @@ def test_addresses_may_come_as_one_text_and_none_is_refused() -> None:
     assert Directory(f"{A}, {B}", **options)._addresses == [A, B]
     with pytest.raises(ConfigurationError, match="no manager is named"):
         Directory([], **options)
+
+
+def test_no_patience_helps_where_certificates_are_refused_and_one_refusal_alone_proves_nothing() -> None:
+    untrusted = UntrustedPeerError(f"{A} hung up as soon as it was asked")
+    play = Play({A: untrusted, B: NodeUnavailableError("no route")}, patience=600)
+    begun = play.clock.monotonic()
+    with pytest.raises(UntrustedPeerError, match="TENURE_CERT"):
+        play.run()
+    assert play.asked.count(A) == 3
+    assert play.clock.monotonic() - begun < 1.0
+    # A node that was stopped in the middle of a handshake, and is there again.
+    assert Play({A: [untrusted, VIEW]}).run() is VIEW
+    # Somebody answers, if only that nobody leads: then it is not the certificate.
+    nobody = Problem(kind=ProblemKind.UNAVAILABLE, fact="nobody leads now", retryable=True)
+    assert Play({A: untrusted, B: [nobody, nobody, nobody, nobody, VIEW]}).run() is VIEW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tenure.errors import NodeUnavailableError
+from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.messages.client import Problem, Redirect
 from tenure.nodes.messages.wire import Reply, Request
@@ -33,7 +33,7 @@ class Route:
                 try:
                     reply = await self._caller.ask(address, request, timeout_s)
                 except NodeUnavailableError as error:
-                    said.append(error.fact)
+                    said.append(str(error) if isinstance(error, UntrustedPeerError) else error.fact)
                     break
                 if isinstance(reply, Redirect):
                     said.append(f"{address} says that {reply.address} leads")

@@ -74,6 +74,11 @@ def _client_context(tls: ClientTls) -> ssl.SSLContext:
     return context
 
 
+def read_anew() -> None:
+    """What this process shows to others is read from its files again, for connections from now on."""
+    _client_context.cache_clear()
+
+
 def peer_name(certificate: object) -> str:
     """The common name of a verified certificate, as `getpeercert` gives it; empty where it has none."""
     subject = certificate.get("subject", ()) if isinstance(certificate, dict) else ()

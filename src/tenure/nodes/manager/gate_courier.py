@@ -19,6 +19,7 @@ from tenure.jobs.timers import Timers
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.calling.route import Route
 from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 
 ANSWER_S = 5.0
@@ -41,6 +42,7 @@ class Courier:
         clock: Clock,
         engine_now: Callable[[], float],
         progress_at: Callable[[str], float],
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._route = Route(caller, addresses)
         self._ledger, self._commit, self._identity = ledger, commit, identity
@@ -51,6 +53,7 @@ class Courier:
         self._transfers: dict[str, str] = {}
         """Jobs of which the gate has to hear that somebody else leads now, and who did before."""
         self._rung = asyncio.Event()
+        self._tell_people, self._unheard = say, False
 
     @property
     def interval_s(self) -> float:
@@ -82,12 +85,25 @@ class Courier:
             try:
                 await self._say(jobs)
                 pause = AGAIN_FIRST_S
-            except NodeUnavailableError:
+                self._note_heard()
+            except NodeUnavailableError as error:
                 # No gate is there. Everything stays owed; the next round asks all of them again.
                 for job_id in jobs:
                     self._due.set(job_id, self._now())
+                self._note_unheard(error)
                 await self._clock.async_sleep(pause)
                 pause = min(self.interval_s, pause * 2)
+
+    def _note_unheard(self, error: NodeUnavailableError) -> None:
+        """Once for each time that they are away: a token or a certificate that they refuse is to be read in our log, too."""
+        if not self._unheard:
+            self._tell_people(f"no gate hears our reports, which stay owed: {error.fact}")
+        self._unheard = True
+
+    def _note_heard(self) -> None:
+        if self._unheard:
+            self._tell_people("gates hear our reports again")
+        self._unheard = False
 
     async def _say(self, jobs: list[str]) -> None:
         now = self._now()
@@ -99,7 +115,8 @@ class Courier:
         told = TellGate(datacenter=self._identity.datacenter, manager=self._identity.manager_id, words=tuple(words))
         reply = await self._route.ask(told, ANSWER_S)
         if not isinstance(reply, GateHeard):
-            raise NodeUnavailableError(f"a gate answered reports with {type(reply).__name__}: {reply}")
+            fact = f"{reply.fact}. {reply.remedy}" if isinstance(reply, Problem) else f"it is {type(reply).__name__}"
+            raise NodeUnavailableError(f"a gate does not take them: {fact}")
         for word in words:
             if isinstance(word, JobLeaderTransfer):
                 self._transfers.pop(word.job_id, None)

@@ -101,6 +101,7 @@ class GateReporting:
                 clock=self._clock,
                 engine_now=self._leader.now,
                 progress_at=self._leader.desk.watch.last,
+                say=self._leader.say,
             )
             task = self._tasks[addresses] = asyncio.create_task(courier.run())
             task.add_done_callback(self._ended)

@@ -83,7 +83,7 @@ class Leader:
         self.ledger, self._engine, self._calls = ledger, engine, calls
         self._results_lease_s = results_lease_s
         self._clock, self._now, self._say = clock, engine_now, say
-        self.now = engine_now
+        self.now, self.say = engine_now, say
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self._large = engine.store(LARGE_RESULTS)

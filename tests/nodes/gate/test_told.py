@@ -1,0 +1,171 @@
+"""What a gate tells those who watch it, in virtual time: events through a lost leader, counts that agree with the state, refusals said once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.nodes.gate.stage import Stage
+
+from tenure.jobs.gate_outbox import OwedKind, owed
+from tenure.nodes.gate.probing import Prober, ProbeSettings
+from tenure.nodes.messages.client import Problem, ProblemKind
+from tenure.nodes.messages.event import EventPage, GetEvents
+from tenure.nodes.messages.gate import AskDatacenter, DatacenterView
+from tenure.sim.control_plane import SimCaller, serve
+from tenure.sim.gates.cast import Plan
+from tenure.sim.node import Host
+from tenure.sim.world import World
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage(Plan.of(2, 2))
+    made.pass_time(3.0)
+    yield made
+    made.close()
+
+
+def events(stage: Stage, address: str = "", **asked: Any) -> EventPage:
+    page = stage.ask(GetEvents(limit=1_000, **asked), address)
+    assert isinstance(page, EventPage), page
+    return page
+
+
+def test_a_cursor_of_a_lost_leader_goes_on_at_the_other_gate_without_a_gap_or_a_repetition(stage: Stage) -> None:
+    dead = stage.leader()
+    stage.submit("one", target_datacenters=("a", "b"), steps=2)
+    stage.pass_time(1.0)
+    before = events(stage, dead.address, after="0")
+    stage.world.nodes[dead.address].crash()
+    stage.until(lambda: any(gate.leads for gate in stage.living()), 15)
+    stage.until(lambda: stage.job("one").ended)
+    after = events(stage, after=before.cursor)
+    whole = events(stage, after="0")
+    told = [(line.cursor, line.event) for line in (*before.events, *after.events)]
+    assert told == [(line.cursor, line.event) for line in whole.events]
+    kinds = [event["type"] for _, event in told]
+    assert (kinds.count("GateElected"), kinds.count("GateJobAccepted"), kinds.count("GateJobEnded")) == (2, 1, 1)
+
+
+def test_filters_and_waiting_work_as_they_do_at_a_manager_and_at_a_gate_that_does_not_lead(stage: Stage) -> None:
+    other = next(gate for gate in stage.living() if not gate.leads)
+    stage.submit("slow", target_datacenters=("a",), ends="hang")
+    stage.submit("here", target_datacenters=("a",), steps=1, queue="default")
+    now = events(stage, other.address).cursor
+    page = events(stage, other.address, after=now, job_id="here", kind=("GateJobEnded",), wait_s=8.0)
+    assert [(line.event["type"], line.event["job_id"]) for line in page.events] == [("GateJobEnded", "here")]
+    queued = events(stage, after="0", queue="default")
+    assert {line.event.get("job_id") for line in queued.events} == {"slow", "here"}
+    assert events(stage, after="0", queue="another").events == ()
+
+
+def test_who_fell_behind_what_the_journal_keeps_is_told_so_and_given_the_state(stage: Stage) -> None:
+    stage.submit("one", target_datacenters=("a",), steps=1)
+    stage.until(lambda: stage.job("one").ended)
+    gate = stage.leader()
+    ledger, journal = gate.candidacy.ledger, gate.candidacy.ledger.journal
+    journal.snapshot(ledger.book.snapshot(), ledger.seq, epoch=gate.candidacy.epoch)
+    journal.truncate(ledger.seq)
+    page = events(stage, after="0")
+    assert page.gap is not None
+    assert [row["job_id"] for row in page.gap.state["jobs"]] == ["one"]
+    one = events(stage, after="0", job_id="one")
+    assert one.gap is not None
+    assert (one.gap.state["job_id"], one.gap.state["state"]) == ("one", "completed")
+    unknown = events(stage, after="0", job_id="nobody")
+    assert unknown.gap is not None
+    assert unknown.gap.state is None
+
+
+def counted(stage: Stage) -> tuple[Counter[str], Counter[tuple[str, OwedKind]]]:
+    """What the state says, counted anew; and it is what is kept."""
+    gate = stage.leader()
+    tracker, leader = gate.candidacy.ledger.book, gate.candidacy.leader
+    assert leader is not None
+    standings = Counter(info.standing for info in tracker.jobs.values())
+    names = {"JobSubmission": "submission", "JobGlobalCancel": "cancel", "JobGlobalTimeout": "timeout"}
+    messages = [one for info in tracker.jobs.values() for one in owed(tracker, info)]
+    due = Counter((one.datacenter, OwedKind(names[type(one.message).__name__])) for one in messages)
+    assert +tracker.standings == standings
+    assert +leader.owed == due
+    return standings, due
+
+
+def test_counts_of_jobs_and_of_what_is_owed_agree_with_the_state_through_cuts_and_changes_of_leaders(
+    stage: Stage,
+) -> None:
+    stage.submit("done", target_datacenters=("a", "b"), steps=1)
+    stage.until(lambda: stage.job("done").ended)
+    assert counted(stage) == ({"completed": 1}, {})
+    stage.submit("cancelled", target_datacenters=("a", "b"), ends="hang", stuck_threshold=50.0)
+    stage.submit("late", target_datacenters=("b",), ends="hang", timeout_seconds=9.0, stuck_threshold=8.0)
+    stage.pass_time(2.0)
+    mend = stage.cut("b")
+    stage.submit("waiting", target_datacenters=("b",), steps=1)
+    stage.cancel("cancelled")
+    stage.pass_time(2.0)
+    standings, due = counted(stage)
+    assert standings == {"completed": 1, "running": 2, "ending": 1}
+    assert due == {("b", OwedKind.CANCEL): 1, ("b", OwedKind.SUBMISSION): 1}
+    stage.until(lambda: counted(stage)[1].get(("b", OwedKind.TIMEOUT)), 20)
+    stage.world.nodes[stage.leader().address].crash()
+    stage.until(lambda: any(gate.leads for gate in stage.living()), 15)
+    stage.pass_time(1.0)
+    counted(stage)
+    mend()
+    stage.until(lambda: all(stage.job(name).ended for name in ("cancelled", "late", "waiting")), 30)
+    standings, due = counted(stage)
+    assert (standings["cancelled"], due) == (1, {})
+
+
+def test_a_manager_that_refuses_a_gate_is_named_once_with_what_to_do_about_it() -> None:
+    said: list[str] = []
+    world = World(1, keep_trace=None)
+    answers = [
+        Problem(kind=ProblemKind.FORBIDDEN, fact="wrong or no token", remedy="Set TENURE_TOKEN"),
+        Problem(kind=ProblemKind.FORBIDDEN, fact="wrong or no token", remedy="Set TENURE_TOKEN"),
+        Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True),
+        DatacenterView(datacenter="a", manager_id="m", leads=True),
+        Problem(kind=ProblemKind.FORBIDDEN, fact="wrong or no token", remedy="Set TENURE_TOKEN"),
+    ]
+    heard: list[tuple[bool, str]] = []
+
+    async def manager(host: Host) -> None:
+        async def answer(sender: str, request: Any) -> Any:
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+
+        serve(host, answer)
+        await host.loop.create_future()
+
+    async def gate(host: Host) -> None:
+        await Prober(
+            SimCaller(host),
+            ["m:1"],
+            AskDatacenter(),
+            DatacenterView,
+            settings=ProbeSettings(interval_s=1.0),
+            clock=host.clock,
+            random=host.random,
+            on_word=lambda node, answered: heard.append((answered, node.error)),
+            say=said.append,
+        ).run()
+
+    try:
+        world.node("m:1", manager, engine="a").start()
+        world.node("g:1", gate, engine="g").start()
+        world.run_for(8.0)
+    finally:
+        world.close()
+    assert [answered for answered, _ in heard][:5] == [False, False, False, True, False]
+    assert [error for _, error in heard][:4] == [
+        "it answers: wrong or no token",
+        "it answers: wrong or no token",
+        "it answers: this node is starting",
+        "",
+    ]
+    assert (
+        said == ["m:1 does not answer to us: wrong or no token. Set TENURE_TOKEN"] * 2
+    )  # refused, let in, refused again
