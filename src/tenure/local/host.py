@@ -1,4 +1,4 @@
-"""The process that hosts a manager, a worker, or both, for a program on this machine.
+"""The process that hosts a manager, a gate, a worker, or a manager and a worker, for a program on this machine.
 
     python -m tenure.local.host FD
 
@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from tenure import __version__, tracing
 from tenure.clock import SystemClock
@@ -101,7 +102,7 @@ class Host:
 
 
 class ManagerThread:
-    """A manager on an event loop of its own."""
+    """A manager, or a gate, on an event loop of its own."""
 
     def __init__(self, begin: Begin, end: socket.socket, on_end: Callable[[], None]) -> None:
         self._begin, self._end, self._on_end = begin, end, on_end
@@ -135,29 +136,46 @@ class ManagerThread:
             self._on_end()
 
     async def _serve(self) -> None:
-        # Imported here, while the slots are starting: the server is most of what this process loads.
-        from tenure.nodes.manager.serving import ManagerSettings, serve
-
-        begin = self._begin
-        tracing.set_up("tenure-manager")
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._may_stop.set()
-        settings = ManagerSettings(
-            engine_url=begin.engine_url,
-            name=begin.name,
-            host=begin.host,
-            port=begin.port,
-            token=begin.token,
-            term_s=begin.term_s,
-        )
+        begin = self._begin
+        listen = {
+            "engine_url": begin.engine_url,
+            "name": begin.name,
+            "host": begin.host,
+            "port": begin.port,
+            "token": begin.token,
+            "term_s": begin.term_s,
+        }
+        if begin.datacenters:
+            await self._serve_gate(self._stop, listen)
+        else:
+            await self._serve_manager(self._stop, listen)
 
+    # Imported where they are needed, while the slots are starting: the server is most of what this process loads.
+
+    async def _serve_manager(self, stop: asyncio.Event, listen: dict[str, Any]) -> None:
+        from tenure.nodes.manager.serving import ManagerSettings, serve
+
+        tracing.set_up("tenure-manager")
+        settings = ManagerSettings(**listen, datacenter=self._begin.datacenter)
+        await serve(settings, stop, say=self._say("manager"), on_ready=self._on_ready)
+
+    async def _serve_gate(self, stop: asyncio.Event, listen: dict[str, Any]) -> None:
+        from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
+
+        tracing.set_up("tenure-gate")
+        settings = GateNodeSettings(**listen, datacenters=self._begin.datacenters)
+        await serve_gate(settings, stop, say=self._say("gate"), on_ready=self._on_ready)
+
+    def _say(self, who: str) -> Callable[[str], None]:
         def say(text: str) -> None:
-            send(self._end, Said(f"manager: {text}"))
+            send(self._end, Said(f"{who}: {text}"))
 
-        def on_ready(address: str) -> None:
-            send(self._end, Listening(address))
+        return say
 
-        await serve(settings, self._stop, say=say, on_ready=on_ready)
+    def _on_ready(self, address: str) -> None:
+        send(self._end, Listening(address))
 
 
 def main() -> int:

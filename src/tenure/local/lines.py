@@ -28,6 +28,10 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     port: int = 0
     token: str = ""
     term_s: float = 5.0
+    datacenter: str = "local"
+    """What a gate calls the one of this manager."""
+    datacenters: dict[str, list[str]] = {}
+    """Managers by datacenter. Not empty: a gate before them, in the place of a manager."""
     settings: dict[str, Any] = {}
     """Of the slots."""
 

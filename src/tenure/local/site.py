@@ -1,9 +1,9 @@
-"""One datacenter on this machine, as `tenure dev` runs it: a manager that stays, and a worker that comes anew with each change."""
+"""What `tenure dev` runs on this machine: datacenters, each a manager that stays and a worker that comes anew with each change; a gate before them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ Say = Callable[[str, str], None]
 class Site:
     """`open`, `reload` as often as the code changes, `close`."""
 
-    def __init__(self, folder: Path, modules: list[str], port: int, settings: dict[str, Any], say: Say) -> None:
+    def __init__(
+        self, folder: Path, modules: list[str], port: int, settings: dict[str, Any], say: Say, *, name: str = "local"
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.engine_url = engine_url(folder.resolve())
+        self.name, self.engine_url = name, engine_url(folder.resolve())
         self._modules, self._settings, self._say = modules, settings, say
-        name = f"dev-{os.getpid()}"
-        begin = Begin(engine_url=self.engine_url, name=name, port=port)
+        begin = Begin(engine_url=self.engine_url, name=f"dev-{os.getpid()}", port=port, datacenter=name)
         self._manager = HostProcess(begin, lambda text: say("manager", text.removeprefix("manager: ")))
         self._worker: HostProcess | None = None
 
@@ -76,3 +77,38 @@ class Site:
         )
         self._worker = HostProcess(begin, lambda text: self._say("worker", text))
         self._worker.start()
+
+
+class Gateway:
+    """The gate before several sites, once they listen."""
+
+    name = "gate"
+
+    def __init__(self, folder: Path, port: int, say: Say) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._engine_url, self._port, self._say = engine_url(folder.resolve()), port, say
+        self._process: HostProcess | None = None
+
+    @property
+    def address(self) -> str:
+        return self._process.address if self._process is not None else ""
+
+    def open(self, sites: Iterable[Site]) -> None:
+        """Raises `WorkError` where it cannot start."""
+        begin = Begin(
+            engine_url=self._engine_url,
+            name=f"dev-gate-{os.getpid()}",
+            port=self._port,
+            datacenters={site.name: [site.address] for site in sites},
+        )
+        self._process = HostProcess(begin, lambda text: self._say("gate", text.removeprefix("gate: ")))
+        self._process.start()
+        self._process.until_up()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is None or self._process.alive
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
