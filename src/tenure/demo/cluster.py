@@ -32,6 +32,8 @@ class Tempo:
     factor: float = 1.0
     gate_stuck_s: float = 180.0
     """Before the factor."""
+    shortest_term_s: float = 1.5
+    """Of leaders, whatever the factor: on a busy machine a short one is lost now and then."""
 
     def manager(self) -> list[str]:
         stuck, report, fallback = 120 * self.factor, 10 * self.factor, 300 * self.factor
@@ -49,7 +51,7 @@ class Tempo:
         return [*self._term(), *(part for name, value in times.items() for part in (name, f"{value:g}"))]
 
     def _term(self) -> list[str]:
-        return ["--term", f"{max(1.5, 10 * self.factor):g}"]
+        return ["--term", f"{max(self.shortest_term_s, 10 * self.factor):g}"]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ def endless(ctx: Any) -> None:
         ctx.beat()
 
 
-@workflow(stall=60)
+@workflow(stall=600)
 def falls_silent(ctx: Any, until: str) -> None:
-    """Advances until that file is there. Then it hangs, as far as anybody can see, and ends when it is told to."""
+    """Advances until a file of that name, with the datacenter's as its ending, is there. Then it hangs, as far as anybody can see."""
+    told = Path(f"{until}.{os.environ['PLACE']}")
     while not ctx.cancelled:
         time.sleep(0.05)
-        if not Path(until).exists():
+        if not told.exists():
             ctx.beat()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,19 +17,32 @@ from tenure.nodes.messages.client import JobView
 
 FACTOR = 0.06
 FALLBACK_S = 300 * FACTOR
+STUCK_S = 3.0
 AHEAD_S = 3_600.0
 AHEAD = str(Path(__file__).parent / "an_hour_ahead")
 
 
 class Skewed(Cluster):
-    """In datacenter b all clocks on the wall are an hour ahead, whatever is played."""
-
-    def _command(self, place: str) -> list[str]:
-        before = super()._command(place)
-        return [*before, "env", f"PYTHONPATH={AHEAD}:{self.path}"] if place == "b" else before
+    """In datacenter b all clocks on the wall are an hour ahead, whatever is played. Processes know where they are."""
 
     path = ""
     """Where Python finds things; set before it is started."""
+
+    def _command(self, place: str) -> list[str]:
+        path = f"{AHEAD}{os.pathsep}{self.path}" if place == "b" else self.path
+        return [*super()._command(place), "env", f"PLACE={place}", f"PYTHONPATH={path}"]
+
+    def restore(self) -> None:
+        """Every link mended, every dead node started again."""
+        for name in self.datacenters:
+            self.mend(name)
+        for number, node in enumerate(self.gates):
+            if node.process.poll() is not None:
+                self.gates[number] = self.gate(number)
+        for name, nodes in self.managers.items():
+            for number, node in enumerate(nodes):
+                if node.process.poll() is not None:
+                    nodes[number] = self.manager(name, number)
 
 
 class SkewedNamespaces(Skewed, NamespaceCluster):
@@ -36,7 +50,7 @@ class SkewedNamespaces(Skewed, NamespaceCluster):
 
 
 def submission(
-    job_id: str, function: str, timeout_s: float, *, stuck_s: float = 0.0, **arguments: Any
+    job_id: str, function: str, timeout_s: float = 600.0, *, stuck_s: float = 0.0, **arguments: Any
 ) -> JobSubmission:
     spec = WorkflowSpec(name=function, arguments=arguments)
     return JobSubmission(
@@ -46,6 +60,18 @@ def submission(
         stuck_threshold=stuck_s or timeout_s * 0.99,
         target_datacenters=("a", "b"),
     )
+
+
+class Silence:
+    """A job that advances until it is told to fall silent, in one datacenter or in both: time runs out there when the test says so."""
+
+    def __init__(self, folder: Path, job_id: str) -> None:
+        self._file = folder / job_id
+        self.submission = submission(job_id, "falls_silent", stuck_s=STUCK_S, until=str(self._file))
+
+    def falls(self, *places: str) -> None:
+        for place in places:
+            self._file.with_name(f"{self._file.name}.{place}").touch()
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -65,9 +91,14 @@ def everywhere(state: JobState) -> dict[str, JobState]:
     return {"a": state, "b": state}
 
 
-def ended(client: Any, job_id: str) -> JobView:
+def answering(client: Any, job_id: str) -> dict[str, bool]:
+    """Of which datacenters the gate has an answer."""
+    return {place.name: place.answers for place in client.job(job_id).datacenters}
+
+
+def ended(client: Any, job_id: str, seconds: float = 90.0) -> JobView:
     """The job once it has ended everywhere."""
-    until(lambda: client.job(job_id).ended, f"{job_id} ends everywhere", 90)
+    until(lambda: client.job(job_id).ended, f"{job_id} ends everywhere", seconds)
     return client.job(job_id)
 
 

@@ -24,6 +24,7 @@ How long a decision takes to arrive is measured by `bench_gate`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -31,13 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.gates.namespaces import NamespaceCluster, why_not
+from tests.process.gates.namespaces import why_not
 from tests.process.gates.play import (
     AHEAD_S,
     FACTOR,
     FALLBACK_S,
+    Silence,
     Skewed,
     SkewedNamespaces,
+    answering,
     decisions,
     ended,
     everywhere,
@@ -47,7 +50,7 @@ from tests.process.gates.play import (
     until,
 )
 
-from tenure.demo.cluster import Cluster, Tempo
+from tenure.demo.cluster import Tempo
 from tenure.jobs import JobState
 
 APP = str(Path(__file__).parent / "app.py")
@@ -55,85 +58,83 @@ MISSING = why_not()
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Skewed]:
     """Two datacenters with a standby each, and two gates."""
     folder = tmp_path_factory.mktemp("world")
-    before = os.environ.get("PYTHONPATH")
-    Skewed.path = os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    Skewed.path = os.pathsep.join(path for path in sys.path if path)
     kind = Skewed if MISSING else SkewedNamespaces
-    tempo = Tempo(FACTOR, gate_stuck_s=6_000)
-    try:
-        with kind(folder, APP, datacenters=("a", "b"), gates=2, managers=2, slots=4, tempo=tempo) as world:
-            yield world
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    tempo = Tempo(FACTOR, gate_stuck_s=6_000, shortest_term_s=4.0)
+    with kind(folder, APP, datacenters=("a", "b"), gates=2, managers=2, slots=4, tempo=tempo) as world:
+        yield world
 
 
 @pytest.fixture
-def client(world: Cluster) -> Iterator[Any]:
+def client(world: Skewed) -> Iterator[Any]:
     """Whatever a test did to the world is undone, also when it failed: the next one shall fail for a reason of its own."""
     with world.client() as client:
         yield client
-    for name in world.datacenters:
-        world.mend(name)
-    for number, node in enumerate(world.gates):
-        if node.process.poll() is not None:
-            world.gates[number] = world.gate(number)
-    for name, nodes in world.managers.items():
-        for number, node in enumerate(nodes):
-            if node.process.poll() is not None:
-                nodes[number] = world.manager(name, number)
+    world.restore()
 
 
 @pytest.mark.slow
-def test_a_leader_and_then_a_gate_die_and_the_deadline_stays_where_it_was(world: Cluster, client: Any) -> None:
+def test_a_leader_and_then_a_gate_die_and_the_deadline_stays_where_it_was(world: Skewed, client: Any) -> None:
     """Scenarios 1 and 2: tracking goes on with the successors, from the same start."""
-    client.submit_job(submission("survivor", "endless", 16.0))
-    runs_everywhere(client, "survivor")
-    deadline = client.job("survivor").deadline
+    for number, timeout_s in enumerate((20.0, 45.0, 120.0)):
+        job_id = f"survivor-{number}"
+        if both_die(world, client, job_id, timeout_s):
+            break
+        world.restore()
+    else:
+        pytest.skip("this machine is so busy that a leader and a gate do not die within two minutes")
+
+    assert states(ended(client, job_id, timeout_s + 90)) == everywhere(JobState.TIMED_OUT)
+    told = client.why(job_id).text
+    assert re.search(r"a has a new leader, token [2-9]", told)
+    assert "another gate took over, from the same start" in told
+    # Once, by the gate that took over, and not before its time.
+    assert [link.after >= timeout_s for link in decisions(client, job_id)] == [True]
+
+
+def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> bool:
+    """False where its time was over before they were dead: then nothing was put to the test."""
+    client.submit_job(submission(job_id, "endless", timeout_s))
+    runs_everywhere(client, job_id)
+    deadline = client.job(job_id).deadline
     leader = world.leading_manager("a")
     world.managers["a"][leader].kill()
     until(lambda: world.leading_manager("a") not in (-1, leader), "the standby leads")
     gate = world.leading_gate()
     world.gates[gate].kill()
     until(lambda: world.leading_gate() not in (-1, gate), "the other gate leads")
-    assert client.job("survivor").deadline == deadline
-
-    assert states(ended(client, "survivor")) == everywhere(JobState.TIMED_OUT)
-    told = client.why("survivor").text
-    assert "a has a new leader, token 2" in told
-    assert "another gate took over, from the same start" in told
-    # Once, by the gate that took over, and not before its time.
-    assert [link.after >= 16.0 for link in decisions(client, "survivor")] == [True]
+    view = client.job(job_id)
+    assert view.deadline == deadline
+    return bool(view.now < deadline)
 
 
 @pytest.mark.slow
-def test_without_gates_reports_wait_and_jobs_end_by_the_fallback(world: Cluster, client: Any) -> None:
+def test_without_gates_reports_wait_and_jobs_end_by_the_fallback(world: Skewed, client: Any, tmp_path: Path) -> None:
     """Scenario 2 with scenario 1 in it: nobody is left who heard, and what was owed is said when somebody comes.
 
     Nobody comes in time for the first job, and in time for the second.
     """
-    client.submit_job(submission("abandoned", "endless", 2.0))
-    client.submit_job(submission("orphan", "endless", FALLBACK_S))
-    client.submit_job(submission("done", "render", 60.0, frames=20))
+    abandoned, orphan = Silence(tmp_path, "abandoned"), Silence(tmp_path, "orphan")
+    client.submit_job(abandoned.submission)
+    client.submit_job(orphan.submission)
+    client.submit_job(submission("done", "render", frames=20))
     runs_everywhere(client, "orphan")
     runs_everywhere(client, "abandoned")
     for gate in world.gates:
         gate.kill()
-    leader = world.leading_manager("b")
-    world.managers["b"][leader].kill()
+    world.managers["b"][world.leading_manager("b")].kill()
+    abandoned.falls("a", "b")
     with world.client_in("a") as in_a, world.client_in("b") as in_b:
         for there in (in_a, in_b):
             until(lambda there=there: there.job("abandoned").ended, "the first job falls back", FALLBACK_S + 60)
-            told = there.why("abandoned").text
-            # By the gate, where it was quicker than we were to kill it.
-            assert f"the gate has not answered for {FALLBACK_S:.0f} s" in told or "the gate declared" in told
+            assert f"the gate has not answered for {FALLBACK_S:.0f} s" in there.why("abandoned").text
+            assert there.job("orphan").state is JobState.RUNNING
+        orphan.falls("b")
         until(lambda: "reported to the gate with token" in in_b.why("orphan").text, "b reports in vain")
-        assert in_b.job("orphan").state is JobState.RUNNING
-    world.gates = [world.gate(number) for number in range(2)]
+    world.restore()
     for job_id in ("abandoned", "orphan"):
         assert states(ended(client, job_id)) == everywhere(JobState.TIMED_OUT)
     assert len(decisions(client, "orphan")) == 1
@@ -145,17 +146,17 @@ def test_without_gates_reports_wait_and_jobs_end_by_the_fallback(world: Cluster,
 
 @pytest.mark.slow
 def test_a_decision_with_the_token_of_a_dead_leader_is_refused_corrected_and_said_again(
-    world: Cluster, client: Any, tmp_path: Path
+    world: Skewed, client: Any, tmp_path: Path
 ) -> None:
     """Scenario 3. The leader of a can report and not hear, so the gate's decision echoes its token and stays unsaid; its successor
     can hear and not report, so the gate learns of it only by being corrected.
     """
-    silence = tmp_path / "silence"
-    client.submit_job(submission("stale", "falls_silent", 600.0, stuck_s=3.0, until=str(silence)))
+    stale = Silence(tmp_path, "stale")
+    client.submit_job(stale.submission)
     runs_everywhere(client, "stale")
     leader = world.leading_manager("a")
     world.deafen("a", leader)
-    silence.touch()
+    stale.falls("a")
     until(lambda: bool(decisions(client, "stale")), "the gate decides")
     assert states(client.job("stale"))["a"] is JobState.RUNNING
     world.hush("a")
@@ -175,42 +176,46 @@ def test_a_decision_with_the_token_of_a_dead_leader_is_refused_corrected_and_sai
 
 
 @pytest.mark.slow
-def test_a_link_that_is_cut_past_the_fallback_and_a_datacenter_that_comes_back(world: Cluster, client: Any) -> None:
+def test_a_link_that_is_cut_past_the_fallback_and_a_datacenter_that_comes_back(
+    world: Skewed, client: Any, tmp_path: Path
+) -> None:
     """The gate decides for those it reaches; beyond the cut, each job ends by the fallback, or as soon as the gate is heard again."""
-    client.submit_job(submission("fallen", "endless", 3.0))
-    client.submit_job(submission("absent", "endless", FALLBACK_S + 3.0))
+    fallen, absent = Silence(tmp_path, "fallen"), Silence(tmp_path, "absent")
+    client.submit_job(fallen.submission)
+    client.submit_job(absent.submission)
+    runs_everywhere(client, "fallen")
     runs_everywhere(client, "absent")
     world.cut("b")
+    fallen.falls("b")
+    absent.falls("a")
     with world.client_in("b") as there:
         until(lambda: there.job("fallen").ended, "b falls back", FALLBACK_S + 60)
-        told = there.why("fallen").text
-        assert f"the gate has not answered for {FALLBACK_S:.0f} s" in told
-        assert not there.job("absent").ended
+        assert f"the gate has not answered for {FALLBACK_S:.0f} s" in there.why("fallen").text
         until(lambda: states(client.job("absent"))["a"] is JobState.TIMED_OUT, "the gate has decided")
-        seen = client.job("absent")
-        assert states(seen) == {"a": JobState.TIMED_OUT, "b": JobState.RUNNING}
-        assert [place.answers for place in seen.datacenters] == [True, False]
+        until(lambda: answering(client, "absent") == {"a": True, "b": False}, "the gate sees who is there")
+        assert states(client.job("absent"))["b"] is JobState.RUNNING
+        assert not there.job("absent").ended
         world.mend("b")
         until(lambda: there.job("absent").ended, "b hears of the decision made in its absence")
-        assert "the gate declared a global timeout" in there.why("absent").text
+        assert "the gate declared a global timeout: datacenter a timed out" in there.why("absent").text
     for job_id in ("fallen", "absent"):
         assert states(ended(client, job_id)) == everywhere(JobState.TIMED_OUT)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"needs a real network: {MISSING}")
-def test_a_slow_and_lossy_link_and_one_that_is_deaf_in_one_direction(world: NamespaceCluster, client: Any) -> None:
+def test_a_slow_and_lossy_link_and_one_that_is_deaf_in_one_direction(world: SkewedNamespaces, client: Any) -> None:
     """300 ms and 5 % loss cost time and nothing else; a cancel beyond a one-way cut arrives when it is mended."""
     world.tell_wire("weather", "b", delay_s=0.15, loss=0.05)
-    client.submit_job(submission("far", "render", 60.0, frames=20))
+    client.submit_job(submission("far", "render", frames=20))
     assert states(ended(client, "far")) == everywhere(JobState.COMPLETED)
-    client.submit_job(submission("unwanted", "endless", 60.0))
+    client.submit_job(submission("unwanted", "endless"))
     runs_everywhere(client, "unwanted")
     client.cancel("unwanted", "enough", by="the test")
     assert states(ended(client, "unwanted")) == everywhere(JobState.CANCELLED)
     world.tell_wire("heal", "b")
 
-    client.submit_job(submission("deaf", "endless", 60.0))
+    client.submit_job(submission("deaf", "endless"))
     runs_everywhere(client, "deaf")
     world.tell_wire("mute", "a")  # what a sends arrives nowhere: no report, no answer, no acknowledgement
     client.cancel("deaf", "enough", by="the test")
@@ -221,10 +226,10 @@ def test_a_slow_and_lossy_link_and_one_that_is_deaf_in_one_direction(world: Name
 
 
 @pytest.mark.slow
-def test_a_clock_that_is_an_hour_ahead_moves_no_time_that_is_shown(world: Cluster, client: Any) -> None:
+def test_a_clock_that_is_an_hour_ahead_moves_no_time_that_is_shown(world: Skewed, client: Any) -> None:
     """Deadlines are kept by the gate's clock; what happened in b is told in b's time there, and in the gate's here."""
     begun = time.time()
-    client.submit_job(submission("skewed", "render", 60.0, frames=10))
+    client.submit_job(submission("skewed", "render", frames=10))
     view = ended(client, "skewed")
     assert states(view) == everywhere(JobState.COMPLETED)
     with world.client_in("b") as there:
