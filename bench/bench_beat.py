@@ -83,7 +83,7 @@ def beats(report: Report) -> None:
     )  # fmt: skip
     report.compare(
         "beat() without callback, beside less", lambda: per_second(ours.beat), lambda: per_second(bare.beat),
-        beside="document 003 (no count, progress, callbacks)", at_least=1.5,  # more is not to be had: decision 0140
+        beside="document 003 (no count, progress, callbacks)", at_least=1.75,  # more is not to be had: decision 0140
     )  # fmt: skip
 
 

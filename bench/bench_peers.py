@@ -185,7 +185,7 @@ class Contest:
                 if not self._ours(number):
                     return
                 for one in list(self.left):
-                    if time.monotonic() > self.until and one.pickups:
+                    if (time.monotonic() > self.until and one.pickups) or len(one.pickups) < number - 1:
                         continue  # what it has must do
                     self._play(one, number)
                 for us in (self.loop, self.batches):
@@ -217,9 +217,13 @@ class Contest:
                 number, one.name, f"{rate:,.0f} jobs per second, pick-up {theirs:.2f} ms, ours beside it {mine:.2f} ms"
             )
         except Exception as why:  # whatever a peer does, the others are measured
-            self.left.remove(one)
-            self.report.note(f"{self.broker}: {one.name} was NOT MEASURED: {why}")
-            self.table.missing.append((self.broker, one.name, str(why)))
+            rounds = len(one.pickups)
+            del one.drains[rounds:]  # of a round that it did not end
+            what = f"failed in round {number}" if rounds else "was NOT MEASURED"
+            self.report.note(f"{self.broker}: {one.name} {what}: {why}")
+            if not rounds:
+                self.left.remove(one)
+                self.table.missing.append((self.broker, one.name, str(why)))
         finally:
             one.rest()
 

@@ -90,10 +90,10 @@ class Contender:
 
     def pick_up_beside(self, ours: Contender) -> Pickups:
         """Single jobs for this one and for us, in turn. Both have an idle worker."""
-        taken, begun = Pickups(), time.monotonic()
         for one in (ours, self):
-            one._ask("pickups", AT_A_TIME, PICKUP_S / 2)  # the first ones open connections
-        while len(taken.theirs) < SAMPLES and time.monotonic() - begun < 2 * PICKUP_S:
+            one._ask("pickups", AT_A_TIME, PICKUP_S / 4)  # the first ones open connections
+        taken, begun = Pickups(), time.monotonic()
+        while not taken.theirs or (len(taken.theirs) < SAMPLES and time.monotonic() - begun < 2 * PICKUP_S):
             taken.ours += ours._ask("pickups", AT_A_TIME, PICKUP_S)
             taken.theirs += self._ask("pickups", AT_A_TIME, PICKUP_S)
         self.pickups.append(taken)
@@ -144,8 +144,9 @@ class Contender:
 
     def _last_words(self, whose: str) -> str:
         log = self.folder / f"{whose}.log"
-        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        return lines[-1][:300] if lines else "nothing"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        said = [line.strip() for line in lines if any(letter.isalnum() for letter in line)]  # not the frames around it
+        return " / ".join(said[-2:])[:400] or "nothing"
 
     def _count(self) -> int:
         try:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tenure.engines.contracts import KEY_MEMORY_S, FailureCause
 from tenure.engines.nats import commands as c
+from tenure.engines.nats.box import State
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TenureError, TermLostError
 
@@ -23,6 +24,11 @@ steps = st.lists(
                 "delayed",
                 "claim",
                 "claim",
+                "await",
+                "await",
+                "confirm",
+                "withdraw",
+                "look",
                 "end",
                 "settle",
                 "nack",
@@ -55,6 +61,10 @@ def command(kind: str, box: str, number: int, name: str, held: list[tuple[str, s
         "keyed": c.Send(name, box, [c.Item(b"k", key="k", generation=number), c.Item(b"l", key="l")]),
         "delayed": c.Send(name, box, [c.Item(b"d", delay=float(number))]),
         "claim": c.Claim(name, box, number + 1, 1.0, 2, number % 2 == 0),
+        "await": c.Await(name, box, number + 1, 10.0, 2, number % 2 == 0, float(number)),
+        "confirm": c.Confirm(name, box, held[: number + 1] or [("x", "y")], 10.0),
+        "withdraw": c.Withdraw(name, box, receipt),
+        "look": c.Look(name, box),
         "end": c.End(name, box, held[: number + 1] or [("x", "y")]),
         "settle": c.End(name, box, [(message, receipt)], b"r"),
         "nack": c.Nack(name, box, message, receipt, number / 2, 2),
@@ -90,11 +100,16 @@ def test_a_fold_that_went_over_snapshots_gives_the_same_answers(plan: list[tuple
     at = 1_000.0
     for seq, (kind, box, number, passed, aside) in enumerate(plan, 1):
         at += passed  # also backwards: another server leads, and its clock is behind
-        asked = c.decode(c.encode(command(kind, box, number, f"id.{seq}", held)))
+        asked = c.decode(c.encode(command(kind, box, number, f"p{seq % 3}.{seq}", held)))
         answers = [outcome(ledger, asked, seq, at) for ledger in (straight, other)]
         assert _plain(answers[0]) == _plain(answers[1])
+        assert (straight.handed, straight.dropped) == (other.handed, other.dropped)
+        for name in BOXES:  # nothing lies there while somebody waits for it
+            assert not (straight.box(name).counts[State.READY] and straight.box(name).stands.keep(straight.now))
         if kind == "claim":
             held = [(delivery.id, asked.id) for delivery in answers[0]] or held
+        for one in straight.handed:
+            held = [(delivery.id, one.receipt) for delivery in one.deliveries]
         if aside == "snapshot":
             other = Ledger.restored(other.keep())
         elif aside == "look":
@@ -161,7 +176,7 @@ def test_keys_and_fences_are_remembered_for_a_day_and_not_longer() -> None:
     late = KEY_MEMORY_S + 1.0
     assert ledger.apply(c.Send("u.1", "a", [c.Item(b"1", key="k")]), 8, late)[0][1] is None
     ledger.apply(c.Put("v.1", "s", "key", "blob3", 1, (1, 0), None), 9, late)
-    assert [value.blob for value in ledger.unnamed] == ["blob"]
+    assert [value.blob for value in ledger.values.unnamed] == ["blob"]
 
 
 def test_a_command_that_comes_again_is_dropped_also_over_a_snapshot_and_out_of_order() -> None:

@@ -8,23 +8,37 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _LOOK_S = 5.0
 
 
+async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel them until they end.
+
+    Once is not enough: the client library waits with `wait_for`, which in Python 3.11 drops a cancellation that comes in the moment in
+    which what it waits for is there, or fails.
+    """
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=0.05)
+
+
 class _Call(Generic[T]):
     """One coroutine that a thread waits for. Half the cost of `run_coroutine_threadsafe`, which chains two futures."""
 
-    __slots__ = ("coroutine", "done", "loop", "task")
+    __slots__ = ("answers", "coroutine", "done", "loop", "task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.loop, self.coroutine = loop, coroutine
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.coroutine: Coroutine[Any, Any, T]
         self.done = threading.Lock()
         self.done.acquire()
         self.task: asyncio.Task[T]
+        self.answers: list[T] = []
 
     def start(self) -> None:
         self.task = self.loop.create_task(self.coroutine)
@@ -33,8 +47,20 @@ class _Call(Generic[T]):
     def cancel(self) -> None:
         self.task.cancel()
 
-    def _finish(self, _task: asyncio.Task[T]) -> None:
-        self.done.release()
+    def answer(self, value: T) -> None:
+        """Wake the thread with this, now: two turns of the loop sooner than by returning it. What the coroutine ends with is nobody's any more."""
+        if not self.answers and not self.task.done():
+            self.answers.append(value)
+            self.done.release()
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if not self.answers:
+            self.done.release()
+        elif not task.cancelled():
+            task.exception()
+
+    def result(self) -> T:
+        return self.answers[0] if self.answers else self.task.result()
 
 
 class Background:
@@ -53,7 +79,17 @@ class Background:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it there, and wait for what it gives."""
-        call = _Call(self.loop, coroutine)
+        call: _Call[T] = _Call(self.loop)
+        call.coroutine = coroutine
+        return self._wait(call)
+
+    def run_answering(self, work: Callable[[Callable[[T], None]], Coroutine[Any, Any, T]]) -> T:
+        """The same, of one that is given a way to answer before it ends."""
+        call: _Call[T] = _Call(self.loop)
+        call.coroutine = work(call.answer)
+        return self._wait(call)
+
+    def _wait(self, call: _Call[T]) -> T:
         self.loop.call_soon_threadsafe(call.start)
         try:
             while not call.done.acquire(timeout=_LOOK_S):
@@ -62,7 +98,7 @@ class Background:
         except KeyboardInterrupt:
             self.loop.call_soon_threadsafe(call.cancel)  # an interrupt in this thread: nobody waits for it any more
             raise
-        return call.task.result()
+        return call.result()
 
     def soon(self, call: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(call)

@@ -15,6 +15,7 @@ from math import inf
 import msgspec
 
 from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Depth, FailureCause
+from tenure.engines.nats.stands import Stand, Stands
 from tenure.errors import KeyRefusedError
 
 _SLACK = 64  # dead entries that are not worth a clean-up
@@ -32,6 +33,7 @@ class Stage(IntEnum):
     CLAIMED = 0  # provisional: uncounted again when it is released or runs out
     HELD = 1  # uncounted again only when it is released
     STARTED = 2  # extended: it may have had effects, so its fence is never given out again
+    HANDED = 3  # to a standing claim that has not confirmed it: as STARTED, but forgiven when it runs out
 
 
 class Record(msgspec.Struct):
@@ -73,6 +75,7 @@ class Kept(msgspec.Struct, array_like=True):
     dead: list[tuple[Record, DeadLetter]]
     ticket: int
     front: int
+    stands: list[Stand] = []
 
 
 class Box:
@@ -87,6 +90,9 @@ class Box:
         self.keys: dict[str, Key] = {}
         self.ended: deque[tuple[float, str]] = deque()  # keys in the order of their ending
         self.dead: dict[str, tuple[Record, DeadLetter]] = {}
+        self.stands = Stands()
+        self.dropped: list[str] = []
+        """Standing claims that were ended for their process's silence, for whoever tells them."""
         self._ticket = 0  # grows: the back of the queue
         self._front = 0  # falls: its front
 
@@ -100,9 +106,19 @@ class Box:
             record = self.records.get(name)
             if record is None or record.ticket != ticket or record.state is State.READY:
                 continue
-            if record.state is State.LEASED and record.stage is Stage.CLAIMED:
-                record.count -= 1
+            if record.state is State.LEASED:
+                self._ran_out(record)
             self._queue(record)
+
+    def _ran_out(self, record: Record) -> None:
+        """A provisional claim that was not started does not count; nor does what was handed to somebody who never said so."""
+        if record.stage is Stage.CLAIMED:
+            record.count -= 1
+        elif record.stage is Stage.HANDED:
+            record.base += 1
+        else:
+            return
+        self.dropped += self.stands.drop_process(record.receipt.rpartition(".")[0])
 
     def next_due(self) -> float:
         """When something becomes visible next. Dropping dead timers changes nothing."""
@@ -162,6 +178,12 @@ class Box:
         """The record, if this delivery of it is under way. A lease that ran out was promoted away before."""
         record = self.records.get(message)
         return record if record is not None and record.state is State.LEASED and record.receipt == receipt else None
+
+    def confirm(self, record: Record, due: float) -> None:
+        if record.stage is Stage.HANDED:
+            record.stage = Stage.HELD
+        if due > record.due:
+            self._time(record, State.LEASED, due)
 
     def end(self, record: Record, now: float) -> None:
         self._drop(record)
@@ -306,7 +328,7 @@ class Box:
 
     # Snapshots
 
-    def keep(self) -> Kept:
+    def keep(self, now: float) -> Kept:
         return Kept(
             records=list(self.records.values()),
             ready=[name for ticket, name in self.ready if self._is_valid(name, ticket, ready=True)],
@@ -316,6 +338,7 @@ class Box:
             dead=list(self.dead.values()),
             ticket=self._ticket,
             front=self._front,
+            stands=self.stands.keep(now),
         )
 
     @classmethod
@@ -328,4 +351,5 @@ class Box:
         for record in kept.records:
             box.counts[record.state] += 1
         box._ticket, box._front = kept.ticket, kept.front
+        box.stands = Stands(kept.stands)
         return box

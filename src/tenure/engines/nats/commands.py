@@ -44,6 +44,38 @@ class Claim(Command, tag="claim", frozen=True):
     provisional: bool
 
 
+class Await(Command, tag="await", frozen=True):
+    """Claim what is there; where nothing is, stand: what becomes visible within `seconds` is handed over by whatever command brings it."""
+
+    box: str
+    most: int
+    lease: float
+    limit: int | None
+    provisional: bool
+    seconds: float
+
+
+class Confirm(Command, tag="confirm", frozen=True):
+    """What was handed over has arrived: from now on it is held for the lease that was asked for."""
+
+    box: str
+    held: list[tuple[str, str]]
+    lease: float
+
+
+class Withdraw(Command, tag="withdraw", frozen=True):
+    """End the standing claim with this receipt."""
+
+    box: str
+    receipt: str
+
+
+class Look(Command, tag="look", frozen=True):
+    """Only its time matters: what is due becomes visible, and is handed over."""
+
+    box: str
+
+
 class End(Command, tag="end", frozen=True):
     """Acknowledge deliveries, each by (message id, receipt); with a reply, which then is for the only one."""
 
@@ -153,6 +185,10 @@ class Compacted(Command, tag="compacted", frozen=True):
 AnyCommand: TypeAlias = (
     Send
     | Claim
+    | Await
+    | Confirm
+    | Withdraw
+    | Look
     | End
     | Nack
     | Release

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -149,6 +149,8 @@ class NatsEngine(Engine):
         background.leave(self._background)
 
     async def _close(self, journals: list[NatsJournal]) -> None:
+        with contextlib.suppress(EngineError):
+            await self.log.standing.withdraw_all()
         await self.log.close()
         for journal in journals:
             await journal.stop()
@@ -170,20 +172,10 @@ class NatsEngine(Engine):
             self._background.soon(act)
 
     def wait(self, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
-        """Run it on the loop; its parts are timed by themselves."""
+        """Run it on the loop; its parts are timed by themselves. Its first argument is a way to answer before it ends."""
         self.check_open()
-        try:
-            return self._run(work(*values))
-        except EngineUnavailableError as error:
-            raise _as(MailboxConnectionError, error) from error
-        except ApiError as error:
-            raise self.link.told(error, f"waiting on {self.url}") from error
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._background.run(work)
-        except asyncio.CancelledError:
-            raise EngineClosedError(f"the engine {self.url} was closed meanwhile", remedy="Open it again") from None
+        with self._told("waiting", MailboxConnectionError):
+            return self._background.run_answering(lambda answer: work(answer, *values))
 
     def call(
         self,
@@ -194,10 +186,18 @@ class NatsEngine(Engine):
     ) -> T:
         """Run it on the loop, timed. A lost connection is told as `lost`."""
         self.check_open()
+        with self._told(operation, lost):
+            return self._background.run(self.timed(operation, work(*values)))
+
+    @contextlib.contextmanager
+    def _told(self, operation: str, lost: type[EngineUnavailableError]) -> Iterator[None]:
+        """What goes wrong on the loop, in the words of the contract."""
         try:
-            return self._run(self.timed(operation, work(*values)))
+            yield
+        except asyncio.CancelledError:
+            raise EngineClosedError(f"the engine {self.url} was closed meanwhile", remedy="Open it again") from None
         except EngineUnavailableError as error:
-            raise _as(lost, error) from error
+            raise (error if isinstance(error, lost) else lost(error.fact)) from error
         except ApiError as error:
             raise self.link.told(error, f"{operation} on {self.url}") from error
 
@@ -223,10 +223,6 @@ class NatsEngine(Engine):
             raise
         self.metrics.took(operation, self.clock.monotonic() - begun)
         return answer
-
-
-def _as(kind: type[EngineUnavailableError], error: EngineUnavailableError) -> EngineUnavailableError:
-    return error if isinstance(error, kind) else kind(error.fact)
 
 
 def open_nats(url: str, clock: Clock) -> NatsEngine:

@@ -17,6 +17,7 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from tenure.engines.nats.background import end
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.link import Link
 from tenure.errors import TenureError
@@ -58,9 +59,7 @@ class Follower:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end([self._task])
         with contextlib.suppress(ValueError):
             self._link.watchers.remove(self._on_link)
         await self._end()

@@ -7,19 +7,21 @@ refuses raises, and has changed nothing. The rules of mailboxes are in `box`; he
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
-from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tenure.engines.contracts import KEY_MEMORY_S, Failure, FailureCause, Fence
+from tenure.engines.contracts import Failure, FailureCause
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.box import Box, Kept, Record, Stage
+from tenure.engines.nats.box import Box, Kept, Record, Stage, State
 from tenure.engines.nats.pages import Heard, Seat, Value
-from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, StaleFenceError, TermLostError
+from tenure.engines.nats.stands import HAND_OVER_S, Stand
+from tenure.engines.nats.values import Values
+from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+"""Format 1 had no standing claims."""
 DUPLICATE = object()
 """What `apply` gives for a command that has come before: an answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
@@ -39,6 +41,23 @@ class Delivery(NamedTuple):
     key: str | None
     generation: int
     is_failure: bool
+
+
+class Standing(NamedTuple):
+    """What an `Await` came to: deliveries, or a claim that stands from `at` on."""
+
+    at: float
+    deliveries: list[Delivery]
+
+
+class Handed(NamedTuple):
+    """What a standing claim was given, and when."""
+
+    receipt: str
+    box: str
+    lease: float
+    at: float
+    deliveries: list[Delivery]
 
 
 class KeptLedger(msgspec.Struct, array_like=True):
@@ -67,20 +86,26 @@ class Ledger:
         self.now = 0.0
         self.boxes: dict[str, Box] = {}
         self.seats: dict[str, Seat] = {}
-        self.stores: dict[str, dict[str, Value]] = {}
+        self.values = Values()
         self.bytes_since = 0
         """How much of the log was written since the last snapshot."""
         self.kept_bytes = 0
         """How large that snapshot was."""
         self.heard: dict[str, Heard] = {}
         self.stirred: set[str] = set()
-        self.unnamed: list[Value] = []
-        """Blobs that lost their name: whoever asked for that deletes them."""
-        self._timers: list[tuple[float, str, str]] = []
+        self.handed: list[Handed] = []
+        """What this command gave to standing claims, for whoever tells them."""
+        self.dropped: list[str] = []
+        """Standing claims that it ended."""
         self._posts = 0  # by this command
+        self._touched: dict[str, None] = {}  # by this command, in an order that is the same everywhere
         self._rules: dict[type, Callable[[Any], Any]] = {
             c.Send: self._send,
             c.Claim: self._claim,
+            c.Await: self._await,
+            c.Confirm: self._confirm,
+            c.Withdraw: self._withdraw,
+            c.Look: self._look,
             c.End: self._end,
             c.Nack: self._nack,
             c.Release: self._release,
@@ -94,8 +119,8 @@ class Ledger:
             c.Campaign: self._campaign,
             c.Renew: self._renew,
             c.Resign: self._resign,
-            c.Put: self._put,
-            c.Remove: self._remove,
+            c.Put: lambda command: self.values.put(command, self.now),
+            c.Remove: lambda command: self.values.remove(command, self.now),
             c.Compacted: self._compacted,
         }
 
@@ -105,9 +130,14 @@ class Ledger:
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
         self._posts = 0
+        self.handed, self.dropped = [], []
         if not self._is_new(command.id):
             return DUPLICATE
-        return self._rules[type(command)](command)
+        try:
+            return self._rules[type(command)](command)
+        finally:
+            if self._touched:  # also by what was refused: time has passed
+                self._hand_over()
 
     def _is_new(self, name: str) -> bool:
         process, _, number = name.rpartition(".")
@@ -130,7 +160,23 @@ class Ledger:
         box = self.box(name)
         box.promote(self.now)
         self.stirred.add(name)
+        self._touched[name] = None
         return box
+
+    def _hand_over(self) -> None:
+        """What is ready goes to those who stand for it. Afterwards something is ready, or somebody stands, but never both."""
+        while self._touched:
+            box = self.boxes[next(iter(self._touched))]
+            while box.counts[State.READY] and (stand := box.stands.take_newest(self.now)) is not None:
+                stage = Stage.CLAIMED if stand.provisional else Stage.HANDED
+                lease = min(stand.lease, HAND_OVER_S)
+                if found := self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage):
+                    self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
+                else:
+                    box.stands.put_back(stand)
+            self.dropped += box.dropped
+            box.dropped.clear()
+            del self._touched[box.name]
 
     def _held(self, command: c.Nack | c.Extend | c.Reply | c.Bury) -> tuple[Box, Record]:
         box = self._at_now(command.box)
@@ -157,12 +203,41 @@ class Ledger:
     def _claim(self, command: c.Claim) -> list[Delivery]:
         box = self._at_now(command.box)
         stage = Stage.CLAIMED if command.provisional else Stage.HELD
+        return self._deliver(box, command.id, command.most, command.lease, command.limit, stage)
+
+    def _await(self, command: c.Await) -> Standing:
+        box = self._at_now(command.box)
+        stage = Stage.CLAIMED if command.provisional else Stage.HELD
+        found = self._deliver(box, command.id, command.most, command.lease, command.limit, stage)
+        if not found:
+            until = self.now + command.seconds
+            stand = Stand(command.id, command.most, command.lease, command.limit, command.provisional, until)
+            box.stands.add(stand, self.now)
+        return Standing(self.now, found)
+
+    def _confirm(self, command: c.Confirm) -> list[str]:
+        """The ids of those that were confirmed in time."""
+        box = self._at_now(command.box)
+        kept = [record for message, receipt in command.held if (record := box.held(message, receipt)) is not None]
+        for record in kept:
+            box.confirm(record, self.now + command.lease)
+        return [record.id for record in kept]
+
+    def _withdraw(self, command: c.Withdraw) -> bool:
+        return self._at_now(command.box).stands.drop(command.receipt)
+
+    def _look(self, command: c.Look) -> None:
+        self._at_now(command.box)
+
+    def _deliver(
+        self, box: Box, receipt: str, most: int, lease: float, limit: int | None, stage: Stage
+    ) -> list[Delivery]:
         found: list[Delivery] = []
-        while len(found) < command.most:
-            record = box.claim(self.now, command.lease, command.id, stage)
+        while len(found) < most:
+            record = box.claim(self.now, lease, receipt, stage)
             if record is None:
                 break
-            if command.limit is not None and record.count - 1 - record.base >= command.limit:
+            if limit is not None and record.count - 1 - record.base >= limit:
                 record.count -= 1
                 self._give_up(box, record)
                 continue
@@ -290,66 +365,14 @@ class Ledger:
         if seat.epoch == command.epoch:
             seat.candidate = ""
 
-    # Stored values
-
-    def _put(self, command: c.Put) -> None:
-        self._sweep()
-        values = self.stores.setdefault(command.store, {})
-        value = values.get(command.key) or Value()
-        if command.fence is not None:
-            if value.fence is not None and command.fence < value.fence:
-                raise StaleFenceError(command.key, Fence(*command.fence), Fence(*value.fence))
-            value.fence = command.fence
-        values[command.key] = value
-        self._unname(value)
-        value.blob, value.chunks = command.blob, command.chunks
-        self._expire(command.store, command.key, value, inf if command.ttl is None else self.now + command.ttl)
-
-    def _remove(self, command: c.Remove) -> bool:
-        self._sweep()
-        value = self.stores.get(command.store, {}).get(command.key)
-        if value is None or not value.blob:
-            return False
-        self._bare(command.store, command.key, value, self.now)
-        return True
-
-    def _bare(self, store: str, key: str, value: Value, at: float) -> None:
-        """The value is gone; a fence stays for a day."""
-        self._unname(value)
-        if value.fence is None:
-            del self.stores[store][key]
-        else:
-            self._expire(store, key, value, at + KEY_MEMORY_S)
-
-    def _unname(self, value: Value) -> None:
-        if value.blob:
-            self.unnamed.append(Value(value.blob, value.chunks))
-        value.blob, value.chunks = "", 0
-
-    def _expire(self, store: str, key: str, value: Value, at: float) -> None:
-        value.expires = at
-        if at < inf:
-            heappush(self._timers, (at, store, key))
-
-    def _sweep(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now:
-            at, store, key = heappop(self._timers)
-            value = self.stores.get(store, {}).get(key)
-            if value is None or value.expires != at:
-                continue  # it was written again since
-            if value.blob:
-                self._bare(store, key, value, at)
-            else:
-                del self.stores[store][key]
-
     # Snapshots
 
     def _compacted(self, command: c.Compacted) -> None:
-        self._sweep()
+        self.values.sweep(self.now)
         self.bytes_since, self.kept_bytes = 0, command.size
 
     def keep(self) -> bytes:
-        boxes = {name: box.keep() for name, box in self.boxes.items()}
+        boxes = {name: box.keep(self.now) for name, box in self.boxes.items()}
         return _encode_kept(
             KeptLedger(
                 FORMAT,
@@ -357,7 +380,7 @@ class Ledger:
                 self.now,
                 boxes,
                 self.seats,
-                self.stores,
+                self.values.stores,
                 self.bytes_since,
                 self.kept_bytes,
                 self.heard,
@@ -368,15 +391,11 @@ class Ledger:
     def restored(cls, data: bytes) -> Ledger:
         """Raises `msgspec.MsgspecError` for what this version cannot read."""
         kept = _decode_kept(data)
-        if kept.format != FORMAT:
+        if kept.format not in _READABLE:
             raise msgspec.ValidationError(f"the snapshot has format {kept.format}, and this Tenure reads {FORMAT}")
         ledger = cls()
         ledger.seq, ledger.now = kept.seq, kept.now
         ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
         ledger.boxes = {name: Box.restored(name, box) for name, box in kept.boxes.items()}
-        ledger.seats, ledger.stores, ledger.heard = kept.seats, kept.stores, kept.heard
-        for store, values in kept.stores.items():
-            for key, value in values.items():
-                if value.expires < inf:
-                    heappush(ledger._timers, (value.expires, store, key))
+        ledger.seats, ledger.values, ledger.heard = kept.seats, Values(kept.stores), kept.heard
         return ledger

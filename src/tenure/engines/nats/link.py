@@ -22,6 +22,7 @@ from tenure.clock import Clock
 from tenure.engines import certificates
 from tenure.engines.backoff import Backoff
 from tenure.engines.nats import faults
+from tenure.engines.nats.background import end
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.url import NatsSettings, tls_context
 from tenure.errors import EngineClosedError, EngineUnavailableError, TenureError
@@ -168,8 +169,7 @@ class Link:
 async def _within(seconds: float, work: Coroutine[Any, Any, None], enough: asyncio.Event) -> None:
     """Raises `TimeoutError` when it takes longer, or when it is `enough`.
 
-    Not asyncio.timeout: the client waits with `wait_for`, which in Python 3.11 drops a cancellation that comes in the moment in
-    which an attempt to connect fails, and then tries for ever. So it is cancelled until it ends.
+    Not asyncio.timeout: it cancels once, and the client then may try for ever (see `end`).
     """
     task = asyncio.get_running_loop().create_task(work)
     watch = asyncio.get_running_loop().create_task(enough.wait())
@@ -180,6 +180,4 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None], enough: async
         raise TimeoutError(f"not within {seconds:g} s")
     finally:
         watch.cancel()
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.05)
+        await end([task])

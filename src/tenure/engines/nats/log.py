@@ -19,11 +19,13 @@ from tenure.clock import Clock
 from tenure.engines.backoff import Backoff
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import faults, streams
+from tenure.engines.nats.background import end
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.follower import Follower, unix
-from tenure.engines.nats.ledger import DUPLICATE, Ledger
+from tenure.engines.nats.ledger import DUPLICATE, Delivery, Ledger
 from tenure.engines.nats.link import Link
+from tenure.engines.nats.standing import Standing
 from tenure.engines.nats.streams import Names
 from tenure.engines.nats.waiting import Waiters
 from tenure.errors import (
@@ -58,11 +60,12 @@ class Asked:
 class Log:
     def __init__(self, link: Link, names: Names, blobs: Blobs) -> None:
         self._link, self._names, self._blobs = link, names, blobs
-        self._clock: Clock = link.clock
+        self.clock: Clock = link.clock
         self._prefix = f"{new_id()[:16]}."
         self._number = 0
         self.ledger = Ledger()
         self.waiters = Waiters(lambda name: self.ledger.box(name), link.clock)
+        self.standing = Standing(self)
         self._asked: dict[str, Asked] = {}
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
@@ -91,9 +94,11 @@ class Log:
         self._broken = EngineClosedError(f"the engine {self._link.settings.shown} was closed", remedy="Open it again")
         self._fail_all(self._broken)
         await self._follower.stop()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(list(self._tasks))
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let it run beside; what it fails with is logged."""
+        self._spawn(self._quietly(work))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -111,7 +116,7 @@ class Log:
         """Append it; what the fold makes of it. After `EngineUnavailableError` the outcome is unknown."""
         if self._broken is not None:
             raise self._broken
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         asked = Asked(
             type(command).__name__.lower(),
@@ -156,12 +161,12 @@ class Log:
 
     def _soon_again(self, asked: Asked) -> None:
         asked.pause = asked.pause or Backoff(self._link.random, first_s=0.05, most_s=0.5)
-        asked.again_at = self._clock.monotonic() + asked.pause.next()
+        asked.again_at = self.clock.monotonic() + asked.pause.next()
 
     async def _look_after_askers(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             for name, asked in list(self._asked.items()):
                 if asked.future.done():
                     continue
@@ -210,44 +215,63 @@ class Log:
         else:
             if asked is not None and not asked.future.done() and result is not DUPLICATE:
                 asked.future.set_result(result)
-            elif result and result is not DUPLICATE and isinstance(command, c.Claim) and self._is_ours(command):
-                held = [(delivery.id, command.id) for delivery in result]
-                self._spawn(self._quietly(self.ask(c.Release(self.new_id(), command.box, held))))
+            elif result is not DUPLICATE and self.is_ours(command.id):
+                self._nobody_waits(command, result)
         self._after(command, before)
         return True
 
-    def _is_ours(self, command: c.AnyCommand) -> bool:
-        return command.id.startswith(self._prefix)
+    def _nobody_waits(self, command: c.AnyCommand, result: Any) -> None:
+        """Who asked has given up: what it was given goes back."""
+        if isinstance(command, c.Claim):
+            self.give_back(command.box, command.id, result)
+        elif isinstance(command, c.Await):
+            self.give_back(command.box, command.id, result.deliveries)
+            if not result.deliveries:
+                self.withdraw(command.box, command.id)
+
+    def give_back(self, box: str, receipt: str, deliveries: list[Delivery]) -> None:
+        if deliveries:
+            held = [(delivery.id, receipt) for delivery in deliveries]
+            self.spawn(self.ask(c.Release(self.new_id(), box, held)))
+
+    def withdraw(self, box: str, receipt: str) -> None:
+        self.spawn(self.ask(c.Withdraw(self.new_id(), box, receipt)))
+
+    def is_ours(self, name: str) -> bool:
+        """A command's id, or a receipt."""
+        return name.startswith(self._prefix)
 
     def _after(self, command: c.AnyCommand, before: int) -> None:
         ledger = self.ledger
+        if ledger.handed or ledger.dropped:
+            self.standing.told(ledger.handed, ledger.dropped)
         if ledger.stirred:
             for name in ledger.stirred:
                 self.waiters.stir(name)
             ledger.stirred.clear()
-        if ledger.unnamed:
-            if self._is_ours(command):
-                for value in ledger.unnamed:
-                    self._spawn(self._quietly(self._blobs.delete(value.blob)))
-            ledger.unnamed.clear()
+        if ledger.values.unnamed:
+            if self.is_ours(command.id):
+                for value in ledger.values.unnamed:
+                    self.spawn(self._blobs.delete(value.blob))
+            ledger.values.unnamed.clear()
         while self._catching_up and self._catching_up[0][0] <= ledger.seq:
             _, future = self._catching_up.pop(0)
             if not future.done():
                 future.set_result(None)
         step = max(self._link.settings.compact_bytes, 2 * ledger.kept_bytes)
         # One command crosses the mark: whoever asked for it compacts. If that one dies, the next mark comes.
-        if before // step < ledger.bytes_since // step and self._is_ours(command):
-            self._spawn(self._quietly(self.compact()))
+        if before // step < ledger.bytes_since // step and self.is_ours(command.id):
+            self.spawn(self.compact())
 
     def _set_clock(self, at: float) -> None:
-        offset = at - self._clock.boottime()
+        offset = at - self.clock.boottime()
         # A message is late by what it took to get here, so the largest is the best; far less is another server's clock.
         if offset > self._offset or offset < self._offset - 1.0:
             self._offset = offset
 
     def about_now(self) -> float:
         """Engine time as far as we can tell without asking."""
-        return self._clock.boottime() + self._offset
+        return self.clock.boottime() + self._offset
 
     # Being current
 
@@ -317,7 +341,7 @@ class Log:
                 raise EngineVersionError(
                     f"the snapshot of {self._names.log_stream} cannot be read: {error}", remedy="Upgrade this Tenure"
                 ) from error
-            self.waiters.stir_all()
+            self.standing.doubt()
             return
         raise EngineCorruptError(
             f"the beginning of {self._names.log_stream} is gone and no snapshot replaces it",
@@ -350,7 +374,7 @@ class Log:
 
     async def _collect(self, seq: int) -> None:
         """Delete older snapshots, and values that nothing names: their writer died before it named them, or after."""
-        named = {value.blob for values in self.ledger.stores.values() for value in values.values()}
+        named = {value.blob for values in self.ledger.values.stores.values() for value in values.values()}
         for blob in await self._blobs.names() - named:
             kind, _, rest = blob.partition("-")
             number = rest.partition("-")[0]
@@ -369,7 +393,7 @@ class Log:
             log.info("%s: left undone: %s", self._link.settings.shown, error)
 
     def _on_link(self, up: bool) -> None:
-        self.waiters.stir_all()
+        self.standing.doubt()
         if up:
             for asked in self._asked.values():
                 asked.again_at = 0.0
@@ -389,4 +413,4 @@ class Log:
         for _, future in self._catching_up:
             if not future.done():
                 future.set_exception(error)
-        self.waiters.stir_all()
+        self.standing.doubt()

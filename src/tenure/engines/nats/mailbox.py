@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import msgspec
 
@@ -37,6 +37,7 @@ from tenure.engines.nats.box import State
 from tenure.engines.nats.dead_letters import NatsDeadLetters
 from tenure.engines.nats.ledger import Delivery
 from tenure.engines.nats.message import NatsMessage
+from tenure.engines.nats.standing import Claimed
 from tenure.engines.nats.waiting import Poll, Polls
 from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleExpiredError
 
@@ -45,12 +46,6 @@ if TYPE_CHECKING:
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
-
-
-class Claimed(NamedTuple):
-    receipt: str
-    lease_until: float
-    deliveries: list[Delivery]
 
 
 class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -122,42 +117,83 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 return messages
             wait = max(0.0, end - clock.monotonic())  # none of them could be decoded
 
-    async def _claim(self, most: int, lease: float, provisional: bool, wait: float) -> Claimed | None:
+    async def _claim(
+        self, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, wait: float
+    ) -> Claimed | None:
         """On the loop. What was claimed; None when there was nothing, or the handle was woken."""
-        log, clock = self.engine.log, self.engine.clock
-        end = clock.monotonic() + wait
-        poll: Poll | None = None
-        current = False  # whether we know all that was sent before this call
+        if not wait or self.polls.ended:
+            found = await self._look(most, lease, provisional)
+            if found is None and wait:
+                self.polls.begin()  # it was woken before: that was for this poll
+            return found
+        poll = self.polls.begin()
+        assert poll is not None
         try:
-            while True:
-                if log.may_hold(self.name):
-                    asked, receipt = clock.boottime(), log.new_id()
-                    command = c.Claim(receipt, self.name, most, lease, self.max_delivery_count, provisional)
-                    if deliveries := await self.engine.timed("receive", log.ask(command)):
-                        return Claimed(receipt, asked + lease, deliveries)
-                    current = True
-                    if log.ledger.box(self.name).counts[State.READY]:
-                        continue
-                elif not (current and log.alive):
-                    await log.catch_up()
-                    current = True
-                    continue
-                left = end - clock.monotonic()
-                if not wait or left <= 0 or self._closed:
-                    return None
-                if poll is None and (poll := self.polls.begin()) is None:
-                    return None
-                await log.waiters.wait(self.name, poll, left, log.about_now())
-                if poll.over:
-                    return None
+            return await self._stand(poll, answer, most, lease, provisional, self.engine.clock.monotonic() + wait)
         except EngineClosedError:
-            if poll is None:
-                raise
             return None  # closed while we waited: the wait ends, as with any close
         finally:
-            if poll is not None:
-                self.polls.end(poll)
-                log.waiters.leave(self.name, poll)
+            self.polls.end(poll)
+            self.engine.log.waiters.leave(self.name, poll)
+
+    async def _look(self, most: int, lease: float, provisional: bool) -> Claimed | None:
+        """What is there now. A claim is appended only where the fold shows something to claim."""
+        log, clock = self.engine.log, self.engine.clock
+        current = False  # whether we know all that was sent before this call
+        while True:
+            if log.may_hold(self.name):
+                asked, receipt = clock.boottime(), log.new_id()
+                command = c.Claim(receipt, self.name, most, lease, self.max_delivery_count, provisional)
+                if deliveries := await self.engine.timed("receive", log.ask(command)):
+                    return Claimed(receipt, asked + lease, deliveries, {})
+                current = True
+                if not log.ledger.box(self.name).counts[State.READY]:
+                    return None
+            elif current and log.alive:
+                return None
+            else:
+                await log.catch_up()
+                current = True
+
+    async def _stand(
+        self, poll: Poll, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, end: float
+    ) -> Claimed | None:
+        """Leave a claim in the log: it gives what is there, or what comes, to us. What comes later goes straight to `answer`."""
+        log, clock = self.engine.log, self.engine.clock
+        while True:
+            seconds = max(0.001, end - clock.monotonic())
+            asked, receipt = clock.boottime(), log.new_id()
+            command = c.Await(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
+            poll.doubtful, poll.take = False, None
+            log.standing.begin(receipt, self.name, poll)
+            try:
+                at, deliveries = await self.engine.timed("receive", log.ask(command))
+                if deliveries:
+                    return Claimed(receipt, asked + lease, deliveries, {})
+                if poll.handed is not None:  # between the fold's answer and this line
+                    handed, poll.handed = poll.handed, None
+                    return log.standing.accept(handed, asked, at)
+                poll.take = lambda handed, asked=asked, at=at: answer(log.standing.accept(handed, asked, at))
+                await self._wait(poll, end)
+                if not (poll.taken or poll.over) and (poll.doubtful or not log.alive):
+                    # To be told whether the engine is there; and not to stand twice.
+                    await log.ask(c.Withdraw(log.new_id(), self.name, receipt))
+                if poll.taken or poll.over or clock.monotonic() >= end:
+                    return None
+            finally:
+                log.standing.end(receipt)
+                if poll.handed is not None:
+                    log.give_back(self.name, receipt, poll.handed.deliveries)
+                elif poll.over and not poll.taken:
+                    log.withdraw(self.name, receipt)
+
+    async def _wait(self, poll: Poll, end: float) -> None:
+        """Until something was handed over, or the wait is over, or in doubt. The oldest poll looks after the timers of all."""
+        log, clock = self.engine.log, self.engine.clock
+        while not (poll.taken or poll.over or poll.doubtful) and (left := end - clock.monotonic()) > 0:
+            await log.waiters.wait(self.name, poll, left, log.about_now())
+            if poll.until <= log.about_now() and log.ledger.box(self.name).next_due() <= log.about_now():
+                await log.ask(c.Look(log.new_id(), self.name))
 
     def _message(self, claimed: Claimed, delivery: Delivery) -> Message[BodyT, ReplyT] | None:
         try:
@@ -167,7 +203,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             reason = f"the body cannot be decoded: {error}"
             self._bury(delivery.id, claimed.receipt, reason)
             return None
-        return NatsMessage.of(self, delivery, claimed.receipt, claimed.lease_until, body, failure)
+        return NatsMessage.of(self, delivery, claimed, body, failure)
 
     def _bury(self, message: str, receipt: str, reason: str) -> None:
         try:

@@ -8,6 +8,7 @@ from tenure.engines.checks import check_checkpoint, check_seconds
 from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger import Delivery
+from tenure.engines.nats.standing import Claimed
 from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.enqueued_at = ticket.enqueued_at
         self.reply_to = ticket.reply_to
         self.key, self.generation = ticket.key, ticket.generation
-        self.lease_until = ticket.lease_until
+        self._lease_until = ticket.lease_until
+        self._confirmed: dict[str, float] = {}  # filled when what was handed over is confirmed
         self.failure: Failure | None = None
         self.checkpoint: bytes | None = None
         self.body: Any = None
@@ -42,8 +44,7 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         cls,
         mailbox: NatsMailbox[Any, Any],
         delivery: Delivery,
-        receipt: str,
-        lease_until: float,
+        claimed: Claimed,
         body: Any,
         failure: Failure | None,
     ) -> Self:
@@ -51,10 +52,10 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             mailbox,
             Ticket(
                 id=delivery.id,
-                receipt_handle=receipt,
+                receipt_handle=claimed.receipt,
                 delivery_count=delivery.delivery_count,
                 enqueued_at=delivery.enqueued_at,
-                lease_until=lease_until,
+                lease_until=claimed.lease_until,
                 reply_to=delivery.reply_to,
                 key=delivery.key,
                 generation=delivery.generation,
@@ -62,7 +63,16 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             ),
         )
         message.body, message.failure, message.checkpoint = body, failure, delivery.checkpoint
+        message._confirmed = claimed.confirmed
         return message
+
+    @property
+    def lease_until(self) -> float:
+        return max(self._lease_until, self._confirmed.get(self.id, 0.0))
+
+    @lease_until.setter
+    def lease_until(self, boottime: float) -> None:
+        self._lease_until = boottime
 
     def acknowledge(self) -> None:
         self._ask("acknowledge", c.End, [self.held])

@@ -49,7 +49,7 @@ class NatsStore(Store):
     async def _get(self, key: str) -> bytes | None:
         while True:
             now = await self._engine.log.catch_up()
-            value = self._engine.log.ledger.stores.get(self.name, {}).get(key)
+            value = self._engine.log.ledger.values.stores.get(self.name, {}).get(key)
             if value is None or not value.there(now):
                 return None
             try:
@@ -67,7 +67,7 @@ class NatsStore(Store):
 
     async def _list(self, prefix: str, limit: int, after: str | None) -> Keys:
         now = await self._engine.log.catch_up()
-        values = self._engine.log.ledger.stores.get(self.name, {})
+        values = self._engine.log.ledger.values.stores.get(self.name, {})
         return sorted(
             key
             for key, value in values.items()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from math import inf
 
 from tenure.clock import Clock
-from tenure.engines.nats.box import Box, State
+from tenure.engines.nats.box import Box
+from tenure.engines.nats.ledger import Handed
 
 
 class Poll:
@@ -15,11 +16,30 @@ class Poll:
 
     def __init__(self) -> None:
         self.over = False
+        self.handed: Handed | None = None
+        """What its standing claim was given, as long as nobody has taken it."""
+        self.take: Callable[[Handed], None] | None = None
+        """Takes it at once, where there is something to take it."""
+        self.taken = False
+        self.doubtful = False
+        """Whether its claim may stand no longer."""
         self.until = inf  # engine time at which it looks by itself
         self._event = asyncio.Event()
 
     def ring(self) -> None:
         self._event.set()
+
+    def hand(self, handed: Handed) -> None:
+        if self.take is not None:
+            self.taken = True
+            self.take(handed)
+        else:
+            self.handed = handed
+        self.ring()
+
+    def doubt(self) -> None:
+        self.doubtful = True
+        self.ring()
 
     async def wait(self, seconds: float) -> None:
         """Until it is rung, at most this long."""
@@ -39,9 +59,14 @@ class Polls:
         self._woken = False
         self.closed = False
 
+    @property
+    def ended(self) -> bool:
+        """Whether the next poll is over before it begins."""
+        return self._woken or self.closed
+
     def begin(self) -> Poll | None:
         """None when the handle was woken before: this poll is over at once."""
-        if self._woken or self.closed:
+        if self.ended:
             self._woken = False
             return None
         poll = Poll()
@@ -67,20 +92,14 @@ class Polls:
 
 
 class Waiters:
-    """For a ready message the newest poll is woken, and the oldest keeps watch over the timers for all.
-
-    A poll that was woken is no longer in line. When it leaves, `stir` is called again: what it did not take wakes the next one.
-    """
+    """The oldest long poll on a mailbox keeps watch over its timers for all: the log does nothing by itself when a lease or a delay ends."""
 
     def __init__(self, box: Callable[[str], Box], clock: Clock) -> None:
         self._box, self._clock = box, clock
         self._line: dict[str, dict[Poll, None]] = {}
 
     async def wait(self, name: str, poll: Poll, seconds: float, about_now: float) -> None:
-        """Stand in line until something may be there, at most this long.
-
-        Who looked at a timer and found it early keeps its place: otherwise two would hand the watch to each other for ever.
-        """
+        """Until it is rung, or has to look at a timer, at most this long."""
         line = self._line.setdefault(name, {})
         line.setdefault(poll)
         due = self._box(name).next_due() if next(iter(line)) is poll else inf
@@ -101,15 +120,6 @@ class Waiters:
         line = self._line.get(name)
         if not line:
             return
-        box = self._box(name)
-        if box.counts[State.READY]:
-            line.popitem()[0].ring()
-        if line:
-            watch = next(iter(line))
-            if box.next_due() < watch.until:
-                watch.ring()
-
-    def stir_all(self) -> None:
-        for line in self._line.values():
-            for poll in list(line):
-                poll.ring()
+        watch = next(iter(line))
+        if self._box(name).next_due() < watch.until:
+            watch.ring()

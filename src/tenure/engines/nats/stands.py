@@ -1,0 +1,64 @@
+"""Standing claims of one mailbox: who waits for a message, and is handed the next one by the very command that brings it. Pure.
+
+A waiting consumer leaves its claim in the log. The fold, which is the same in every process, gives it what becomes visible, so that nobody has to be
+woken and then to ask: the message that wakes the waiter is its delivery. What it is handed it holds for a short while only, until it
+confirms (`HAND_OVER_S`): one that died, or was cut off, while it waited delays a message by that much, and not by a whole lease.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+HAND_OVER_S = 5.0
+"""How long a message that was handed over waits for its new holder to confirm. Part of the fold: it must not change its meaning."""
+_SLACK = 64  # lapsed ones that are not worth a clean-up
+
+
+class Stand(msgspec.Struct):
+    """A claim that waits. Its receipt is the id of the command that left it there."""
+
+    receipt: str
+    most: int
+    lease: float
+    limit: int | None
+    provisional: bool
+    until: float
+
+
+class Stands:
+    """The newest is served first: of two waiters it is the one whose process was alive last."""
+
+    def __init__(self, kept: list[Stand] | None = None) -> None:
+        self._line: dict[str, Stand] = {stand.receipt: stand for stand in kept or ()}
+        self._sweep_at = _SLACK
+
+    def add(self, stand: Stand, now: float) -> None:
+        self._line[stand.receipt] = stand
+        if len(self._line) > self._sweep_at:
+            self._line = {receipt: each for receipt, each in self._line.items() if each.until > now}
+            self._sweep_at = max(_SLACK, 2 * len(self._line))
+
+    def take_newest(self, now: float) -> Stand | None:
+        """Who is served next; it stands no longer. Lapsed ones go on the way."""
+        while self._line:
+            _, stand = self._line.popitem()
+            if stand.until > now:
+                return stand
+        return None
+
+    def put_back(self, stand: Stand) -> None:
+        """It was the newest, and there was nothing for it after all."""
+        self._line[stand.receipt] = stand
+
+    def drop(self, receipt: str) -> bool:
+        return self._line.pop(receipt, None) is not None
+
+    def drop_process(self, process: str) -> list[str]:
+        """It did not confirm what it was handed: nothing more for it until it asks again."""
+        gone = [receipt for receipt in self._line if receipt.rpartition(".")[0] == process]
+        for receipt in gone:
+            del self._line[receipt]
+        return gone
+
+    def keep(self, now: float) -> list[Stand]:
+        return [stand for stand in self._line.values() if stand.until > now]
