@@ -20,7 +20,7 @@ from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs.states import JobState
 from tenure.nodes.client.client import Client
 from tenure.nodes.manager.serving import DEFAULT_PORT
-from tenure.nodes.messages.client import MANAGER_ELECTION, address_of
+from tenure.nodes.messages.client import GATE_ELECTION, MANAGER_ELECTION, address_of
 from tenure.nodes.messages.wire import Missing, Reply, Request
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
@@ -68,12 +68,14 @@ class Where(NamedTuple):
         begun = clock.monotonic()
         with Engine.open(self.engine, clock=clock) as engine:
             while True:
-                leader = engine.election(MANAGER_ELECTION).current()
-                if leader is not None and address_of(leader.candidate):
-                    return [address_of(leader.candidate)]
+                for name in (MANAGER_ELECTION, GATE_ELECTION):  # of a datacenter, or of the gates before some
+                    leader = engine.election(name).current()
+                    if leader is not None and address_of(leader.candidate):
+                        return [address_of(leader.candidate)]
                 if clock.monotonic() - begun > self.patience:
                     raise NodeUnavailableError(
-                        f"nobody leads on {redact(self.engine)}", remedy="Start a manager: tenure manager --engine URL"
+                        f"nobody leads on {redact(self.engine)}",
+                        remedy="Start a manager: tenure manager --engine URL; or a gate, on an engine of its own",
                     )
                 clock.sleep(0.2)
 

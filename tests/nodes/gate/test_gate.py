@@ -158,8 +158,14 @@ def test_a_job_that_names_no_datacenter_gets_the_best_and_one_that_names_an_unkn
     assert "datacenter 'mars', which this gate does not know. There are: a, b" in f"{refused.fact}. {refused.remedy}"
     many = stage.submit("many", datacenters=9)
     assert isinstance(many, Problem)
-    assert (many.kind, many.retryable) == (ProblemKind.UNAVAILABLE, True)
-    assert "needs 9 datacenters, and 2 can take it" in many.fact
+    assert (many.kind, many.retryable) == (ProblemKind.INVALID, False)  # however often it is asked
+    assert "needs 9 datacenters, and this gate has 2" in many.fact
+    stage.cut("b")
+    stage.until(lambda: stage.leader().watch.class_of("b") == "UNHEALTHY", 40)
+    both = stage.submit("both", datacenters=2)
+    assert isinstance(both, Problem)
+    assert (both.kind, both.retryable) == (ProblemKind.UNAVAILABLE, True)  # until b is back
+    assert "needs 2 datacenters, and 1 can take it" in both.fact
 
 
 def test_a_deadline_passes_everywhere_within_a_round_trip(stage: Stage) -> None:

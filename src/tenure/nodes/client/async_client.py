@@ -22,6 +22,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
 from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.calling.failover import Ask, Directory
+from tenure.nodes.calling.tls import ClientTls
 from tenure.nodes.client.bars import Bar
 from tenure.nodes.client.batches import accepted, batches
 from tenure.nodes.client.handles import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
@@ -60,17 +61,18 @@ class AsyncClient:
         *,
         token: str = "",
         datacenter: str = "",
+        tls: ClientTls | None = None,
         patience_s: float = 60.0,
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        """`datacenter`: see `Client`."""
+        """`datacenter`, `tls`: see `Client`."""
         self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
-        self._caller = HttpCaller(token=token)
+        self._caller = HttpCaller(token=token, tls=tls)
 
     # Running things
 

@@ -23,6 +23,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 from tenure.nodes.calling.blocking import Caller
 from tenure.nodes.calling.failover import Ask, Directory
+from tenure.nodes.calling.tls import ClientTls
 from tenure.nodes.client.batches import accepted, batches
 from tenure.nodes.client.handles import Job
 from tenure.nodes.client.mapping import map_jobs
@@ -63,13 +64,16 @@ class Client:
         *,
         token: str = "",
         datacenter: str = "",
+        tls: ClientTls | None = None,
         patience_s: float = 60.0,
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. Where a job runs, its submission says."""
+        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. Where a job runs, its submission says.
+        `tls`: whom to trust and what to show; without it, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
         self._clock, self._ids, self._token, self._datacenter = clock or SystemClock(), ids, token, datacenter
+        self._tls = tls
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
@@ -231,7 +235,7 @@ class Client:
         """Connections are not shared between threads."""
         caller: Caller | None = getattr(self._own, "caller", None)
         if caller is None:
-            caller = self._own.caller = Caller(token=self._token)
+            caller = self._own.caller = Caller(token=self._token, tls=self._tls)
             self._callers.append(caller)
         return caller
 

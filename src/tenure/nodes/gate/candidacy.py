@@ -17,16 +17,16 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
+from tenure.nodes.messages.client import GATE_ELECTION
 
 JOURNAL = "gate"
-ELECTION = "gate"
 
 
 class GateCandidacy(Candidate[GateLedger, GateLeader]):
     """Stands for election, leads the gate cluster, follows."""
 
     journal_name: ClassVar[str] = JOURNAL
-    election_name: ClassVar[str] = ELECTION
+    election_name: ClassVar[str] = GATE_ELECTION
     ledger_class: ClassVar[type[GateLedger]] = GateLedger
     leader_class: ClassVar[type[GateLeader]] = GateLeader
 

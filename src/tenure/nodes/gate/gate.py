@@ -257,9 +257,8 @@ class Gate:
         leader = self._leader_address()
         if leader:
             wait_s = float(getattr(request, "wait_s", 0.0))
-            passed = Forward(
-                name=str(request.__struct_config__.tag), body=msgspec.Raw(msgspec.json.encode(request)), by=self.name
-            )
+            body = msgspec.Raw(msgspec.json.encode(request))
+            passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self.name, wait_s=wait_s)
             try:
                 return await self._caller.ask(leader, passed, FORWARD_S + wait_s)
             except NodeUnavailableError:

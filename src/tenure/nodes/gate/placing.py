@@ -55,6 +55,11 @@ class Placing:
             )
         if submission.target_datacenters:
             return submission.target_datacenters
+        if submission.datacenters > len(self._watch.datacenters):
+            raise ConfigurationError(
+                f"job {submission.job_id!r} needs {submission.datacenters} datacenters, and this gate has {len(self._watch.datacenters)}",
+                remedy=f"Ask for fewer. There are: {', '.join(self._watch.datacenters)}",
+            )
         choice = self._watch.choose(submission.datacenters)
         if len(choice.chosen) < submission.datacenters:
             said = "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())

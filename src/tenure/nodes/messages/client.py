@@ -233,6 +233,7 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
 
 
 MANAGER_ELECTION = "manager"
+GATE_ELECTION = "gate"
 """The engine's election in which a datacenter's managers stand. Whoever opens the engine finds the leader through it."""
 
 

@@ -128,8 +128,10 @@ class GateView(Reply, frozen=True, kw_only=True, tag="gate_view"):
 
 
 class Forward(Request, frozen=True, kw_only=True, tag="forward"):
-    """A request that came to a gate that does not lead, passed on to the one that does. Never passed on twice."""
+    """A request that came to a gate: passed on to the gate that leads, or to the datacenter that it is about. Never passed on twice."""
 
     name: str
     body: msgspec.Raw
     by: str = ""
+    wait_s: float = 0.0
+    """How long what is in it asks to be held back."""

@@ -225,7 +225,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
     Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager", at_gate=AtGate.REFUSED),
     Operation(AskGate, GateView, Role.NODE, True, "How a gate is, and what it sees of the datacenters"),
-    Operation(Forward, GateView, Role.NODE, False, "A request that a gate passes on to the one that leads"),
+    Operation(
+        Forward,
+        GateView,
+        Role.NODE,
+        False,
+        "A request that a gate passes on: to the one that leads, or to a datacenter",
+    ),
 )
 
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
