@@ -96,13 +96,13 @@ class Page:
             raise BrowserError(f"{expression}: {told['exceptionDetails']['exception'].get('description')}")
         return told["result"].get("value")
 
-    async def until(self, expression: str, what: str = "") -> Any:
+    async def until(self, expression: str, what: str = "") -> None:
         """Wait for an expression to be true. Says what the page shows if it never is."""
         begun = asyncio.get_running_loop().time()
         while True:
             with contextlib.suppress(BrowserError):  # a page that is being left has nothing to say
-                if found := await self.run(expression):
-                    return found
+                if await self.run(f"Boolean({expression})"):
+                    return
             if asyncio.get_running_loop().time() - begun > PATIENCE_S:
                 shown = await self.text()
                 raise BrowserError(

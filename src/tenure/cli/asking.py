@@ -51,14 +51,19 @@ class Where(NamedTuple):
     def client(self) -> Iterator[Client]:
         """A client; what goes wrong ends the command with its exit code."""
         try:
-            addresses = [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
-            with Client(addresses, token=self.token, patience_s=self.patience, datacenter=self.datacenter) as client:
+            with Client(
+                self.addresses(), token=self.token, patience_s=self.patience, datacenter=self.datacenter
+            ) as client:
                 yield client
         except NodeUnavailableError as error:
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(UNREACHABLE) from error
         except TenureError as error:
             raise click.ClickException(str(error)) from error
+
+    def addresses(self) -> list[str]:
+        """Those that were given, else the leader's, else the usual one. Raises `TenureError`."""
+        return [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
 
     def _elected(self) -> list[str]:
         """Whoever leads, by the election of the engine; the usual address where no engine is named."""

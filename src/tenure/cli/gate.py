@@ -15,7 +15,7 @@ from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
-from tenure.web.front import from_options
+from tenure.web.front import from_options, page_url
 from tenure.web.limits import HttpLimits
 
 
@@ -108,5 +108,7 @@ async def _run(settings: GateNodeSettings) -> None:
     def say(text: str) -> None:
         print(f"gate {settings.name}: {text}", file=sys.stderr, flush=True)
 
-    await serve_gate(settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}"))
+    await serve_gate(
+        settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}; dashboard at {page_url(address)}")
+    )
     say("stopped")

@@ -18,7 +18,7 @@ from tenure.errors import TenureError
 from tenure.logs import node_log
 from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
 from tenure.nodes.pooling import PoolSettings
-from tenure.web.front import from_options
+from tenure.web.front import from_options, page_url
 from tenure.web.limits import HttpLimits
 
 
@@ -95,10 +95,15 @@ def command(
         raise click.ClickException(str(error)) from error
 
 
+def _ready(address: str, say: Callable[[str], None]) -> None:
+    say(f"listens on {address}")
+    say(f"dashboard at {page_url(address)}")
+
+
 async def _run(settings: ManagerSettings, say: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
-    await serve(settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}"))
+    await serve(settings, stop, say=say, on_ready=lambda address: _ready(address, say))
     say("stopped")

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("tenure.cli.cancel", "End a job now"),
     "retry": ("tenure.cli.retry", "Run an ended job once more"),
     "schedule": ("tenure.cli.schedule", "Jobs that come again: by cron, or every so often"),
+    "dashboard": ("tenure.cli.dashboard", "The page that shows a datacenter: print its address, open it"),
     "top": ("tenure.cli.top", "What this machine's workers run now: progress, last proof, time left on every grant"),
     "nodes": ("tenure.cli.nodes", "Managers and workers, and how they are"),
     "drain": ("tenure.cli.drain", "Give a worker no more work, or let it take work again"),
@@ -38,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 SECTIONS = {
     "Start": ("dev", "worker", "manager", "gate"),
     "Jobs": ("run", "submit", "ps", "why", "watch", "logs", "result", "cancel", "retry", "schedule"),
-    "Operate": ("top", "nodes", "drain", "queue", "dlq", "token", "doctor", "gossip", "completion"),
+    "Operate": ("dashboard", "top", "nodes", "drain", "queue", "dlq", "token", "doctor", "gossip", "completion"),
 }
 
 

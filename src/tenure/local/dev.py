@@ -18,6 +18,7 @@ from tenure.jobs.why import utc
 from tenure.local.site import Gateway, Site
 from tenure.local.sources import Found, Sources
 from tenure.nodes.client.client import Client
+from tenure.web.front import page_url
 from tenure.web.telling import words_of
 
 ResultT = TypeVar("ResultT")
@@ -109,6 +110,7 @@ class Dev:
         found = self._workflows()
         address = self._places[-1].address
         self.say("dev", f"ready at {address}; your files are watched, Ctrl-C ends it. In another terminal:", "green")
+        self._console.print(f"    dashboard: {page_url(address)}", style="green")
         prefix = "" if address.endswith(":8470") else f"TENURE_ADDRESS={address} "
         commands = [one.command for one in found[:5]]
         if self._gate is not None and found:

@@ -80,6 +80,13 @@ class Front:
             loop.remove_signal_handler(signal.SIGHUP)
 
 
+def page_url(address: str) -> str:
+    """Where a node that listens at host:port, or https://host:port, serves its dashboard."""
+    url = address if "://" in address else f"http://{address}"
+    # Nobody's browser is at 0.0.0.0; on this machine it means this machine.
+    return f"{url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
+
+
 def from_options(host: str, token: str, tokens_file: str, cert: str, key: str, client_ca: str) -> Front:
     """From what a command line says."""
     if not cert and (key or client_ca):

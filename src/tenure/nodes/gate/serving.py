@@ -115,6 +115,7 @@ async def serve_gate(
             streams=door.streams,
             ready=door.ready,
             metrics=metrics.render,
+            about={"node": "gate", "node_name": settings.name},
             log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
             clock=clock,
         )

@@ -224,7 +224,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
     Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager", at_gate=AtGate.REFUSED),
-    Operation(AskGate, GateView, Role.NODE, True, "How a gate is, and what it sees of the datacenters"),
+    Operation(AskGate, GateView, Role.CLIENT, True, "How a gate is, and what it sees of the datacenters"),
     Operation(
         Forward,
         GateView,

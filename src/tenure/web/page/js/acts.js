@@ -44,37 +44,40 @@ export const retryJob = (id) =>
     },
   });
 
-export const drain = (name) =>
+// At a gate, what belongs to one datacenter is asked of that one; a manager means itself.
+const at = ({ datacenter }) => (datacenter ? { datacenter } : {});
+
+export const drain = (one, { name } = one) =>
   button("drain", "Drain", {
     title: `Drain ${name}?`,
     text: "It gets no more work; what it runs goes on. This holds, also over restarts of the worker, until it is undone.",
     button: "Drain",
     field: "Why (shown to others)",
-    act: async (reason) => outcome(await write("drain", { node: name, reason, by: BY }), `${name} gets no more work.`),
+    act: async (reason) => outcome(await write("drain", { node: name, reason, by: BY, ...at(one) }), `${name} gets no more work.`),
   });
 
-export const undrain = (name) =>
+export const undrain = (one, { name } = one) =>
   button("undrain", "Take work again", {
     title: `Let ${name} take work again?`,
     text: "It gets work from now on, as soon as it is there and well.",
     button: "Take work again",
-    act: async () => outcome(await write("undrain", { node: name, by: BY }), `${name} may take work again.`),
+    act: async () => outcome(await write("undrain", { node: name, by: BY, ...at(one) }), `${name} may take work again.`),
   });
 
-export const pause = (queue) =>
+export const pause = (one, { name: queue } = one) =>
   button("pause", "Pause", {
     title: `Pause ${queue}?`,
     text: "Nothing more of it starts; what runs goes on, and submissions wait.",
     button: "Pause",
-    act: async () => outcome(await write("pause", { queue, by: BY }), `${queue} is paused.`),
+    act: async () => outcome(await write("pause", { queue, by: BY, ...at(one) }), `${queue} is paused.`),
   });
 
-export const resume = (queue) =>
+export const resume = (one, { name: queue } = one) =>
   button("resume", "Resume", {
     title: `Resume ${queue}?`,
     text: "What waits in it starts, within its limits.",
     button: "Resume",
-    act: async () => outcome(await write("resume", { queue, by: BY }), `${queue} goes on.`),
+    act: async () => outcome(await write("resume", { queue, by: BY, ...at(one) }), `${queue} goes on.`),
   });
 
 export const replay = (letter, done) =>
@@ -83,7 +86,7 @@ export const replay = (letter, done) =>
     text: `${letter.key || letter.id} is delivered again, from ${letter.mailbox}. It is refused where a newer message has its key, or its job has ended.`,
     button: "Replay",
     act: async () => {
-      const reply = await write("replay", { mailbox: letter.mailbox, id: letter.id, by: BY });
+      const reply = await write("replay", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) });
       done();
       return outcome(reply, "It is back in its mailbox.");
     },
@@ -99,7 +102,7 @@ export const discard = (letter, done) =>
       button: "Discard for good",
       danger: true,
       act: async () => {
-        const reply = await write("discard", { mailbox: letter.mailbox, id: letter.id, by: BY });
+        const reply = await write("discard", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) });
         done();
         return outcome(reply, "It is gone.");
       },
@@ -107,19 +110,19 @@ export const discard = (letter, done) =>
     "danger",
   );
 
-export const trigger = (name) =>
+export const trigger = (one, { name } = one.schedule) =>
   button("trigger_schedule", "Run now", {
     title: `Run ${name} now?`,
     text: "Its job is submitted once, beside the runs of its instants.",
     button: "Run now",
     act: async () => {
       const id = `${name}/by-hand-${Date.now().toString(36)}`;
-      const reply = await write("trigger_schedule", { name, job_id: id, by: BY });
+      const reply = await write("trigger_schedule", { name, job_id: id, by: BY, ...at(one) });
       return outcome(reply, `${reply.job_id} is submitted.`);
     },
   });
 
-export const dropSchedule = (name) =>
+export const dropSchedule = (one, { name } = one.schedule) =>
   button(
     "drop_schedule",
     "Remove",
@@ -128,7 +131,7 @@ export const dropSchedule = (name) =>
       text: "Nothing more of it fires; what runs goes on.",
       button: "Remove",
       danger: true,
-      act: async () => outcome(await write("drop_schedule", { name, by: BY }), `${name} is removed.`),
+      act: async () => outcome(await write("drop_schedule", { name, by: BY, ...at(one) }), `${name} is removed.`),
     },
     "danger",
   );

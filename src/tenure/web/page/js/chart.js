@@ -37,6 +37,7 @@ export class Chart extends Component {
     this.plot = new uPlot(
       {
         ...this.size(),
+        padding: [6, 10, 0, 0],
         legend: { show: false },
         cursor: { show: false },
         scales: { x: { time: true, range: () => [this.props.until - SPAN_S, this.props.until] }, y: { range: (_, __, most) => [0, Math.max(this.props.least || 4, most * 1.15)] } },

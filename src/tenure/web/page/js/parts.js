@@ -118,3 +118,8 @@ export class Guard extends Component {
     return html`<div class="problem" role="alert">${icon("wrong")} <span>This page failed: ${error.message}. <button type="button" onClick=${() => location.reload()}>Load it again</button></span></div>`;
   }
 }
+
+// Where a gate answers: datacenters whose part is not there.
+export function Missing({ missing }) {
+  return (missing || []).map((one) => html`<div class="problem" role="status">${icon("look")} <span>${one.datacenter} is not in this: ${one.reason}</span></div>`);
+}

@@ -89,7 +89,7 @@ function Chain({ why, asking }) {
   return html`<p><strong>${summary}</strong></p>
     <ol class="chain">${links.map((one, index) => html`<li key=${index} class=${tone(one.kind, why.why.state)}>
       <span class="at" title=${moment(one.at)}>+ ${span(one.after)}</span>
-      <span class="what">${one.what}${one.by ? html` <span class="quiet">(${one.by})</span>` : null}
+      <span class="what">${one.what}${one.by && one.by !== "leader" && !one.what.includes(one.by) ? html` <span class="quiet">(${one.by})</span>` : null}
         ${Object.keys(one.evidence || {}).length ? html`<details><summary>evidence</summary><pre>${pretty(one.evidence)}</pre></details>` : null}</span>
     </li>`)}</ol>
     ${elided ? html`<p class="quiet">${count(elided)} lines of routine were left out.</p>` : null}`;
@@ -118,7 +118,11 @@ class Said extends Component {
   }
   async readOn() {
     const { workflow, attempt, what, next } = this.state;
-    const fields = { job_id: this.props.job.job_id, workflow, attempt };
+    const { job } = this.props;
+    const place = job.workflows.find(({ name }) => name === workflow)?.datacenter || "";
+    // A gate names workflows by their datacenter; there they have their own names.
+    const named = place && workflow.startsWith(`${place}/`) ? workflow.slice(place.length + 1) : workflow;
+    const fields = { job_id: job.job_id, workflow: named, attempt, datacenter: place };
     const same = () => !this.gone && this.state.workflow === workflow && this.state.attempt === attempt && this.state.what === what && this.state.next === next;
     try {
       if (what === "evidence") {

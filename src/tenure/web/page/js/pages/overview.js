@@ -58,7 +58,7 @@ function Troubles({ troubles }) {
 }
 
 function remedy({ kind, subject, remedy }) {
-  const button = { drained: undrain, paused: resume }[kind]?.(subject);
+  const button = { drained: undrain, paused: resume }[kind]?.({ name: subject });
   if (kind === "ended_badly" || kind === "retrying") return html`<a class="button" href=${to("job", [subject])}>See why</a> <${Command} text=${remedy} />`;
   if (kind === "dead_letters") return html`<a class="button" href=${to("queues")}>Look</a> <${Command} text=${remedy} />`;
   const begin = remedy.search(/tenure [a-z]/);
@@ -67,7 +67,7 @@ function remedy({ kind, subject, remedy }) {
 }
 
 function Numbers({ found }) {
-  const tile = (label, value, state) => html`<a class="tile ${state}" href=${to("jobs", [], { state })}><strong>${count(value || 0)}</strong> <span>${label}</span></a>`;
+  const tile = (label, value, state) => html`<a class="tile ${state} ${value ? "some" : ""}" href=${to("jobs", [], { state })}><strong>${count(value || 0)}</strong> <span>${label}</span></a>`;
   const { jobs, attempts } = found;
   const waiting = attempts.queued + attempts.held;
   return html`<div class="tiles">
@@ -138,7 +138,7 @@ function Queues({ queues }) {
       <td class="num">${count(one.queued + one.held)}</td>
       <td class="num">${one.oldest_s ? brief(one.oldest_s) : "–"}</td>
       <td class="num">${count(one.running)}</td>
-      <td class="end">${one.paused ? resume(one.name) : pause(one.name)}</td>
+      <td class="end">${one.paused ? resume(one) : pause(one)}</td>
     </tr>`)}</tbody></table></div>`;
 }
 

@@ -3,7 +3,7 @@ import { discard, pause, replay, resume } from "../acts.js";
 import { read } from "../api.js";
 import { Asking, page } from "../asking.js";
 import { icon } from "../icons.js";
-import { Command, Empty, Freshness, JobLink, Section, Waiting } from "../parts.js";
+import { Command, Empty, Freshness, JobLink, Missing, Section, Waiting } from "../parts.js";
 import { to } from "../route.js";
 import { may } from "../session.js";
 import { html, live, signal } from "../view.js";
@@ -20,7 +20,7 @@ export const Queues = page(
     const found = queues.answer.value;
     return html`<div class="stack">
       <h1>Queues and dead letters</h1>
-      <${Freshness} asking=${queues} />
+      <${Freshness} asking=${queues} /><${Missing} missing=${found?.missing} />
       <${Section} title="Queues">${found ? html`<${Table} queues=${found.queues} />` : html`<${Waiting} asking=${queues} what="the queues" />`}<//>
       <${Section} title="Dead letters"><${Letters} letters=${letters} /><//>
     </div>`;
@@ -38,7 +38,7 @@ function Table({ queues }) {
       <td class="num">${one.oldest_s ? brief(one.oldest_s) : "–"}</td>
       <td class="num">${count(one.running)}</td>
       <td class="quiet">${limits(one)}</td>
-      <td class="end">${one.paused ? resume(one.name) : pause(one.name)}</td>
+      <td class="end">${one.paused ? resume(one) : pause(one)}</td>
     </tr>`)}</tbody></table></div>`;
 }
 
@@ -59,14 +59,14 @@ const Letters = live(({ letters }) => {
     ${found.count > found.letters.length ? html`<p class="quiet">The oldest ${count(found.letters.length)} of ${count(found.count)}.</p>` : null}
     ${found.letters.map((one) => html`<div class="workflow letter" key=${one.mailbox + one.id}>
       <div class="line"><strong>${one.cause}</strong> ${one.key ? html`<${JobLink} id=${one.key.split("/").slice(0, -1).join("/")} name=${one.key} />` : html`<code>${one.id}</code>`}
-        <span class="quiet">${one.mailbox}, died ${moment(one.died_at)}, ${count(one.deliveries)} deliveries</span>
+        <span class="quiet">${one.datacenter ? `${one.datacenter}, ` : ""}${one.mailbox}, died ${moment(one.died_at)}, ${count(one.deliveries)} deliveries</span>
         <span class="actions"><button type="button" aria-expanded=${String(one.id in opened.value)} onClick=${() => look(one)}>Look</button> ${replay(one, again)} ${discard(one, again)}</span></div>
       <div>${one.reason}</div>
       ${one.id in opened.value && html`<pre tabindex="0">${opened.value[one.id]}</pre>`}
     </div>`)}`;
 });
 
-async function look({ mailbox, id }) {
+async function look({ mailbox, id, datacenter = "" }) {
   const { [id]: shown, ...rest } = opened.value;
   if (shown !== undefined) {
     opened.value = rest;
@@ -74,7 +74,7 @@ async function look({ mailbox, id }) {
   }
   opened.value = { ...rest, [id]: "Reading …" };
   try {
-    const reply = await read("dead_letter", { mailbox, id });
+    const reply = await read("dead_letter", { mailbox, id, datacenter });
     opened.value = { ...opened.value, [id]: reply.text || pretty(reply.body) };
   } catch (error) {
     opened.value = { ...opened.value, [id]: `${error.message}. ${error.remedy}` };

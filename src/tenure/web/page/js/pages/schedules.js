@@ -2,7 +2,7 @@
 import { dropSchedule, trigger } from "../acts.js";
 import { Asking, page } from "../asking.js";
 import { icon } from "../icons.js";
-import { Command, Empty, Freshness, JobLink, Section, Waiting } from "../parts.js";
+import { Command, Empty, Freshness, JobLink, Missing, Section, Waiting } from "../parts.js";
 import { TimeLeft } from "../timeleft.js";
 import { html } from "../view.js";
 import { count, moment, span } from "../words.js";
@@ -11,13 +11,13 @@ export const Schedules = page(
   () => ({ schedules: new Asking("schedules", {}, { every: 5 }) }),
   ({ schedules }) => {
     const found = schedules.answer.value;
-    return html`<div class="stack"><h1>Schedules</h1><${Freshness} asking=${schedules} />
+    return html`<div class="stack"><h1>Schedules</h1><${Freshness} asking=${schedules} /><${Missing} missing=${found?.missing} />
       <${Section} title="Jobs that come again">${found ? html`<${Table} schedules=${found.schedules} />` : html`<${Waiting} asking=${schedules} what="schedules" />`}<//></div>`;
   },
 );
 
 function Table({ schedules }) {
-  if (!schedules.length) return html`<${Empty} title="Nothing is scheduled."><${Command} text="tenure schedule set nightly WORKFLOW --cron '0 3 * * *'" /><//>`;
+  if (!schedules.length) return html`<${Empty} title="Nothing is scheduled."><${Command} text="tenure schedule add nightly WORKFLOW --cron '0 3 * * *'" /><//>`;
   return html`<div class="scroll"><table>
     <thead><tr><th>schedule</th><th>when</th><th>next</th><th>last</th><th class="num">fired</th><th class="num">skipped</th><th></th></tr></thead>
     <tbody>${schedules.map((one) => html`<${Row} key=${one.schedule.name + (one.datacenter || "")} one=${one} />`)}</tbody></table></div>`;
@@ -32,6 +32,6 @@ function Row({ one }) {
     <td>${one.last_job ? html`<${JobLink} id=${one.last_job} name=${moment(one.last_instant) || one.last_job} />` : "–"}</td>
     <td class="num">${count(one.fired)}</td>
     <td class="num" title=${one.last_skipped}>${count(one.skipped)}</td>
-    <td class="end">${trigger(name)} ${dropSchedule(name)}</td>
+    <td class="end">${trigger(one)} ${dropSchedule(one)}</td>
   </tr>`;
 }

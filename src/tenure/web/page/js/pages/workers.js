@@ -2,7 +2,7 @@
 import { drain, undrain } from "../acts.js";
 import { Asking, page } from "../asking.js";
 import { icon } from "../icons.js";
-import { Command, Empty, Freshness, JobLink, Progress, Section, Since, Verdict, Waiting } from "../parts.js";
+import { Command, Empty, Freshness, JobLink, Missing, Progress, Section, Since, Verdict, Waiting } from "../parts.js";
 import { route } from "../route.js";
 import { Grants, TimeLeft } from "../timeleft.js";
 import { html } from "../view.js";
@@ -17,7 +17,7 @@ export const Workers = page(
     const shown = only ? found.workers.filter((one) => one.name === only) : found.workers;
     return html`<div class="stack">
       <h1>${only ? `Worker ${only}` : "Workers"}</h1>
-      <${Freshness} asking=${nodes} />
+      <${Freshness} asking=${nodes} /><${Missing} missing=${found.missing} />
       ${only && html`<p><a href="#/workers">All ${some(found.workers.length, "worker")}</a></p>`}
       ${shown.length
         ? shown.map((one) => html`<${Worker} key=${one.name + (one.datacenter || "")} one=${one} />`)
@@ -30,7 +30,7 @@ export const Workers = page(
 function Worker({ one }) {
   const here = one.incarnation !== "";
   const title = html`${one.name} ${one.datacenter ? html`<span class="quiet">in ${one.datacenter}</span>` : null}`;
-  const aside = html`<span class="actions">${one.drained ? undrain(one.name) : here ? drain(one.name) : null}</span>`;
+  const aside = html`<span class="actions">${one.drained ? undrain(one) : here ? drain(one) : null}</span>`;
   return html`<${Section} title=${title} aside=${aside}>
     <div class="workflow">
       <div class="line">
@@ -42,7 +42,7 @@ function Worker({ one }) {
         ${one.since ? html`<span class="quiet">so for <${Since} at=${one.since} full /> (${moment(one.since)})</span>` : null}
         ${here && one.grants.map((grant) => html`<${TimeLeft} key=${grant.kind} grant=${grant} />`)}
       </div>
-      ${one.reason && html`<div>${one.reason}</div>`}
+      ${one.reason && one.verdict !== "route" ? html`<div>${one.reason}</div>` : null}
       <div class="facts">
         ${one.lanes.length ? html`<span>serves <b>${one.lanes.join(", ")}</b></span>` : null}
         ${here && html`<span>extensions left <b>${one.extensions_left}</b></span>`}

@@ -1,0 +1,39 @@
+"""Workflows for the tests of the dashboard. Served by real worker processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from tenure import workflow
+
+
+@workflow(stall=120)
+def beat_until(ctx: Any, told: str) -> str:
+    """Beats until the file is there."""
+    beats = 0
+    while not os.path.exists(told):
+        beats += 1
+        ctx.beat(progress=min(0.9, beats / 400))
+        time.sleep(0.05)
+    return "done"
+
+
+@workflow(stall=120)
+def silent_until(ctx: Any, told: str) -> str:
+    """One beat, and then none: its time only runs out."""
+    ctx.beat()
+    while not os.path.exists(told):
+        time.sleep(0.05)
+    return "done"
+
+
+@workflow
+def echo(ctx: Any, text: str, fails: bool = False) -> dict[str, str]:
+    """Says the text wherever a workflow can say something."""
+    logging.getLogger("echo").warning(text)
+    if fails:
+        raise RuntimeError(text)
+    return {"said": text}
