@@ -14,7 +14,7 @@ from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.calling.tls import ClientTls, ServerTls
 from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
 from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.gate import AskGate, GateView
+from tenure.nodes.messages.gate import AskGate, GateView, TellGate
 
 DATACENTERS = {"eu": ["https://127.0.0.1:9"]}
 
@@ -50,7 +50,8 @@ def test_a_gate_serves_tls_and_keeps_roles(tmp_path: Path) -> None:
         assert address.startswith("https://127.0.0.1:")
         for token, kind in (("nick", None), ("carl", ProblemKind.DENIED), ("", ProblemKind.FORBIDDEN)):
             caller = HttpCaller(token=token, tls=ClientTls(ca=authority.file))
-            reply = await caller.ask(address, AskGate(), 30)
+            asked = AskGate() if kind is None else TellGate(datacenter="eu", manager="m", words=())
+            reply = await caller.ask(address, asked, 30)
             caller.close()
             if kind is None:
                 assert isinstance(reply, GateView)
