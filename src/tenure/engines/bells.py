@@ -93,8 +93,11 @@ class Polls:
         self._wakes = 0
         self._wake_next = False
 
-    def poll(self, wait_s: float, look: Callable[[], Look[T]]) -> list[T]:
-        """Look until something is found, the time is over, or the poll is ended. A look must be repeatable."""
+    def poll(self, wait_s: float, look: Callable[[], Look[T]], handed: Callable[[], bool] = lambda: False) -> list[T]:
+        """Look until something is found, the time is over, or the poll is ended. A look must be repeatable.
+
+        `handed` says that a look will find something, without the bell having rung; whoever makes it true notifies its condition.
+        """
         end = self._clock.monotonic() + wait_s
         ticket: int | None = None
         try:
@@ -115,7 +118,7 @@ class Polls:
                 pause = min(left, self._bells.look_every(self.bell))
                 if due_in is not None:
                     pause = min(pause, max(SHORTEST_WAIT_S, due_in))
-                self._wait(ticket, seen, pause)
+                self._wait(ticket, seen, pause, handed)
                 if self.closed:
                     return []
         except EngineClosedError:
@@ -160,11 +163,11 @@ class Polls:
     def _ended(self, ticket: int) -> bool:
         return self.closed or self._wakes != ticket
 
-    def _wait(self, ticket: int, seen: int, seconds: float) -> None:
+    def _wait(self, ticket: int, seen: int, seconds: float, handed: Callable[[], bool]) -> None:
         """Until the bell rang after `seen`, the time is over, or the poll was ended."""
         bell, end = self.bell, self._clock.monotonic() + seconds
         with bell.condition:
-            while bell.rings == seen and not self._ended(ticket):
+            while bell.rings == seen and not handed() and not self._ended(ticket):
                 left = end - self._clock.monotonic()
                 if left <= 0 or not self._clock.wait(bell.condition, left):
                     return
@@ -291,11 +294,15 @@ class Bells:
                 self._deaf = False
                 log.info("listening again on %s", self._name)
             # Before each wait: what came together with an answer is in the ear already, and wakes no poll.
-            for topic in ear.heard():
-                if (bell := self._bells.get(topic)) is not None:
-                    bell.ring()
+            self._ring(ear)
             self._await(ear)
+            self._ring(ear)  # first of all: somebody waits for it
             self._drop_idle(ear)
+
+    def _ring(self, ear: Ear) -> None:
+        for topic in ear.heard():
+            if (bell := self._bells.get(topic)) is not None:
+                bell.ring()
 
     def _await(self, ear: Ear) -> None:
         """Until the server or one of our threads says something."""
@@ -307,7 +314,7 @@ class Bells:
         if not ready:
             ear.idle()
             return
-        with contextlib.suppress(BlockingIOError):
+        if any(file == self._pipe[0].fileno() for file, _ in ready):
             self._pipe[0].recv(4_096)
 
     def _listen(self, ear: Ear) -> None:

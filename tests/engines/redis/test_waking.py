@@ -21,7 +21,7 @@ Opened = Callable[..., RedisEngine]
 
 def test_news_that_came_while_an_answer_was_awaited_are_heard(opened: Opened, valkey_url: str, namespace: str) -> None:
     engine = opened()
-    with contextlib.closing(RedisEar(engine.settings)) as ear:
+    with contextlib.closing(RedisEar(engine.settings, "nobody", lambda payload: None)) as ear:
         ear.listen(["m:work"])
         engine.mailbox("work").send(1)
         ear.listen(["m:other", "m:third"])  # reads past the news

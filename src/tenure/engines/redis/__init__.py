@@ -2,11 +2,12 @@
 
 Files: `url` reads the address, `lua/` holds one script per operation (one script, one round trip, one atomic step), `scripts`
 puts them together from their parts and names them by SHA, `session` is one connection, `connections` lends them, `faults` translates the
-server's errors, `ear` hears of what others did, `examination` is what `tenure doctor` asks, and `mailbox`, `message`,
+server's errors, `ear` hears of what others did, `handover` takes what the sender's script gave us while we waited, `aside` tells the server what
+needs no answer, `examination` is what `tenure doctor` asks, and `mailbox`, `message`,
 `dead_letters`, `journal`, `election` and `store` keep the contracts.
 
 Keys, all under `{namespace}:` so that they are in one slot: `q:` and `h:` (sorted sets of a mailbox: waiting, by the time at which
-they become visible, and held, by the end of the lease), `x:` (a message), `k:` (what is remembered of a key), `d:` (dead
+they become visible, and held, by the end of the lease), `o:` (offers of consumers that wait), `n:` (what an offer got), `x:` (a message), `k:` (what is remembered of a key), `d:` (dead
 letters), `j:`, `je:`, `js:` (a journal's head, entries, snapshot), `l:` (a seat), `v:`, `f:`, `s:`, `t` (values, fences, index and
 expiry of stores), `last` (the last id), `i` (the instance), `w:` (writes of one engine object).
 """

@@ -75,10 +75,19 @@ class Connections:
             raise
         finally:
             self.metrics.took(operation, self.clock.monotonic() - begun)
-        if answer[0] > self._acknowledged:
-            with self._counting:  # of two answers that come together, the higher one stays
-                self._acknowledged = max(self._acknowledged, answer[0])
+        self.learn(answer[0])
         return answer
+
+    def learn(self, writes: int) -> None:
+        """The server has told us of so many writes of ours."""
+        if writes > self._acknowledged:
+            with self._counting:  # of two answers that come together, the higher one stays
+                self._acknowledged = max(self._acknowledged, writes)
+
+    def command(self, wanted: Script, values: Sequence[Argument], *, whole: bool = False) -> Command:
+        """A call of a script, by its SHA or as a whole."""
+        name, text = ("EVAL", wanted.source) if whole else ("EVALSHA", wanted.sha)
+        return (name, text, 2, self.settings.prefix, self._counter, self._acknowledged, *values)
 
     def _once(self, wanted: Script, values: Sequence[Argument], lost: type[EngineUnavailableError]) -> Answer:
         session = self.sessions.borrow(wanted.name, lost)
@@ -106,13 +115,12 @@ class Connections:
 
     def _exchange(self, session: Session, wanted: Script, values: Sequence[Argument]) -> tuple[Answer, int]:
         """The script's answer, and how many replicas have what it wrote (none, when nobody has to be waited for)."""
-        tail = (2, self.settings.prefix, self._counter, self._acknowledged, *values)
         wait = ("WAIT", self.settings.wait, int(self.settings.timeout_s * 500))
         followers = [wait] if wanted.writes and self.settings.wait else []
         try:
-            return self._ask(session, ("EVALSHA", wanted.sha, *tail), followers)
+            return self._ask(session, self.command(wanted, values), followers)
         except r.NoScriptError:  # the server restarted, or somebody flushed its scripts
-            return self._ask(session, ("EVAL", wanted.source, *tail), followers)
+            return self._ask(session, self.command(wanted, values, whole=True), followers)
 
     def _ask(self, session: Session, command: Command, followers: Sequence[Command]) -> tuple[Answer, int]:
         """One command with what follows it, in one go. Also after an error each of them is answered."""

@@ -18,9 +18,11 @@ T = TypeVar("T")
 class RedisEar:
     """A subscriber. Pings when it hears nothing, so that a connection which the network forgot is found out."""
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisSettings, address: str, deliver: Callable[[bytes], None]) -> None:
+        """`deliver` gets what is handed over to this process, at that address."""
         self._settings = settings
         self._prefix = f"{settings.prefix}bell:"
+        self._address, self._deliver = f"{settings.prefix}hand:{address}", deliver
         self._heard: list[str] = []
         self._pinged = False
         self._session = self._try(lambda: Session(settings))
@@ -29,13 +31,13 @@ class RedisEar:
         return self._session.fileno()
 
     def listen(self, topics: Iterable[str]) -> None:
-        self._change("SUBSCRIBE", topics)
+        self._change("SUBSCRIBE", topics, self._address)
 
     def ignore(self, topics: Iterable[str]) -> None:
         self._change("UNSUBSCRIBE", topics)
 
-    def _change(self, word: str, topics: Iterable[str]) -> None:
-        channels = [self._prefix + topic for topic in topics]
+    def _change(self, word: str, topics: Iterable[str], *more: str) -> None:
+        channels = [*(self._prefix + topic for topic in topics), *more]
 
         def exchange() -> None:
             self._session.send((word, *channels))
@@ -68,7 +70,11 @@ class RedisEar:
         self._pinged = False
         kind = answer[0].decode() if isinstance(answer, list) else ""
         if kind == "message":
-            self._heard.append(answer[1].decode().removeprefix(self._prefix))
+            channel = answer[1].decode()
+            if channel == self._address:
+                self._deliver(answer[2])
+            else:
+                self._heard.append(channel.removeprefix(self._prefix))
         return kind
 
     def _try(self, act: Callable[[], T]) -> T:

@@ -15,10 +15,12 @@ from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.redis import examination, faults
+from tenure.engines.redis.aside import Aside
 from tenure.engines.redis.claims import LostClaims
 from tenure.engines.redis.connections import Connections
 from tenure.engines.redis.ear import RedisEar
 from tenure.engines.redis.election import RedisElection
+from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal import RedisJournal
 from tenure.engines.redis.mailbox import RedisMailbox
 from tenure.engines.redis.scripts import every_script
@@ -72,10 +74,15 @@ class RedisEngine(Engine):
         self.settings = settings
         self._random = random or fresh_random()
         self.metrics = OperationMetrics("redis")
-        counter = f"{settings.prefix}w:{ids()}"
+        name = ids()
+        counter = f"{settings.prefix}w:{name}"
         self._prepare_server()
         self.connections = Connections(settings, counter, clock, self._random, self.metrics)
-        self.bells = Bells("redis", lambda: RedisEar(settings), clock, Backoff(self._random, first_s=0.05, most_s=5.0))
+        self.aside = Aside(self.connections)
+        self.offers = Offers(name, self.aside)
+        # With replicas to wait for, a message belongs to its consumer only when they know it. In a cluster every node gets every publication.
+        self.hands_over = not settings.wait and self._facts.get("cluster_enabled") != "1"
+        self.bells = Bells("redis", self._new_ear, clock, Backoff(self._random, first_s=0.05, most_s=5.0))
         self._lost_claims: dict[str, LostClaims] = {}
         self._polls: WeakSet[Polls] = WeakSet()
         self._lock = threading.Lock()
@@ -165,8 +172,10 @@ class RedisEngine(Engine):
             polls = list(self._polls)
         for one in polls:
             one.close()
-        self.connections.close()
         self.bells.close()
+        self.offers.close()
+        self.aside.close()
+        self.connections.close()
 
     # What its handles use
 
@@ -177,6 +186,9 @@ class RedisEngine(Engine):
     def new_token(self) -> str:
         """Names one claim. Random, so that a receipt never fits a message that took its number after data was lost."""
         return f"{self._random.getrandbits(64):016x}"
+
+    def _new_ear(self) -> RedisEar:
+        return RedisEar(self.settings, self.offers.address, self.offers.deliver)
 
     def _enlist(self, polls: Polls) -> None:
         with self._lock:

@@ -146,7 +146,7 @@ def replication(facts: Facts, settings: RedisSettings) -> list[Finding]:
 
 def capacity(session: Session, facts: Facts, settings: RedisSettings) -> list[Finding]:
     most, used = int(setting(session, "maxclients") or 0), int(facts.get("connected_clients", "0"))
-    need = settings.pool + 1
+    need = settings.pool + 2
     if not most:
         return []
     text = f"{used} of {most} connections are in use, and each process of Tenure takes up to {need}"

@@ -35,6 +35,7 @@ from tenure.engines.contracts import (
 )
 from tenure.engines.redis.connections import Answer
 from tenure.engines.redis.dead_letters import RedisDeadLetters
+from tenure.engines.redis.handover import Offer, Waiter
 from tenure.engines.redis.message import RedisMessage, plain_text
 from tenure.engines.redis.session import Argument
 from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, MailboxConnectionError
@@ -58,7 +59,7 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.limit: Argument = "" if max_delivery_count is None else max_delivery_count
         self.body_codec, self.reply_codec = Codec(body), Codec(reply)
         self.polls = Polls(engine.bells, f"m:{name}")
-        self._lost_claims = engine.lost_claims(name)
+        self.lost_claims = engine.lost_claims(name)
 
     def call(self, operation: str, *values: Argument) -> Answer:
         """One round trip. For messages too: they stay valid when the handle is closed, not when the engine is."""
@@ -132,36 +133,52 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if self.polls.closed:
             self._refuse()
         stage = _PROVISIONAL if provisional else _HELD
+        if wait_time_seconds and max_messages == 1 and self.engine.hands_over:
+            return self._wait_for_one(wait_time_seconds, Waiter(self, visibility_timeout, stage))
         if wait_time_seconds:
-            return self.polls.poll(wait_time_seconds, lambda: self._claim(max_messages, visibility_timeout, stage))
+            return self.polls.poll(wait_time_seconds, lambda: self.claim(max_messages, visibility_timeout, stage))
         while True:
-            claimed = self._claim(max_messages, visibility_timeout, stage)
+            claimed = self.claim(max_messages, visibility_timeout, stage)
             if not claimed.again:
                 return claimed.found
 
-    def _claim(self, most: int, lease: float, stage: int) -> Look[Message[BodyT, ReplyT]]:
-        """One claim. Poison messages among it become dead letters; then there may be more to claim."""
-        if lost := self._lost_claims.take():
-            self._give_back(lost)
-        token, asked = self.engine.new_token(), self.engine.clock.boottime()
+    def _wait_for_one(self, wait_s: float, waiter: Waiter[BodyT, ReplyT]) -> list[Message[BodyT, ReplyT]]:
         try:
-            _, due, rows = self.call("claim", most, microseconds(lease), token, stage, self.limit)
+            return self.polls.poll(wait_s, waiter.look, waiter.handed)
+        finally:
+            waiter.leave()
+
+    def claim(
+        self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
+    ) -> Look[Message[BodyT, ReplyT]]:
+        """One claim. Poison messages among it become dead letters; then there may be more to claim."""
+        if lost := self.lost_claims.take():
+            self._give_back(lost)
+        token, words = (offer.token, offer.words) if offer is not None else (self.engine.new_token(), "")
+        asked, values = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
+        try:
+            _, due, rows, *at = self.call("claim", *values, words, *withdrawn)
         except EngineUnavailableError:
-            self._lost_claims.add(token)
+            self.lost_claims.add(token)
             raise
         if not rows:
+            if offer is not None and at:
+                offer.asked_at, offer.left_at = asked, at[0]
             return Look([], due == 0, due / 1e6 if due > 0 else None)
-        messages = [made for row in rows if (made := self._message(row, token, asked + lease)) is not None]
+        messages: list[Message[BodyT, ReplyT]] = [
+            made for row in rows if (made := self.message(row, token, asked + lease)) is not None
+        ]
         return Look(messages, not messages)
 
     def _give_back(self, tokens: list[str]) -> None:
         try:
             self.call("give_back", *tokens)
         except EngineUnavailableError:
-            self._lost_claims.add(*tokens)
+            self.lost_claims.add(*tokens)
             raise
 
-    def _message(self, row: list[Any], token: str, lease_until: float) -> Message[BodyT, ReplyT] | None:
+    def message(self, row: list[Any], token: str, lease_until: float) -> RedisMessage[BodyT, ReplyT] | None:
+        """A delivery as the server tells it; None when its body is of no use, and it was given up."""
         deliveries, forgiven, name, enqueued, generation, is_failure, key, reply_to, checkpoint, encoded = row
         message_id = name.decode()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.checks import check_checkpoint, check_seconds
@@ -10,6 +11,8 @@ from tenure.engines.redis.session import Argument
 from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
 
 if TYPE_CHECKING:
+    from tenure.engines.redis.aside import Aside
+    from tenure.engines.redis.connections import Answer
     from tenure.engines.redis.mailbox import RedisMailbox
 
 
@@ -17,6 +20,8 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Named by its id and the token of the claim: a later claim has another token."""
 
     __slots__ = (
+        "_aside",
+        "_lease_until",
         "_mailbox",
         "_token",
         "body",
@@ -28,7 +33,6 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "generation",
         "id",
         "key",
-        "lease_until",
         "receipt_handle",
         "reply_to",
     )
@@ -54,7 +58,9 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.id = message_id
         self.receipt_handle = f"{message_id}.{token}"
         self.body = body
-        self.delivery_count, self.enqueued_at, self.lease_until = delivery_count, enqueued_at, lease_until
+        self.delivery_count, self.enqueued_at = delivery_count, enqueued_at
+        self._lease_until = lease_until
+        self._aside: Aside | None = None
         self.generation, self.key, self.reply_to = generation, key, reply_to
         self.checkpoint, self.failure, self.forgiven = checkpoint, failure, forgiven
 
@@ -75,6 +81,28 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         )
         message.receipt_handle = ticket.receipt_handle
         return message
+
+    @property
+    def lease_until(self) -> float:
+        """Of one that was handed over, the short lease, until the server has answered that it has the whole one."""
+        if self._aside is not None:
+            self._aside.hear()
+        return self._lease_until
+
+    @lease_until.setter
+    def lease_until(self, boottime: float) -> None:
+        self._lease_until = boottime
+
+    def to_be_confirmed(self, aside: Aside, lease_until: float) -> Callable[[Answer], None]:
+        """The lease is a short one until what this returns is called with the server's answer, which `aside` will hear."""
+
+        def confirmed(answer: Answer) -> None:
+            self._aside = None
+            if len(answer) == 1:
+                self._lease_until = max(self._lease_until, lease_until)
+
+        self._aside = aside
+        return confirmed
 
     @property
     def receipt(self) -> tuple[str, str]:

@@ -15,7 +15,17 @@ import msgspec
 from tenure.engines.contracts import KEY_MEMORY_S
 
 _HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
-_CONSTANTS = {"{memory}": KEY_MEMORY_S, "{batch}": 33_554_432}
+HANDED_S = 10.0
+"""The lease of a message that was handed over, until its consumer answers: as long as that of work which was claimed and not started."""
+OFFERED_S = 35.0
+"""How long an offer stands: longer than a waiter waits before it looks by itself."""
+_CONSTANTS = {
+    "{memory}": KEY_MEMORY_S,
+    "{batch}": 33_554_432,
+    "{handed}": round(HANDED_S * 1e6),
+    "{offered}": round(OFFERED_S * 1e6),
+    "{small}": 65_536,  # larger ones are claimed: a publication also goes to every replica
+}
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 

@@ -38,9 +38,9 @@ class Session:
         self.send(words)
         return self.read()
 
-    def pending(self) -> bool:
-        """Whether something can be read without waiting."""
-        return bool(self._connection.can_read(0))
+    def pending(self, within_s: float = 0) -> bool:
+        """Whether something can be read, without waiting or after a while."""
+        return bool(self._connection.can_read(within_s))
 
     @property
     def connected(self) -> bool:

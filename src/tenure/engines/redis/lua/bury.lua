@@ -1,4 +1,4 @@
--- uses: seen time lost remember ring post bury; writes
+-- uses: seen time lost remember ring hand post bury; writes
 -- Give up on a message. ARGV: seen, mailbox, id, token, cause, reason
 local why = lost(ARGV[2], ARGV[3], ARGV[4])
 if why then

@@ -1,12 +1,16 @@
--- uses: seen time ring post remember bury; writes
+-- uses: seen time ring hand post remember bury withdraw; writes
 -- Lease up to `most` messages that are due, in the order in which they became so: those in the queue (q), and those whose lease
 -- (h) has run out. One that was delivered as often as allowed becomes a dead letter instead. With nothing due, the answer
 -- says in how many microseconds something will be (-1: nothing is there). Bodies and checkpoints of more
--- than {batch} bytes together are enough for one answer.
--- ARGV: seen, mailbox, most, lease, token, stage, limit
+-- than {batch} bytes together are enough for one answer. Who waits leaves an offer (see hand), and with each look takes those back that
+-- it left before; the answer then ends with the server's time.
+-- ARGV: seen, mailbox, most, lease, token, stage, limit, offer or '', offers that were left
 local mailbox, most, token, stage, limit = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6], tonumber(ARGV[7])
 local q, h = P .. 'q:' .. mailbox, P .. 'h:' .. mailbox
 local rows, buried, size = {}, 0, 0
+for n = 9, #ARGV do
+    withdraw(mailbox, ARGV[n])
+end
 
 -- The ids that are due, and which of them come from h.
 local function due(want)
@@ -37,6 +41,9 @@ local function take(id, late)
     local counted = tonumber(row[1] or 0)
     if late and row[3] == '0' then
         counted = counted - 1  -- it never started
+    elseif late and row[3] == '3' then
+        row[2] = tonumber(row[2] or 0) + 1  -- it was handed over, and nobody answered: no try, and yet a number that may be known
+        redis.call('HSET', x, 'f', row[2])
     end
     local tries = counted - tonumber(row[2] or 0)
     if limit and tries >= limit then
@@ -77,9 +84,15 @@ end
 if buried > 0 then
     return {wrote(), 0, rows}
 end
+if ARGV[8] ~= '' then
+    local o = P .. 'o:' .. mailbox
+    redis.call('ZREMRANGEBYSCORE', o, '-inf', now)
+    redis.call('ZADD', o, now + {offered}, ARGV[8])
+    redis.call('PEXPIRE', o, {offered} / 1000)
+end
 local a = tonumber(redis.call('ZRANGE', q, 0, 0, 'WITHSCORES')[2])
 local b = tonumber(redis.call('ZRANGE', h, 0, 0, 'WITHSCORES')[2])
 if not a and not b then
-    return {0, -1, rows}
+    return {0, -1, rows, now}
 end
-return {0, math.max(1, math.min(a or b, b or a) - now), rows}
+return {0, math.max(1, math.min(a or b, b or a) - now), rows, now}

@@ -1,4 +1,4 @@
--- uses: seen time lost remember ring post bury; writes
+-- uses: seen time lost remember ring hand post bury; writes
 -- Give a message back after a delay; the delivery counts, and the last one that was allowed makes it a dead letter.
 -- ARGV: seen, mailbox, id, token, delay, limit
 local mailbox, id, limit = ARGV[2], ARGV[3], tonumber(ARGV[6])

@@ -1,6 +1,7 @@
--- uses: seen time ring post queue; writes
+-- uses: seen time ring hand post queue; writes
 -- Queue a message without a key. ARGV: seen, mailbox, body, delay, reply_to, generation
 local id = new_id()
-queue(ARGV[2], id, ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6])
-ring('m:' .. ARGV[2])
+if queue(ARGV[2], id, ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]) then
+    ring('m:' .. ARGV[2])
+end
 return {wrote(), id}

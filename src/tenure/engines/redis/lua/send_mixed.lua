@@ -1,6 +1,6 @@
--- uses: seen time ring post queue accept; writes
+-- uses: seen time ring hand post queue accept; writes
 -- Queue several of any kind, in order. ARGV: seen, mailbox, then body, delay, reply_to, generation and key of each
-local answers = {}
+local answers, queued = {}, false
 for n = 3, #ARGV, 5 do
     local id, key, current, more = new_id(), ARGV[n + 4], nil, false
     if key == '' then
@@ -11,9 +11,11 @@ for n = 3, #ARGV, 5 do
     if current then
         answers[#answers + 1] = {id, current, more}
     else
-        queue(ARGV[2], id, ARGV[n], tonumber(ARGV[n + 1]), ARGV[n + 2], ARGV[n + 3], key, more)
+        queued = queue(ARGV[2], id, ARGV[n], tonumber(ARGV[n + 1]), ARGV[n + 2], ARGV[n + 3], key, more) or queued
         answers[#answers + 1] = {id}
     end
 end
-ring('m:' .. ARGV[2])
+if queued then
+    ring('m:' .. ARGV[2])
+end
 return {wrote(), answers}

@@ -10,6 +10,8 @@ local function post(mailbox, body, failure)
     else
         redis.call('HSET', P .. 'x:' .. id, 'b', body, 'e', now)
     end
-    redis.call('ZADD', P .. 'q:' .. mailbox, now, id)
-    ring('m:' .. mailbox)
+    if not hand(mailbox, id, body, '0', failure) then
+        redis.call('ZADD', P .. 'q:' .. mailbox, now, id)
+        ring('m:' .. mailbox)
+    end
 end

@@ -1,0 +1,576 @@
+"""Messages that are handed to a consumer which waits, in the step that sends them, and what becomes of those that nobody takes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+from tests.engines.opening import opener
+from tests.engines.waiting import Poll, until
+from tools.servers.redis import DURABLE
+
+from tenure.engines import Engine, Outgoing
+from tenure.engines.redis import RedisEngine, handover, scripts
+from tenure.engines.redis.ear import RedisEar
+from tenure.engines.redis.scripts import script
+from tenure.errors import EngineWentBackError, ReceiptHandleExpiredError
+from tools.servers import FaultProxy, Valkey
+
+Opened = Callable[..., RedisEngine]
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def server_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url(server_name: str, request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{server_name}_url"))
+
+
+@pytest.fixture
+def opened(namespace: str, url: str) -> Iterator[Opened]:
+    yield from opener(RedisEngine, url, f"namespace={namespace}")
+
+
+class Keys:
+    """The keys of one namespace, as an operator sees them."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.client: Any = redis.Redis.from_url(url)
+        self._prefix = f"{{{namespace}}}:"
+
+    def __call__(self, name: str) -> str:
+        return self._prefix + name
+
+    def offers(self, mailbox: str = "work") -> int:
+        return int(self.client.zcard(self(f"o:{mailbox}")))
+
+    def scripts_run(self) -> int:
+        rows = self.client.info("commandstats")
+        return sum(rows[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in rows)
+
+
+@pytest.fixture
+def keys(url: str, namespace: str) -> Iterator[Keys]:
+    made = Keys(url, namespace)
+    yield made
+    made.client.close()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
+    """Half a second for consumers to answer in, in place of ten."""
+    monkeypatch.setitem(scripts._CONSTANTS, "{handed}", 500_000)
+    monkeypatch.setattr(handover, "HANDED_S", 0.5)
+    script.cache_clear()
+    yield 0.5
+    script.cache_clear()
+
+
+def listening(mailbox: Any) -> Any:
+    """A mailbox whose listener has begun, so that a poll looks once and then waits."""
+    mailbox.receive(1, 300, 0.01)
+    until(lambda: mailbox.polls.bell.listening and mailbox.polls.bell.rings > 0)
+    return mailbox
+
+
+def waiting(keys: Keys, mailbox: Any, *, offers: int = 1, lease: float = 300, **options: Any) -> Poll:
+    """A consumer that waits, and whose offer the server has."""
+    listening(mailbox)
+    until(lambda: keys.offers(mailbox.name) == offers - 1)
+    poll = Poll(lambda: mailbox.receive(1, lease, 60, **options))
+    until(lambda: keys.offers(mailbox.name) == offers)
+    until(lambda: mailbox.polls.bell.waiting > 0)
+    return poll
+
+
+def deaf(engine: RedisEngine, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """From now on this process is told of hand-overs and does not hear: what it was told."""
+    missed: list[bytes] = []
+    monkeypatch.setattr(engine.offers, "deliver", missed.append)
+    return missed
+
+
+# What is handed over
+
+
+@pytest.mark.parametrize("lease", [5.0, 300.0])
+@pytest.mark.parametrize("provisional", [False, True])
+def test_a_message_is_handed_over_by_the_call_that_sends_it(
+    opened: Opened, keys: Keys, lease: float, provisional: bool
+) -> None:
+    poll = waiting(keys, opened().mailbox("work"), lease=lease, provisional=provisional)
+    sender = opened().mailbox("work")
+    before, begun = keys.scripts_run(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    sender.send({"n": 1})
+    (message,) = poll.result()
+    # The send, and a word back where there is something to say. No claim.
+    confirmed = 0 if provisional and lease < 10 else 1
+    until(lambda: keys.scripts_run() == before + 1 + confirmed)
+    assert message.body == {"n": 1}
+    assert (message.delivery_count, message.forgiven, message.fence) == (1, 0, (0, 1))
+    until(lambda: message.lease_until - begun > lease - 3)
+    assert message.lease_until - time.clock_gettime(time.CLOCK_BOOTTIME) <= lease
+    assert sender.depth() == (0, 0, 1)
+    message.extend_visibility(lease)
+    message.acknowledge()
+    assert sender.depth() == (0, 0, 0)
+    until(lambda: not list(keys.client.scan_iter(keys("[no]:*"))) or not confirmed)
+    with pytest.raises(ReceiptHandleExpiredError):
+        message.acknowledge()
+
+
+def test_everything_that_a_claim_tells_is_told(opened: Opened, keys: Keys) -> None:
+    engine = opened()
+    mailbox = engine.mailbox("work")
+    mailbox.send("old", key="job/ä 1", generation=1)
+    (old,) = mailbox.receive(1, 60)
+    old.extend_visibility(60, b"\xff\n\x00half")
+    poll = waiting(keys, opened().mailbox("work"))
+    sent = mailbox.send(["body\n", "ü"], key="job/ä 1", generation=2**52, reply_to="replies/1")
+    (message,) = poll.result()
+    assert (message.id, message.body, message.key, message.generation) == (sent, ["body\n", "ü"], "job/ä 1", 2**52)
+    assert (message.reply_to, message.checkpoint, message.failure) == ("replies/1", b"\xff\n\x00half", None)
+    assert abs(message.enqueued_at - engine.now()) < 60
+    with pytest.raises(ReceiptHandleExpiredError):
+        old.acknowledge()
+    mailbox.send("newer", key="job/ä 1", generation=2**52 + 1)
+    with pytest.raises(ReceiptHandleExpiredError):
+        message.acknowledge()
+
+
+def test_replies_and_failures_are_handed_over(opened: Opened, keys: Keys) -> None:
+    mailbox, replies = opened().mailbox("work"), opened().mailbox("replies")
+    mailbox.send_many([Outgoing("a", reply_to="replies"), Outgoing("b", reply_to="replies")])
+    first, second = mailbox.receive(2, 60)
+    for act in (lambda: first.settle("done"), lambda: second.dead_letter("no use")):
+        poll = waiting(keys, replies)
+        before = keys.scripts_run()
+        act()
+        (answer,) = poll.result()
+        until(lambda before=before: keys.scripts_run() == before + 2)
+        assert answer.body == "done" if answer.failure is None else answer.failure.reason == "no use"
+        answer.acknowledge()
+
+
+def test_a_batch_is_handed_to_as_many_as_wait_and_the_rest_is_queued(opened: Opened, keys: Keys) -> None:
+    for number, batch in enumerate(([Outgoing(n) for n in range(4)], [Outgoing(n, key=f"k{n}") for n in range(4)])):
+        polls = [waiting(keys, opened().mailbox("work"), offers=count + 1) for count in range(2)]
+        sender = opened().mailbox("work")
+        sender.send_many(batch)
+        taken = [message for poll in polls for message in poll.result()]
+        assert sorted(message.body for message in taken) == [0, 1], number
+        assert [message.body for message in sender.receive(10, 60)] == [2, 3]
+        sender.purge()
+
+
+def test_who_asks_for_several_gets_all_that_there_are(opened: Opened, keys: Keys) -> None:
+    engine = opened()
+    poll = Poll(lambda: engine.mailbox("work").receive(10, 60, 60))
+    until(lambda: engine.bells.bell("m:work").listening)
+    time.sleep(0.1)
+    assert keys.offers() == 0
+    opened().mailbox("work").send_many([Outgoing(n) for n in range(3)])
+    assert [message.body for message in poll.result()] == [0, 1, 2]
+
+
+# What is not handed over. A stand-in for a consumer, so that nothing happens by itself.
+
+
+class StandIn:
+    """Subscribed like a process that waits, with offers of its own making."""
+
+    def __init__(self, engine: RedisEngine, keys: Keys) -> None:
+        self._keys = keys
+        self.got: list[bytes] = []
+        self.ear = RedisEar(engine.settings, "stand-in.1", self.got.append)
+        self.ear.listen(["m:work"])
+        keys.client.set(keys("w:stand-in"), 7)
+
+    def offer(self, token: str, *, seconds: float = 60, address: str = "stand-in.1", counter: str = "stand-in") -> None:
+        seconds_now, micros = self._keys.client.time()
+        until_us = (seconds_now + seconds) * 1_000_000 + micros
+        self._keys.client.zadd(self._keys("o:work"), {f"{token} {counter} {address} 60000000 1": until_us})
+
+    def heard(self) -> list[str]:
+        """The tokens that something was handed to."""
+        self.ear.heard()
+        got, self.got[:] = list(self.got), []
+        return [payload.split(b'"')[1].decode() for payload in got]
+
+
+@pytest.fixture
+def stand_in(opened: Opened, keys: Keys) -> Iterator[StandIn]:
+    made = StandIn(opened(), keys)
+    with closing(made.ear):
+        yield made
+
+
+def test_the_freshest_offer_goes_first_and_those_of_processes_that_ended_are_passed_over(
+    opened: Opened, keys: Keys, stand_in: StandIn
+) -> None:
+    mailbox = opened().mailbox("work")
+    stand_in.offer("lapsed", seconds=-1)
+    stand_in.offer("a", seconds=20)
+    stand_in.offer("b", seconds=30)
+    stand_in.offer("ended", seconds=40, address="ended.1")
+    stand_in.offer("closed", seconds=50, counter="closed")
+    mailbox.send(1)
+    until(lambda: stand_in.heard() == ["b"])
+    assert keys.client.get(keys("w:stand-in")) == b"8"  # a write of theirs, which they can miss
+    assert keys.offers() == 2
+    mailbox.send(2)
+    until(lambda: stand_in.heard() == ["a"])
+    mailbox.send(3)
+    assert stand_in.heard() == []
+    assert mailbox.depth() == (1, 0, 2)
+
+
+def test_what_is_due_or_delayed_or_large_is_queued(opened: Opened, stand_in: StandIn) -> None:
+    mailbox = opened().mailbox("work")
+    stand_in.offer("a")
+    mailbox.send("x" * 70_000)
+    assert mailbox.depth() == (1, 0, 0)
+    mailbox.send("after it")  # nobody overtakes
+    assert mailbox.depth() == (2, 0, 0)
+    mailbox.purge()
+    mailbox.send("later", delay=60)
+    assert mailbox.depth() == (0, 1, 0)
+    mailbox.send("now")  # before what is not due yet
+    assert mailbox.depth() == (0, 1, 1)
+    until(lambda: stand_in.heard() == ["a"])
+    mailbox.purge()
+    mailbox.send("x")
+    mailbox.receive(1, 0.05)
+    time.sleep(0.1)
+    stand_in.offer("b")
+    mailbox.send("y")  # the lease of x ran out
+    assert mailbox.depth() == (2, 0, 0)
+    assert stand_in.heard() == []
+
+
+def test_offers_leave_nothing_behind(opened: Opened, keys: Keys, stand_in: StandIn) -> None:
+    for number in range(500):
+        stand_in.offer(f"lapsed-{number}", seconds=-1)
+    engine = opened()
+    poll = waiting(keys, engine.mailbox("work"))  # its claim swept them away
+    assert 0 < keys.client.pttl(keys("o:work")) <= 35_000
+    engine.mailbox("work").send("x")
+    poll.result()[0].acknowledge()
+    assert keys.offers() == 0
+    assert engine.mailbox("work").receive(1, 300, 0.05) == []
+    until(lambda: keys.offers() == 0)
+    until(lambda: not keys.client.keys(keys("n:*").replace("{", "\\{")))
+    assert engine.offers._open == {}
+
+
+# Consumers that do not take it
+
+
+def test_a_consumer_that_is_cut_off_holds_it_only_for_the_moment_in_which_it_should_have_answered(
+    short: float, opened: Opened, keys: Keys, server_name: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(f"{server_name}_server")
+    with FaultProxy(server.host, server.port) as proxy:
+        engine = opened(url=server.url_of(0, port=proxy.port))
+        mailbox = opened().mailbox("work", max_delivery_count=1)
+        poll = waiting(keys, engine.mailbox("work"))
+        proxy.partition()  # the server does not know
+        begun = time.monotonic()
+        mailbox.send("x")
+        assert mailbox.depth() == (0, 0, 1)
+        (message,) = mailbox.receive(1, 60, 60)
+        assert time.monotonic() - begun >= short - 0.05
+        # Its number may be known to whoever did not answer, so the fence grew; it was no try.
+        assert (message.delivery_count, message.attempt) == (2, 1)
+        proxy.heal()  # and now it hears of it, too late
+        time.sleep(0.3)
+        message.acknowledge()
+        mailbox.send("y")
+        assert [(taken.body, taken.delivery_count) for taken in poll.result()] == [("y", 1)]
+        assert mailbox.dead_letters.count() == 0
+
+
+STOPPED = """
+import sys
+from tenure.engines import Engine
+with Engine.open(sys.argv[1]) as engine:
+    print("waits", flush=True)
+    [message] = engine.mailbox("work").receive(1, 1.0, 60, provisional=sys.argv[2] == "provisional")
+    print(message.body, message.delivery_count, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["provisional", "counted"])
+def test_a_process_that_was_stopped_while_it_waited_does_not_take_it_when_it_goes_on(
+    opened: Opened, keys: Keys, url: str, namespace: str, stage: str
+) -> None:
+    command = [sys.executable, "-c", STOPPED, f"{url}?namespace={namespace}", stage]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            until(lambda: keys.offers() == 1)
+            process.send_signal(signal.SIGSTOP)
+            mailbox = opened().mailbox("work")
+            mailbox.send("x")
+            (message,) = mailbox.receive(1, 60, 60)
+            assert (message.delivery_count, message.attempt) == ((1, 1) if stage == "provisional" else (2, 1))
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.3)
+            message.acknowledge()
+            mailbox.send("y")
+            assert process.stdout.read().split() == ["waits", "y", "1"]
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_a_process_that_was_killed_gets_nothing(opened: Opened, keys: Keys, url: str, namespace: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", STOPPED, f"{url}?namespace={namespace}", "counted"]) as process:
+        until(lambda: keys.offers() == 1)
+        process.kill()
+    until(lambda: keys.client.execute_command("PUBSUB", "CHANNELS", keys("hand:*")) == [])
+    mailbox = opened().mailbox("work")
+    mailbox.send("x")
+    assert mailbox.depth() == (1, 0, 0)
+    assert [message.delivery_count for message in mailbox.receive(1, 60)] == [1]
+
+
+ENDS: dict[str, Callable[[RedisEngine, Any], None]] = {
+    "wake": lambda engine, mailbox: mailbox.wake(),
+    "close": lambda engine, mailbox: mailbox.close(),
+    "close of the engine": lambda engine, mailbox: engine.close(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_poll_that_ends_while_something_is_on_its_way_gives_it_back_at_once(
+    opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    engine, other = opened(), opened().mailbox("work")
+    missed = deaf(engine, monkeypatch)
+    mailbox = engine.mailbox("work")
+    poll = waiting(keys, mailbox)
+    other.send("x")
+    until(lambda: len(missed) == 1)
+    assert other.depth() == (0, 0, 1)
+    ENDS[end](engine, mailbox)
+    # Who is woken looks once more, and finds it.
+    (message,) = poll.result() if end == "wake" else other.receive(1, 60, 60)
+    assert (message.delivery_count, message.forgiven) == (1, 0)
+    assert poll.result() == [message] if end == "wake" else poll.result() == []
+
+
+def test_an_interrupted_receive_gives_back_what_is_on_its_way(
+    opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = opened(), opened().mailbox("work")
+    missed = deaf(engine, monkeypatch)
+    mailbox = listening(engine.mailbox("work"))
+
+    def interrupted(*_: Any) -> None:
+        other.send("x")
+        until(lambda: len(missed) == 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mailbox.polls, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mailbox.receive(1, 300, 60)
+    (message,) = other.receive(1, 60, 60)
+    assert message.delivery_count == 1
+
+
+def test_a_poll_that_ends_by_its_time_withdraws_its_offer(opened: Opened, keys: Keys) -> None:
+    engine = opened()
+    mailbox = engine.mailbox("work")
+    for _ in range(3):
+        assert mailbox.receive(1, 300, 0.05) == []
+    until(lambda: keys.offers() == 0)
+    mailbox.send("x")
+    assert mailbox.depth() == (1, 0, 0)
+
+
+def test_a_hand_over_whose_news_were_lost_with_the_listener_is_found_by_the_next_look(
+    opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, other = opened(), opened().mailbox("work")
+    missed = deaf(engine, monkeypatch)
+    poll = waiting(keys, engine.mailbox("work"))
+    other.send("x")
+    until(lambda: len(missed) == 1)
+    keys.client.client_kill_filter(_type="pubsub")
+    (message,) = poll.result()
+    assert (message.body, message.delivery_count) == ("x", 1)
+    engine.offers._open.clear()
+    type(engine.offers).deliver(engine.offers, missed[0])  # the old news: nobody waits for them
+    message.acknowledge()
+
+
+def test_a_hand_over_to_an_offer_that_nobody_remembers_goes_back_at_once(
+    opened: Opened, keys: Keys, stand_in: StandIn
+) -> None:
+    """As after a claim that left an offer, and whose answer was lost."""
+    engine, other = opened(), opened().mailbox("work")
+    assert engine.mailbox("work").receive(1, 300, 0.05) == []
+    stand_in.offer("forgotten", address=engine.offers.address)
+    other.send("x")
+    (message,) = other.receive(1, 60, 60)
+    assert message.delivery_count == 1
+
+
+def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_wait_goes_on(opened: Opened, keys: Keys) -> None:
+    engine, other = opened(), opened().mailbox("work")
+    poll = waiting(keys, engine.mailbox("work", int))
+    other.send("no number")
+    until(lambda: other.dead_letters.count() == 1)
+    until(lambda: keys.offers() == 1)
+    other.send(5)
+    assert [message.body for message in poll.result()] == [5]
+
+
+# The answer
+
+
+def test_a_lease_is_a_short_one_until_the_server_has_answered(
+    short: float, opened: Opened, keys: Keys, server_name: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(f"{server_name}_server")
+    with FaultProxy(server.host, server.port) as proxy:
+        engine, other = opened(url=server.url_of(0, port=proxy.port)), opened().mailbox("work")
+        poll = waiting(keys, engine.mailbox("work"))
+        proxy.cut_answer(script("confirm").sha)
+        other.send("x")
+        (message,) = poll.result()
+        begun = engine.clock.boottime()
+        until(lambda: proxy.fired == 1)
+        assert message.lease_until < begun + 0.6 or message.lease_until > begun + 200  # told once more, and answered
+        until(lambda: message.lease_until > begun + 200)
+        time.sleep(short + 0.2)
+        assert other.receive(1, 60) == []
+        message.acknowledge()
+
+
+def test_a_confirmation_that_never_arrived_is_told_again(
+    short: float, opened: Opened, keys: Keys, server_name: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(f"{server_name}_server")
+    with FaultProxy(server.host, server.port) as proxy:
+        engine, other = opened(url=server.url_of(0, port=proxy.port)), opened().mailbox("work")
+        poll = waiting(keys, engine.mailbox("work"))
+        proxy.cut_request(script("confirm").sha)
+        other.send("x")
+        (message,) = poll.result()
+        until(lambda: proxy.fired == 1)
+        begun = engine.clock.boottime()
+        until(lambda: message.lease_until > begun + 200 or engine.clock.boottime() > begun + 30)
+        assert message.lease_until > begun + 200
+        message.acknowledge()
+
+
+def test_scripts_that_the_server_forgot_are_sent_with_the_answer(short: float, opened: Opened, keys: Keys) -> None:
+    poll = waiting(keys, opened().mailbox("work"))
+    sender = opened().mailbox("work")
+    keys.client.script_flush()
+    sender.send("x")
+    (message,) = poll.result()
+    begun = time.clock_gettime(time.CLOCK_BOOTTIME)
+    until(lambda: message.lease_until > begun + 200)
+
+
+def test_calls_with_a_receipt_need_not_wait_for_the_answer(opened: Opened, keys: Keys) -> None:
+    engine, sender = opened(), opened().mailbox("work")
+    for act in ("acknowledge", "release", "nack", "extend_visibility"):
+        poll = waiting(keys, engine.mailbox("work"))
+        sender.send(act)
+        (message,) = poll.result()
+        getattr(message, act)(*([60] if act == "extend_visibility" else []))
+        engine.aside.hear()
+        if act in ("release", "nack"):
+            (again,) = sender.receive(1, 60, 60)
+            assert again.delivery_count == (1 if act == "release" else 2)
+        sender.purge()
+
+
+def test_a_lost_hand_over_is_a_write_that_the_server_lost(opened: Opened, keys: Keys) -> None:
+    engine, sender = opened(), opened().mailbox("work")
+    poll = waiting(keys, engine.mailbox("work"), lease=5, provisional=True)
+    sender.send("x")
+    (message,) = poll.result()
+    counter = keys(f"w:{engine.offers.address.partition('.')[0]}")
+    keys.client.decr(counter)  # as after a restart that lost the last moment
+    with pytest.raises(EngineWentBackError):
+        message.acknowledge()
+    keys.client.incr(counter)
+
+
+@pytest.mark.slow
+def test_with_replicas_to_wait_for_nothing_is_handed_over(own_server: Callable[[Any], Any], namespace: str) -> None:
+    """A message belongs to its consumer only when the replicas know that: it claims, and waits for them."""
+    primary = own_server(Valkey(DURABLE))
+    own_server(Valkey(DURABLE, replica_of=primary))
+    keys = Keys(primary.url, namespace)
+    with Engine.open(f"{primary.url}?wait=1&namespace={namespace}") as engine:
+        assert isinstance(engine, RedisEngine)
+        poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
+        until(lambda: engine.bells.bell("m:work").listening)
+        time.sleep(0.1)
+        assert keys.offers() == 0
+        engine.mailbox("work").send("x")
+        assert [message.body for message in poll.result()] == ["x"]
+    keys.client.close()
+
+
+@pytest.mark.slow
+def test_in_a_cluster_nothing_is_handed_over_and_all_works(own_server: Callable[[Any], Any]) -> None:
+    server = own_server(Valkey({**DURABLE, "cluster-enabled": "yes"}))
+    server.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    until(lambda: "cluster_state:ok" in server.command("CLUSTER", "INFO"))
+    with Engine.open(server.url) as engine:
+        assert isinstance(engine, RedisEngine)
+        assert not engine.hands_over
+        poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
+        until(lambda: engine.bells.bell("m:work").listening)
+        engine.mailbox("work").send("x")
+        poll.result()[0].acknowledge()
+
+
+@pytest.mark.slow
+def test_many_consumers_and_senders_lose_and_repeat_nothing(opened: Opened) -> None:
+    engines = [opened() for _ in range(3)]
+    taken: list[int] = []
+    lock, count = threading.Lock(), 600
+
+    def consume(number: int) -> None:
+        mailbox = engines[number % 3].mailbox("work")
+        while len(taken) < count:
+            for message in mailbox.receive(1, 60, 0.05 + 0.01 * number, provisional=number % 2 == 0):
+                message.acknowledge()
+                with lock:
+                    taken.append(message.body)
+
+    def send(number: int) -> None:
+        mailbox = engines[number].mailbox("work")
+        for n in range(number, count, 3):
+            mailbox.send(n)
+            time.sleep(0.001 * (n % 4))
+
+    threads = [threading.Thread(target=consume, args=(n,)) for n in range(6)]
+    threads += [threading.Thread(target=send, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+        assert not thread.is_alive()
+    assert sorted(taken) == list(range(count))
+    assert engines[0].mailbox("work").depth() == (0, 0, 0)
