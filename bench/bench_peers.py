@@ -48,10 +48,6 @@ class Entry:
     """Why it may pick up sooner than we do: then there is no bar on that, and the reason is told with the figure."""
 
 
-POPS = (
-    "its worker takes the job off the server in the same step that wakes it, and a job whose worker is killed is lost; "
-    "we are woken, and then claim with a lease: one round trip more"
-)
 PUSHED = (
     "the server pushes to its open request and keeps no lease that fences; our claim is a second command in the log"
 )
@@ -65,7 +61,7 @@ ENTRIES = {
         Entry("rq", "rq", "peer_rq", jobs=1_000),
         Entry("saq", "saq", "peer_saq", "redis"),
         Entry("streaq", "streaq", "peer_streaq"),
-        Entry("huey", "huey", "peer_huey", "redis", sooner=POPS),
+        Entry("huey", "huey", "peer_huey", "redis"),
     ],
     "postgres": [
         Entry("procrastinate", "procrastinate", "peer_procrastinate"),

@@ -17,7 +17,7 @@ from tests.engines.opening import opener
 from tests.engines.waiting import Poll, until
 from tools.servers.redis import DURABLE
 
-from tenure.engines import Engine, Outgoing
+from tenure.engines import Engine, Outgoing, bells
 from tenure.engines.redis import RedisEngine, handover, scripts
 from tenure.engines.redis.ear import RedisEar
 from tenure.engines.redis.scripts import script
@@ -40,6 +40,12 @@ def url(server_name: str, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def opened(namespace: str, url: str) -> Iterator[Opened]:
     yield from opener(RedisEngine, url, f"namespace={namespace}")
+
+
+@pytest.fixture(autouse=True)
+def listeners_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine: one that begins anew lets its waiters look once more, and they are counted here."""
+    monkeypatch.setattr(bells, "IDLE_S", 600.0)
 
 
 class Keys:
@@ -79,8 +85,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
 
 def listening(mailbox: Any) -> Any:
     """A mailbox whose listener has begun, so that a poll looks once and then waits."""
-    mailbox.receive(1, 300, 0.01)
-    until(lambda: mailbox.polls.bell.listening and mailbox.polls.bell.rings > 0)
+    bell = mailbox.polls.bell
+    if not bell.listening:
+        poll = Poll(lambda: mailbox.receive(1, 300, 600))
+        until(lambda: bell.listening and bell.rings > 0)
+        mailbox.wake()
+        assert poll.result() == []
     return mailbox
 
 
@@ -268,8 +278,6 @@ def test_offers_leave_nothing_behind(opened: Opened, keys: Keys, stand_in: Stand
     engine.mailbox("work").send("x")
     poll.result()[0].acknowledge()
     assert keys.offers() == 0
-    assert engine.mailbox("work").receive(1, 300, 0.05) == []
-    until(lambda: keys.offers() == 0)
     until(lambda: not keys.client.keys(keys("n:*").replace("{", "\\{")))
     assert engine.offers._open == {}
 
@@ -394,8 +402,8 @@ def test_an_interrupted_receive_gives_back_what_is_on_its_way(
 def test_a_poll_that_ends_by_its_time_withdraws_its_offer(opened: Opened, keys: Keys) -> None:
     engine = opened()
     mailbox = engine.mailbox("work")
-    for _ in range(3):
-        assert mailbox.receive(1, 300, 0.05) == []
+    listening(mailbox)
+    assert mailbox.receive(1, 300, 0.5) == []
     until(lambda: keys.offers() == 0)
     mailbox.send("x")
     assert mailbox.depth() == (1, 0, 0)
@@ -422,7 +430,8 @@ def test_a_hand_over_to_an_offer_that_nobody_remembers_goes_back_at_once(
 ) -> None:
     """As after a claim that left an offer, and whose answer was lost."""
     engine, other = opened(), opened().mailbox("work")
-    assert engine.mailbox("work").receive(1, 300, 0.05) == []
+    listening(engine.mailbox("work"))
+    until(lambda: keys.offers() == 0)
     stand_in.offer("forgotten", address=engine.offers.address)
     other.send("x")
     (message,) = other.receive(1, 60, 60)
