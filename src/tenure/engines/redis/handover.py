@@ -163,6 +163,7 @@ class Waiter(Generic[BodyT, ReplyT]):
         handed_at = min(now, offer.asked_at + (int(notice.now) - offer.left_at) / 1e6)
         if now > handed_at + span / 2:
             return None
+        self._engine.metrics.took("hand_over", now - handed_at)
         self._engine.connections.learn(int(notice.writes))
         message = self._mailbox.message(notice.row(offer.rest), offer.token, handed_at + span)
         if message is None:
