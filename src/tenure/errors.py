@@ -384,6 +384,10 @@ class NodeUnavailableError(NodeError):
     retryable = True
     remedy = "Check that a manager runs at one of the addresses, then ask again"
 
+    def __init__(self, fact: str, *, remedy: str | None = None, retry_after_s: float = 0.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(fact, remedy=remedy)
+
 
 class UntrustedPeerError(NodeUnavailableError):
     """There is somebody, and one of us does not trust the certificate of the other, or misses it. Nothing was asked."""

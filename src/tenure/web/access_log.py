@@ -11,14 +11,16 @@ import msgspec
 
 from tenure.clock import Clock, SystemClock
 from tenure.nodes.messages.client import Problem, Redirect
+from tenure.nodes.messages.gate import Forward, TellDatacenter, TellGate
+from tenure.nodes.messages.operations import BY_NAME, decode_request
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
 from tenure.web.admission import Caller
 from tenure.web.limits import Buckets
 
 REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0
-_UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline)
-"""Each worker sends one a second; what follows from it is in the journal."""
+_UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline, TellGate, TellDatacenter)
+"""Nodes send them all the time; what follows from them is in the journal."""
 
 
 class AccessLog:
@@ -39,15 +41,16 @@ class AccessLog:
         """Somebody asked for a change: who, what, and what became of it."""
         if isinstance(request, _UNREMARKABLE) or isinstance(reply, (Problem, Redirect)):
             return
-        self._say(
-            "wrote",
-            request_id,
-            caller.address,
-            str(request.__struct_config__.tag),
-            by=caller.identity.name or str(getattr(request, "by", "")),
-            about=_about(request),
-            outcome=str(getattr(reply, "outcome", "done")),
-        )
+        by = caller.identity.name or str(getattr(request, "by", ""))
+        if isinstance(request, Forward):  # what a gate passed on is what was asked; the gate signs for who asked it
+            if BY_NAME[request.name].reads:
+                return
+            request = decode_request(request.name, bytes(request.body))
+            if isinstance(request, _UNREMARKABLE):
+                return
+            by = f"{by}: {getattr(request, 'by', '')}"
+        operation, outcome = str(request.__struct_config__.tag), str(getattr(reply, "outcome", "done"))
+        self._say("wrote", request_id, caller.address, operation, by=by, about=_about(request), outcome=outcome)
 
     def refused(self, request_id: str, address: str, operation: str, status: int, problem: Problem) -> None:
         """Somebody was not let in, or something failed. A flood of refusals is counted, not written."""

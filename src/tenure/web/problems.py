@@ -29,4 +29,5 @@ _KINDS: dict[type[TenureError], ProblemKind] = {
 
 def problem(error: TenureError) -> Problem:
     kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
-    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable)
+    rest = error.retry_after_s if isinstance(error, NodeUnavailableError) else 0.0
+    return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable, retry_after_s=rest)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import pytest
+from tests.nodes.certificates import Authority
 
 from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.nodes.calling.distrust import PLAIN, SHOW, TRUST, Reached, unanswered
+from tenure.nodes.calling.tls import ClientTls, read_anew
 
 
 def ssl_error(kind: type[ssl.SSLError], reason: str = "") -> ssl.SSLError:
@@ -55,3 +58,13 @@ def test_a_node_that_is_away_is_only_away(error: Exception, reached: Reached) ->
     found = unanswered("https://10.0.0.1:8470", error, reached)
     assert type(found) is NodeUnavailableError
     assert found.retryable
+
+
+def test_a_certificate_that_was_renewed_is_shown_from_then_on(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    shown = ClientTls(authority.file, *authority.sign("node"))
+    before = shown.context()
+    assert shown.context() is before
+    authority.sign("node")
+    read_anew()
+    assert shown.context() is not before

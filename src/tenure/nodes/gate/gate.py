@@ -202,7 +202,8 @@ class Gate:
             if why := self._turned_away(request):
                 return why
             if isinstance(request, Placed) and (request.datacenter or _at_gate(request) is not AtGate.OWN):
-                return self._with_gates(await self.gathering.answer(request))
+                reply = await self.gathering.answer(request)
+                return reply if request.datacenter else self._with_gates(reply)
             if kind in self.everywhere:
                 return await self.everywhere[kind](request)
             handler = self.handlers.get(kind)
@@ -227,7 +228,7 @@ class Gate:
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
         """The events of this gate cluster, or of the datacenter that is named. Any gate tells them, leading or not."""
         if shed := self.load.why_not(ASKED[GetEvents]):
-            raise NodeUnavailableError(shed.fact, remedy=shed.remedy)
+            raise NodeUnavailableError(shed.fact, remedy=shed.remedy, retry_after_s=shed.retry_after_s)
         source = self.gathering.stream(request) if request.datacenter else self.events.stream(request)
         async with aclosing(source) as stream:
             async for batch in stream:
