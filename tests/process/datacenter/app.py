@@ -6,9 +6,11 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from tenure import workflow
+from tenure.errors import Cancelled
 
 
 def note(path: str, text: str) -> None:
@@ -51,6 +53,21 @@ def beat_until(ctx: Any, told: str, log: str) -> str:
         time.sleep(0.02)
     note(log, f"end {ctx.attempt}")
     return "done"
+
+
+@workflow(stall=1, max_attempts=1)
+def hard_to_stop(ctx: Any, silent: str, busy: str, log: str) -> None:
+    """Falls silent until a file is there, and is told to stop meanwhile; then tidies up, beating, until another file is there."""
+    ctx.beat(progress=0.5)
+    note(log, "silent")
+    while not os.path.exists(silent):
+        time.sleep(0.02)
+    note(log, "tidies up")
+    while not os.path.exists(busy):
+        time.sleep(0.02)
+        with suppress(Cancelled):
+            ctx.beat()
+    ctx.raise_if_cancelled()
 
 
 @workflow(stall=30)
