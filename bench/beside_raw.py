@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,8 @@ BODY = {"frame": 17, "path": "a/b/c.mov", "note": "x" * 150}
 RAW = b'{"frame":17,"path":"a/b/c.mov","note":"' + b"x" * 150 + b'"}'
 LEASE = 60.0
 SINGLE_BAR, BATCH_BAR, WAKE_MS = 0.8, 0.6, 1.5
+DISK_MS = 0.3
+"""Where the disk has more than this of a wake-up, a bar on the whole is one on the disk (decision 0173)."""
 BATCHED = 2_000
 
 
@@ -118,14 +120,28 @@ class Bench:
         )
 
 
-def tell_wakes(report: Report, ours: list[float], raw: list[float], by_hand: str, *, synced: str = "") -> None:
+def tell_wakes(
+    report: Report,
+    ours: list[float],
+    raw: list[float],
+    by_hand: str,
+    *,
+    synced: str = "",
+    unsynced: Sequence[float] = (),
+) -> None:
     """The bar's line, and what the least that the server can do takes.
 
     `synced` says which syncs of the disk are in it. On a disk that needs more than a millisecond for two of them nobody can meet the bar.
+    `unsynced` is the same without them, measured in turn: then that is held to the bar, and the other where the disk leaves room for it.
     """
     ours.sort()
     what = "wake-up of a waiting consumer" + (f" ({synced})" if synced else "")
-    unfair = slow_disk() if synced else ""
+    unfair = slow_disk() if synced and not unsynced else ""
+    if unsynced:
+        quick_ms = statistics.median(unsynced) * 1e3
+        report.value("wake-up of a waiting consumer (no sync), p50", quick_ms, "ms", most=WAKE_MS)
+        disk_ms = statistics.median(ours) * 1e3 - quick_ms
+        unfair = f"{disk_ms:.2f} ms of it are the disk's" if disk_ms > DISK_MS else ""
     report.value(f"{what}, p50", statistics.median(ours) * 1e3, "ms", most=WAKE_MS, unfair=unfair)
     report.value(f"{what}, p99", ours[int(len(ours) * 0.99)] * 1e3, "ms")
     report.value(f"{what}: by hand ({by_hand}), p50", statistics.median(raw) * 1e3, "ms")
