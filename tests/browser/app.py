@@ -30,6 +30,14 @@ def silent_until(ctx: Any, told: str) -> str:
     return "done"
 
 
+@workflow(stall=120)
+def noting_until(ctx: Any, told: str, text: str) -> None:
+    """Says the text of itself for as long as it runs."""
+    while not os.path.exists(told):
+        ctx.beat(note=text)
+        time.sleep(0.05)
+
+
 @workflow
 def echo(ctx: Any, text: str, fails: bool = False) -> dict[str, str]:
     """Says the text wherever a workflow can say something."""

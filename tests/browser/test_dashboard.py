@@ -109,6 +109,8 @@ def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> No
     client.submit("echo", text=NASTY, fails=True, job_id="nasty-fails", name="fails", max_attempts=1)
     odd = f"odd{NASTY}"
     client.submit("echo", text="x", job_id=odd, queue="default")
+    told = place.gate_file()
+    client.submit("noting_until", told=str(told), text=NASTY, job_id="nasty-note")
     for job_id in ("nasty", "nasty-fails", odd):
         wait_until(lambda job_id=job_id: client.job(job_id).ended, why=place.said)
 
@@ -126,6 +128,10 @@ def test_whatever_work_says_of_itself_stays_text(look: Look, place: Place) -> No
                 "document.querySelector('.result').textContent.includes('<script>')", "the result, as text"
             )
             await page.until("document.querySelector('.log')?.textContent.includes('<script>')", "the log, as text")
+            await page.go(place.page("m-1", "#/workers"))
+            await page.sees("nasty-note")
+            await page.until("document.querySelector('main').textContent.includes('onerror')", "the note, as text")
+            told.touch()
             await page.go(place.page("m-1", "#/job/" + quote(NASTY, safe="")))
             await page.sees("job ")
             assert await page.run("window.pwned") is None

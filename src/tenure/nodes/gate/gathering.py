@@ -17,7 +17,8 @@ from tenure.nodes.gate.lines import Line, Lines
 from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.gate import Forward
-from tenure.nodes.messages.node import ListNodes, NodeList
+from tenure.nodes.messages.grant import shifted
+from tenure.nodes.messages.node import ListNodes, NodeList, WorkerNode
 from tenure.nodes.messages.queue import DeadLetterList, ListDeadLetters, ListQueues, QueueList
 from tenure.nodes.messages.schedule import ListSchedules, ScheduleList
 from tenure.nodes.messages.wire import Missing, Placed, Reply
@@ -136,19 +137,28 @@ async def _within(seconds: float, datacenter: str, asking: Awaitable[Reply]) -> 
         ) from None
 
 
+def _placed(one: Any, datacenter: str, behind: float) -> Any:
+    """A line, and where it is from. `behind`: how far that datacenter's clock is behind the answer's."""
+    if not isinstance(one, WorkerNode):
+        return msgspec.structs.replace(one, datacenter=datacenter)
+    attempts = tuple(msgspec.structs.replace(run, grants=shifted(run.grants, behind)) for run in one.attempts)
+    grants, since = shifted(one.grants, behind), one.since + behind if one.since else 0.0
+    return msgspec.structs.replace(one, datacenter=datacenter, attempts=attempts, grants=grants, since=since)
+
+
 def _merged(part: Part, found: Mapping[str, Any], missing: tuple[Missing, ...]) -> Reply:
+    more: dict[str, Any] = {}
+    first = next(iter(found.values()))
+    if hasattr(first, "now"):
+        more["now"] = max(answer.now for answer in found.values())
     lines = {
         field: tuple(
-            msgspec.structs.replace(one, datacenter=name)
+            _placed(one, name, more.get("now", 0.0) - getattr(answer, "now", 0.0))
             for name, answer in found.items()
             for one in getattr(answer, field)
         )
         for field in part.lines
     }
-    more: dict[str, Any] = {}
-    first = next(iter(found.values()))
-    if hasattr(first, "now"):
-        more["now"] = max(answer.now for answer in found.values())
     if hasattr(first, "count"):
         more["count"] = sum(answer.count for answer in found.values())
     return part.reply(**lines, **more, missing=missing)

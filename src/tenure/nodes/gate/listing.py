@@ -8,6 +8,7 @@ from tenure.jobs.states import JobState
 from tenure.nodes.gate.tally import Counts, Tally
 from tenure.nodes.manager.listing import Place, parse_place
 from tenure.nodes.messages.client import MAX_LISTED, JobList, JobRow, ListJobs
+from tenure.nodes.messages.grant import Grant, GrantKind
 
 
 def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tally | None) -> JobList:
@@ -19,7 +20,7 @@ def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tal
     left = [info for info in fitting if begin is None or place_of(info) < begin]
     page = left[: request.limit]
     return JobList(
-        jobs=tuple(row(info, tally) for info in page),
+        jobs=tuple(row(info, tally, tracker.deadline(info)) for info in page),
         known=len(fitting),
         now=now,
         next=str(place_of(page[-1])) if len(left) > len(page) else "",
@@ -51,7 +52,16 @@ def fits(info: GateJobTrackingInfo, request: ListJobs) -> bool:
     return not key or (key in submission.labels and (not equals or submission.labels[key] == value))
 
 
-def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
+def global_grants(info: GateJobTrackingInfo, deadline: float) -> tuple[Grant, ...]:
+    """What a gate itself holds against a job; the rest is the datacenters' to tell."""
+    if info.state.terminal:
+        return ()
+    return (
+        Grant(kind=GrantKind.DEADLINE, until=deadline, span_s=deadline - info.submitted_at, note="in all datacenters"),
+    )
+
+
+def row(info: GateJobTrackingInfo, tally: Tally | None, deadline: float) -> JobRow:
     counts = tally.of(info.job_id, info.target_datacenters) if tally else Counts()
     targets = len(info.target_datacenters)
     each = len(info.submission.workflows) if info.submission else 0
@@ -70,6 +80,7 @@ def row(info: GateJobTrackingInfo, tally: Tally | None) -> JobRow:
         attempts=0,
         progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
         reason=reason_of(info),
+        grants=global_grants(info, deadline),
     )
 
 

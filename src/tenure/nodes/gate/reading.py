@@ -19,7 +19,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.listing import reason_of
+from tenure.nodes.gate.listing import global_grants, reason_of
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.messages.client import (
     AskWhy,
@@ -31,6 +31,7 @@ from tenure.nodes.messages.client import (
     WhyReply,
     WorkflowView,
 )
+from tenure.nodes.messages.grant import shifted
 from tenure.nodes.messages.wire import Reply, Request
 
 ANSWERS = "gate-answers"
@@ -90,6 +91,7 @@ class Reading:
             started_at=min(started, default=0.0),
             ended_at=info.ended_at,
             deadline=deadline,
+            grants=global_grants(info, deadline),
             now=now,
             workflows=tuple(workflows),
             datacenters=tuple(
@@ -160,7 +162,9 @@ def in_our_time(view: JobView, now: float) -> JobView:
         return at - ahead if at else 0.0
 
     workflows = [
-        msgspec.structs.replace(one, started_at=ours(one.started_at), ended_at=ours(one.ended_at))
+        msgspec.structs.replace(
+            one, started_at=ours(one.started_at), ended_at=ours(one.ended_at), grants=shifted(one.grants, -ahead)
+        )
         for one in view.workflows
     ]
     return msgspec.structs.replace(
@@ -171,4 +175,5 @@ def in_our_time(view: JobView, now: float) -> JobView:
         deadline=ours(view.deadline),
         now=now,
         workflows=tuple(workflows),
+        grants=shifted(view.grants, -ahead),
     )

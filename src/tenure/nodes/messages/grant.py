@@ -27,3 +27,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     span_s: float = 0.0
     """How much there is of it when it was just earned; 0 where that is not known."""
     note: str = ""
+
+
+def shifted(grants: tuple[Grant, ...], seconds: float) -> tuple[Grant, ...]:
+    """The same time left, by a clock that is so much ahead of the one that told it."""
+    return tuple(msgspec.structs.replace(one, until=one.until + seconds) for one in grants)

@@ -9,13 +9,14 @@ const LEAST_S = 0.5;
 const SHARE = 12; // of the time, at most one twelfth is spent on asking
 
 export class Asking {
-  // `fields` may be a function; `every` in seconds; `minds(name, event)` says whether an event matters.
-  constructor(name, fields = {}, { every = 2, minds = () => true, when = () => true } = {}) {
+  // `fields` may be a function; `every` in seconds; `minds(name, event)` says whether an event matters; `keep(before, answer)` may keep parts.
+  constructor(name, fields = {}, { every = 2, minds = () => true, when = () => true, keep = (_, answer) => answer } = {}) {
     this.name = name;
     this.fields = typeof fields === "function" ? fields : () => fields;
     this.every = every;
     this.minds = minds;
     this.when = when;
+    this.keep = keep;
     this.answer = signal(null);
     this.problem = signal(null);
     this.heardAt = signal(0);
@@ -82,7 +83,7 @@ export class Asking {
     try {
       const answer = await read(this.name, fields);
       if (wanted === JSON.stringify(this.fields())) {
-        this.answer.value = answer;
+        this.answer.value = this.keep(this.answer.value, answer);
         this.problem.value = null;
         this.heardAt.value = steady();
       } else {

@@ -34,6 +34,25 @@ export function tick(write) {
   return () => ticking.delete(write);
 }
 
+// The same, only while somebody can see the element: what is far down a long list costs nothing.
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.untick?.();
+    target.untick = isIntersecting ? tick(target.write) : null;
+  }
+});
+
+export function tickWhileSeen(element, write) {
+  element.write = write;
+  write();
+  seen.observe(element);
+  return () => {
+    seen.unobserve(element);
+    element.untick?.();
+    element.untick = null;
+  };
+}
+
 // Every second, for what is drawn as a whole.
 export const second = signal(0);
 let beats = 0;

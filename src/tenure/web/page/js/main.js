@@ -44,9 +44,10 @@ const Connection = live(() => {
 });
 
 const Frame = live(() => {
-  const { page } = route.value;
+  const asked = route.value.page;
+  const page = !PAGES[asked] || (isGate() && asked === "overview") ? places()[0] : asked;
   const here = page === "job" ? "jobs" : page;
-  const [title, Page] = PAGES[isGate() && page === "overview" ? "datacenters" : page] || PAGES.overview;
+  const [title, Page] = PAGES[page];
   document.title = `${title} · ${me.value.datacenter || "Tenure"}`;
   return html`<div class="frame">
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>

@@ -1,5 +1,5 @@
 // What several pages show in the same way.
-import { now, second, tick } from "./clock.js";
+import { now, second, tickWhileSeen } from "./clock.js";
 import { icon } from "./icons.js";
 import { to } from "./route.js";
 import { Component, html, live } from "./view.js";
@@ -46,13 +46,13 @@ export class Since extends Component {
     this.found = (element) => (this.root = element || this.root);
   }
   componentDidMount() {
-    this.untick = tick(() => this.write());
+    this.stop = tickWhileSeen(this.root, () => this.write());
   }
   componentDidUpdate() {
     this.write();
   }
   componentWillUnmount() {
-    this.untick?.();
+    this.stop?.();
   }
   write() {
     const { at, full } = this.props;

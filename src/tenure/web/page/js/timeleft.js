@@ -1,5 +1,5 @@
 // The time left on a grant: it ticks by the server's clock, and only where somebody can see it.
-import { now, tick } from "./clock.js";
+import { now, tickWhileSeen } from "./clock.js";
 import { line } from "./stream.js";
 import { Component, html } from "./view.js";
 import { span } from "./words.js";
@@ -25,10 +25,6 @@ export function level(left, whole, kind) {
 const LEVELS = { ok: "", soon: "less than a third is left", last: "nearly over", over: "over" };
 const MARKS = { ok: "", soon: "◔ ", last: "▲ ", over: "■ " };
 
-const seen = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) target.owner?.show(isIntersecting);
-});
-
 export class TimeLeft extends Component {
   constructor(props) {
     super(props);
@@ -36,20 +32,13 @@ export class TimeLeft extends Component {
     this.found = (element) => (this.root = element || this.root);
   }
   componentDidMount() {
-    this.root.owner = this;
-    seen.observe(this.root);
-    this.write();
+    this.stop = tickWhileSeen(this.root, () => this.write());
   }
   componentDidUpdate() {
     this.write();
   }
   componentWillUnmount() {
-    if (this.root) seen.unobserve(this.root);
-    this.show(false);
-  }
-  show(visible) {
-    this.untick?.();
-    this.untick = visible ? tick(() => this.write()) : null;
+    this.stop?.();
   }
   write() {
     const { grant } = this.props;

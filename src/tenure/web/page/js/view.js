@@ -34,3 +34,24 @@ export function live(show) {
     }
   };
 }
+
+// still(props => html`…`): a component for long lists, drawn again only where one of its props is another one.
+export function still(show) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      return Object.keys(next).some((name) => next[name] !== this.props[name]);
+    }
+    render(props) {
+      return show(props);
+    }
+  };
+}
+
+// The new list with the old objects wherever nothing has changed, so that `still` can tell.
+export function kept(before, after, name) {
+  const known = new Map((before || []).map((one) => [one[name], one]));
+  return after.map((one) => {
+    const old = known.get(one[name]);
+    return old && JSON.stringify(old) === JSON.stringify(one) ? old : one;
+  });
+}

@@ -3,7 +3,7 @@ import { Asking, page } from "../asking.js";
 import { Command, Empty, Freshness, JobLink, Progress, Since, State, TERMINAL, Waiting } from "../parts.js";
 import { go, route, to } from "../route.js";
 import { Grants } from "../timeleft.js";
-import { html } from "../view.js";
+import { html, kept, still } from "../view.js";
 import { count, some } from "../words.js";
 
 const STATES = ["pending", "running", "completed", "failed", "cancelled", "timed_out"];
@@ -25,7 +25,7 @@ function apply(changes) {
 }
 
 export const Jobs = page(
-  () => ({ jobs: new Asking("jobs", wanted) }),
+  () => ({ jobs: new Asking("jobs", wanted, { keep: (before, found) => ({ ...found, jobs: kept(before?.jobs, found.jobs, "job_id") }) }) }),
   ({ jobs }) => {
     const asked = wanted();
     const key = JSON.stringify(asked);
@@ -70,7 +70,7 @@ function List({ found, asked }) {
     <${Pages} found=${found} asked=${asked} />`;
 }
 
-function Row({ job }) {
+const Row = still(({ job }) => {
   const ended = TERMINAL.has(job.state);
   return html`<div class="row" role="row" data-job=${job.job_id}>
     <span role="cell"><${State} state=${job.state} /></span>
@@ -81,7 +81,7 @@ function Row({ job }) {
     <span role="cell" class="num" data-label="tries">${count(job.attempts)}</span>
     <span role="cell" class="num" data-label="age"><${Since} at=${job.submitted_at} /></span>
   </div>`;
-}
+});
 
 function Pages({ found, asked }) {
   const turn = (after) => go(to("jobs", [], { ...asked, limit: asked.limit === 100 ? "" : asked.limit, after }));
