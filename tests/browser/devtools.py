@@ -126,9 +126,20 @@ class Page:
         """A real click of the mouse in the middle of it; waits until it is there and can be pressed."""
         find = f"document.querySelector({json.dumps(selector)})"
         await self.until(f"{find} && !{find}.disabled", f"{selector} can be clicked")
+        await self.run(f"{find}.scrollIntoView({{block: 'center'}})")
+        # Where it stays for two frames, and nothing lies above it: a page that is being drawn moves.
         place = await self.run(
-            f"(() => {{ const one = {find}; one.scrollIntoView({{block: 'center'}}); const box = one.getBoundingClientRect();"
-            " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+            """(async () => {
+                const frame = () => new Promise(requestAnimationFrame);
+                for (;;) {
+                    const one = FIND, before = JSON.stringify(one?.getBoundingClientRect());
+                    await frame(); await frame();
+                    const box = FIND?.getBoundingClientRect();
+                    if (!box || JSON.stringify(box) !== before) continue;
+                    const at = [box.x + box.width / 2, box.y + box.height / 2];
+                    if (one.contains(document.elementFromPoint(...at))) return at;
+                }
+            })()""".replace("FIND", find)
         )
         for kind in ("mousePressed", "mouseReleased"):
             await self.tell("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)

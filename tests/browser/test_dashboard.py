@@ -27,9 +27,9 @@ NASTY = "<img src=x onerror=\"window.pwned=1;alert('pwned')\"><script>window.pwn
 def place(new_place: Callable[[], Place]) -> Place:
     """A leader, a standby and a worker."""
     place = new_place()
-    place.manager("m-1")
+    place.manager("m-1", "--term", "20")  # no election while we look, however busy the machine is
     place.until_led()
-    place.manager("m-2")
+    place.manager("m-2", "--term", "20")
     place.serve("--name", "worker-7", "--slots", "4")
     return place
 

@@ -27,7 +27,7 @@ export const cancelJob = (id) =>
       button: "Cancel the job",
       danger: true,
       field: "Why (kept in its history)",
-      act: async (reason) => outcome(await write("cancel", { job_id: id, reason, by: BY }), `${id} is cancelled.`),
+      act: async (reason, told) => outcome(await write("cancel", { job_id: id, reason, by: BY }, told), `${id} is cancelled.`),
     },
     "danger",
   );
@@ -37,8 +37,8 @@ export const retryJob = (id) =>
     title: "Run this job once more?",
     text: `A new job with the same workflows and arguments as ${id} is submitted, and names it. The old one stays as it is.`,
     button: "Retry",
-    act: async () => {
-      const reply = await write("retry", { job_id: id, by: BY });
+    act: async (_, told) => {
+      const reply = await write("retry", { job_id: id, by: BY }, told);
       go(to("job", [reply.job_id]));
       return outcome(reply, `${reply.job_id} is submitted.`);
     },
@@ -53,7 +53,7 @@ export const drain = (one, { name } = one) =>
     text: "It gets no more work; what it runs goes on. This holds, also over restarts of the worker, until it is undone.",
     button: "Drain",
     field: "Why (shown to others)",
-    act: async (reason) => outcome(await write("drain", { node: name, reason, by: BY, ...at(one) }), `${name} gets no more work.`),
+    act: async (reason, told) => outcome(await write("drain", { node: name, reason, by: BY, ...at(one) }, told), `${name} gets no more work.`),
   });
 
 export const undrain = (one, { name } = one) =>
@@ -61,7 +61,7 @@ export const undrain = (one, { name } = one) =>
     title: `Let ${name} take work again?`,
     text: "It gets work from now on, as soon as it is there and well.",
     button: "Take work again",
-    act: async () => outcome(await write("undrain", { node: name, by: BY, ...at(one) }), `${name} may take work again.`),
+    act: async (_, told) => outcome(await write("undrain", { node: name, by: BY, ...at(one) }, told), `${name} may take work again.`),
   });
 
 export const pause = (one, { name: queue } = one) =>
@@ -69,7 +69,7 @@ export const pause = (one, { name: queue } = one) =>
     title: `Pause ${queue}?`,
     text: "Nothing more of it starts; what runs goes on, and submissions wait.",
     button: "Pause",
-    act: async () => outcome(await write("pause", { queue, by: BY, ...at(one) }), `${queue} is paused.`),
+    act: async (_, told) => outcome(await write("pause", { queue, by: BY, ...at(one) }, told), `${queue} is paused.`),
   });
 
 export const resume = (one, { name: queue } = one) =>
@@ -77,7 +77,7 @@ export const resume = (one, { name: queue } = one) =>
     title: `Resume ${queue}?`,
     text: "What waits in it starts, within its limits.",
     button: "Resume",
-    act: async () => outcome(await write("resume", { queue, by: BY, ...at(one) }), `${queue} goes on.`),
+    act: async (_, told) => outcome(await write("resume", { queue, by: BY, ...at(one) }, told), `${queue} goes on.`),
   });
 
 export const replay = (letter, done) =>
@@ -85,8 +85,8 @@ export const replay = (letter, done) =>
     title: "Put it back into its mailbox?",
     text: `${letter.key || letter.id} is delivered again, from ${letter.mailbox}. It is refused where a newer message has its key, or its job has ended.`,
     button: "Replay",
-    act: async () => {
-      const reply = await write("replay", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) });
+    act: async (_, told) => {
+      const reply = await write("replay", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) }, told);
       done();
       return outcome(reply, "It is back in its mailbox.");
     },
@@ -101,8 +101,8 @@ export const discard = (letter, done) =>
       text: `${letter.key || letter.id} is removed, with its body. This cannot be undone.`,
       button: "Discard for good",
       danger: true,
-      act: async () => {
-        const reply = await write("discard", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) });
+      act: async (_, told) => {
+        const reply = await write("discard", { mailbox: letter.mailbox, id: letter.id, by: BY, ...at(letter) }, told);
         done();
         return outcome(reply, "It is gone.");
       },
@@ -115,9 +115,9 @@ export const trigger = (one, { name } = one.schedule) =>
     title: `Run ${name} now?`,
     text: "Its job is submitted once, beside the runs of its instants.",
     button: "Run now",
-    act: async () => {
+    act: async (_, told) => {
       const id = `${name}/by-hand-${Date.now().toString(36)}`;
-      const reply = await write("trigger_schedule", { name, job_id: id, by: BY, ...at(one) });
+      const reply = await write("trigger_schedule", { name, job_id: id, by: BY, ...at(one) }, told);
       return outcome(reply, `${reply.job_id} is submitted.`);
     },
   });
@@ -131,7 +131,7 @@ export const dropSchedule = (one, { name } = one.schedule) =>
       text: "Nothing more of it fires; what runs goes on.",
       button: "Remove",
       danger: true,
-      act: async () => outcome(await write("drop_schedule", { name, by: BY, ...at(one) }), `${name} is removed.`),
+      act: async (_, told) => outcome(await write("drop_schedule", { name, by: BY, ...at(one) }, told), `${name} is removed.`),
     },
     "danger",
   );

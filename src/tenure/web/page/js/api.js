@@ -4,6 +4,8 @@ import { signal } from "./view.js";
 
 const KEPT = "tenure-token";
 const PATIENCE_MS = 20_000;
+const RETRY_FOR_S = 30;
+const RETRY_EVERY_S = 0.5;
 
 export const wantsToken = signal(false); // nobody knows who we are
 
@@ -14,6 +16,7 @@ export class Refusal extends Error {
     this.kind = problem.kind;
     this.remedy = problem.remedy || "";
     this.retryAfter = problem.retry_after_s || 0;
+    this.passing = status === 0 || status === 429 || status === 503; // it may well be done the next time
   }
 }
 
@@ -47,9 +50,20 @@ export function read(name, fields = {}) {
   return call(`/v1/${name}${query ? `?${query}` : ""}`, { headers: headers({ Accept: "application/json" }) });
 }
 
-export function write(name, fields) {
+// Every request may be sent again: so what is asked for while a leader is being elected is done by the next one. `told` hears of each retry.
+export async function write(name, fields, told = () => {}) {
   const more = { "Content-Type": "application/json", Accept: "application/json" };
-  return call(`/v1/${name}`, { method: "POST", headers: headers(more), body: JSON.stringify(fields) });
+  const until = steady() + RETRY_FOR_S;
+  for (;;) {
+    try {
+      return await call(`/v1/${name}`, { method: "POST", headers: headers(more), body: JSON.stringify(fields) });
+    } catch (error) {
+      const wait = Math.max(RETRY_EVERY_S, error.retryAfter);
+      if (!error.passing || steady() + wait > until) throw error;
+      told(error);
+      await new Promise((done) => setTimeout(done, wait * 1000));
+    }
+  }
 }
 
 async function call(path, options) {

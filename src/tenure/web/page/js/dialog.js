@@ -2,11 +2,13 @@
 import { html, live, signal } from "./view.js";
 
 const asked = signal(null);
+const problem = signal({ text: "", busy: false });
 export const said = signal(null);
 let clearing = 0;
 
 // `act` resolves to words for people, or throws a refusal.
 export function confirm({ title, text, button, act, danger = false, field = "" }) {
+  problem.value = { text: "", busy: false };
   asked.value = { title, text, button, act, danger, field, back: document.activeElement };
 }
 
@@ -21,18 +23,17 @@ function close() {
   asked.value = null;
 }
 
+// It stays open until it is done or given up: what went wrong is said where it was asked for.
 async function go(event) {
   event.preventDefault();
   const { act } = asked.value;
-  const form = event.currentTarget;
-  const words = form.elements.reason?.value.trim() || "";
-  form.querySelector("button.act").disabled = true;
+  const words = event.currentTarget.elements.reason?.value.trim() || "";
+  problem.value = { text: "", busy: true };
   try {
-    say(await act(words));
+    say(await act(words, (error) => (problem.value = { text: `${error.message}. Trying again …`, busy: true })));
     close();
   } catch (error) {
-    say(`${error.message}. ${error.remedy || ""}`, "bad");
-    close();
+    problem.value = { text: `${error.message}. ${error.remedy || ""}`, busy: false };
   }
 }
 
@@ -49,9 +50,10 @@ export const Dialogs = live(() => {
         <h2 id="ask-title">${one.title}</h2>
         <p>${one.text}</p>
         ${one.field && html`<label>${one.field}<input name="reason" autocomplete="off" maxlength="200" /></label>`}
+        <p class="wrong" role="alert">${problem.value.text}</p>
         <div class="actions">
           <button type="button" onClick=${close} autofocus>Leave it</button>
-          <button type="submit" class="act ${one.danger ? "danger" : "primary"}">${one.button}</button>
+          <button type="submit" class="act ${one.danger ? "danger" : "primary"}" disabled=${problem.value.busy}>${one.button}</button>
         </div>
       </form>
     </dialog>`}`;
