@@ -248,3 +248,9 @@ def test_what_is_for_managers_only_says_whom_to_ask(stage: Stage) -> None:
         assert isinstance(refused, Problem)
         assert "--managers" in refused.remedy
     assert ExtendDeadline in {operation.request for operation in OPERATIONS if operation.at_gate is AtGate.REFUSED}
+
+
+def test_a_wait_that_no_manager_allows_is_refused_in_its_words(stage: Stage) -> None:
+    for wait_s in (-5.0, 1e6):
+        refused = ask(stage, GetJob(job_id="warm", wait_s=wait_s, datacenter="a"))
+        assert (refused.kind, "wait_s" in refused.fact) == (ProblemKind.INVALID, True)

@@ -118,7 +118,7 @@ def test_every_metric_of_a_gate_is_documented_and_every_documented_one_is_there(
         client.submit(double, n=1, target_datacenters=("a",)).wait()
         unwanted = client.submit("waits", target_datacenters=("b",))
         unwanted.cancel("enough")
-        assert client.job(unwanted.id, wait_s=20.0).ended
+        assert client.wait(unwanted.id, 60).ended
     leader = world.leader()
     assert leader is not None
     world.until(lambda: samples(world, leader).get('tenure_gate_jobs_ended_total{state="cancelled"}'))

@@ -257,7 +257,7 @@ class Gate:
         """To the owner. A client that reached this gate need not reach that one."""
         leader = self._leader_address()
         if leader:
-            wait_s = float(getattr(request, "wait_s", 0.0))
+            wait_s = max(0.0, getattr(request, "wait_s", 0.0))
             body = msgspec.Raw(msgspec.json.encode(request))
             passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self.name, wait_s=wait_s)
             try:

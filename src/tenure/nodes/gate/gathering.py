@@ -91,7 +91,7 @@ class Gathering:
 
     async def _pass(self, line: Line, request: Placed) -> Reply:
         """In the name of whoever asked: this gate has seen that they may."""
-        wait_s = float(getattr(request, "wait_s", 0.0))
+        wait_s = max(0.0, getattr(request, "wait_s", 0.0))
         body = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, datacenter=line.name)))
         passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self._name, wait_s=wait_s)
         return await _within(PASS_S + wait_s, line.name, line.ask(passed, wait_s))
