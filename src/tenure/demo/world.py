@@ -27,7 +27,8 @@ from tenure.nodes.messages.client import JobView
 
 EVERYWHERE, BEST, ENDLESS = "everywhere", "wherever", "endless"
 FACTOR = 0.05
-LIMIT_S = 50.0
+LIMIT_S = 180.0
+"""It takes a quarter of a minute, and on a busy machine whatever it takes."""
 ENDLESS_S = 12.0
 EXPECTED = {EVERYWHERE: JobState.COMPLETED, BEST: JobState.COMPLETED, ENDLESS: JobState.TIMED_OUT}
 
@@ -53,8 +54,10 @@ class Story:
     def _play(self, client: Client, bars: Bars) -> None:
         self._submit(client, EVERYWHERE, "render", {"frames": 80}, ("a", "b", "c"))
         self._submit(client, BEST, "render", {"frames": 40}, ())
-        self._submit(client, ENDLESS, "endless", {}, ("a", "b", "c"), ENDLESS_S)
         self._until(client, bars, lambda: self._running(EVERYWHERE) == 3, "it runs in three datacenters")
+        # Not before: on a machine where everything takes long to start, its time would be over before anything happens.
+        self._submit(client, ENDLESS, "endless", {}, ("a", "b", "c"), ENDLESS_S)
+        self._until(client, bars, lambda: self._arrived(ENDLESS), "every datacenter has it")
         self._say("the link to datacenter c is cut: it works on, and no word passes")
         self._cluster.cut("c")
         self._pause(client, bars, 1.5)
@@ -123,6 +126,9 @@ class Story:
 
     def _running(self, name: str) -> int:
         return sum(one.started_at > 0 for one in self._views[name].workflows)
+
+    def _arrived(self, name: str) -> bool:
+        return all(place.heard for place in self._views[name].datacenters)
 
     def _decided(self, name: str) -> bool:
         return "timeout" in self._views[name].reason
