@@ -109,3 +109,36 @@ def test_a_reboot_starts_the_boot_time_anew_under_a_new_id() -> None:
 def test_a_clock_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="cannot be advanced by -1"):
         ManualClock().advance(-1)
+
+
+@pytest.mark.parametrize("made", [ManualClock, SystemClock])
+def test_a_task_waits_for_an_event_or_for_its_time_whichever_is_first(made: type[ManualClock | SystemClock]) -> None:
+    clock = made()
+
+    async def main() -> None:
+        event = asyncio.Event()
+        patient = asyncio.create_task(clock.async_wait(event, 3_600))
+        await asyncio.sleep(0)
+        event.set()
+        assert await patient is True
+        assert await clock.async_wait(event, 3_600) is True, "it is set already"
+        event.clear()
+        brief = asyncio.create_task(clock.async_wait(event, 0.001))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if isinstance(clock, ManualClock):
+            clock.advance(0.001)
+        assert await brief is False
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_for_an_event_is_over() -> None:
+    async def main() -> None:
+        waiting = asyncio.create_task(SystemClock().async_wait(asyncio.Event(), 3_600))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())

@@ -54,6 +54,17 @@ class Clock(ABC):
     async def async_sleep(self, seconds: float) -> None:
         """Suspend this task for a while."""
 
+    async def async_wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Suspend this task until the event is set, or for so long; whether it is set."""
+        waiting = asyncio.ensure_future(event.wait())
+        napping = asyncio.ensure_future(self.async_sleep(seconds))
+        try:
+            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            napping.cancel()
+        return event.is_set()
+
 
 # Linux has CLOCK_BOOTTIME (7). Elsewhere CLOCK_MONOTONIC is the nearest thing: macOS counts sleep in it.
 _BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -83,6 +94,22 @@ class SystemClock(Clock):
 
     async def async_sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
+
+    async def async_wait(self, event: asyncio.Event, seconds: float) -> bool:
+        return await wait_on_loop(event, seconds)
+
+
+async def wait_on_loop(event: asyncio.Event, seconds: float) -> bool:
+    """`Clock.async_wait` where the running loop's time is the clock's: a timer instead of two tasks."""
+    if event.is_set():
+        await asyncio.sleep(0)  # whoever loops lets others run
+        return True
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        pass
+    return event.is_set()
 
 
 def _read_boot_id() -> str:

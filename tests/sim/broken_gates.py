@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from tenure.errors import NodeUnavailableError
+import msgspec
+
+from tenure.engines.contracts import Entry
+from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError
+from tenure.jobs import gate_commands as gc
+from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.events import Rule
+from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.gate_events import GlobalDecisionMade
 from tenure.jobs.gate_outbox import Owed
-from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobStatusCorrection
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusCorrection
 from tenure.jobs.states import JobState
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.gate import Gate
@@ -16,13 +26,25 @@ from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.gate_reporting import GateReporting
-from tenure.nodes.messages.gate import GateWord
+from tenure.nodes.messages.client import JobList, ListJobs
+from tenure.nodes.messages.gate import DatacenterWord, GateWord
+from tenure.nodes.messages.wire import Reply
+from tenure.sim.gates.cast import Pace
+from tenure.sim.gates.misfortunes import Misfortune
 from tenure.sim.scenarios.gates import CalmGates, Gates
 
 
 def gate_with(leader: type[GateLeader] = GateLeader, ledger: type[GateLedger] = GateLedger) -> type[Gate]:
     candidacy = type("Candidacy", (GateCandidacy,), {"leader_class": leader, "ledger_class": ledger})
     return type("BrokenGate", (Gate,), {"candidacy_class": candidacy})
+
+
+def desk_with(courier: type[Courier]) -> type[GateDesk]:
+    reporting = type("Reporting", (GateReporting,), {"courier_class": courier})
+    return type("BrokenDesk", (GateDesk,), {"reporting_class": reporting})
+
+
+# The gates
 
 
 class SaysItOnce(GateLeader):
@@ -52,6 +74,29 @@ class NeverChecks(GateLeader):
         self._timers.pop_due(self._now())
 
 
+class WaitsForTheCheck(GateLeader):
+    """Looks at deadlines on a cadence, and not when they are due."""
+
+    async def _check(self) -> None:
+        noticed: dict[str, float] = self.__dict__.setdefault("noticed", {})
+        now = self._now()
+        for job_id in self._timers.pop_due(now):
+            look_at = noticed.setdefault(job_id, now + self.ledger.book.settings.check_interval)
+            self._timers.set(job_id, look_at if now < look_at else 0.0)
+        await super()._check()
+
+
+class CancelsLater(GateLeader):
+    """A cancel is journaled, and said at the next check."""
+
+    def _follow(self, decision: GateDecision) -> None:
+        if any(isinstance(event, GlobalDecisionMade) and event.rule is Rule.ASKED for event in decision.events):
+            later = self.ledger.book.settings.check_interval
+            asyncio.get_running_loop().call_later(later, super()._follow, decision)
+        else:
+            super()._follow(decision)
+
+
 class OwesNothing(GateLeader):
     """A new leader takes what it inherits for done."""
 
@@ -68,6 +113,86 @@ class AnswersEarly(GateLedger):
         return self.seq + 1
 
 
+class ForgetsDecisions(GateLedger):
+    """A new leader does not read what was decided before it, and decides again."""
+
+    async def _load(self) -> None:
+        read = self.journal.read
+
+        def undecided(after: int = 0, *, limit: int = 1_000) -> list[Entry]:
+            return [
+                entry._replace(events=tuple(one for one in entry.events if b'"GlobalDecisionMade"' not in one[:40]))
+                for entry in read(after, limit=limit)
+            ]
+
+        self.journal.read = undecided  # type: ignore[method-assign]
+        try:
+            await super()._load()
+        finally:
+            del self.journal.read  # type: ignore[method-assign]
+
+
+class WritesOn(GateLedger):
+    """A leader that was overtaken refreshes its sequence and its epoch, and writes all the same."""
+
+    async def _append(self, events: list[bytes]) -> int:
+        while True:
+            head = await self._calls.run(self.journal.head)
+            try:
+                return await self._calls.run(
+                    self.journal.append,
+                    events,
+                    epoch=max(head.epoch, self.epoch),
+                    expect=head.seq,
+                    append_id=self._ids(),
+                )
+            except (SequenceConflictError, StaleEpochError):
+                continue
+
+
+class Strict(GateJobTracker):
+    """Holds a job to its timeout, whatever time its datacenters granted."""
+
+    def deadline(self, info: GateJobTrackingInfo) -> float:
+        return info.submitted_at + info.timeout_seconds
+
+
+class CountsNoExtensions(GateLedger):
+    def new_book(self) -> GateJobTracker:
+        return Strict(self._settings)
+
+
+class RebuildsNothing(GateLedger):
+    """A report of a job that it does not know is answered, and forgotten."""
+
+    def decide(self, command: Command, now: float) -> GateDecision:
+        if isinstance(command, (gc.HearProgress, gc.HearTimeout)) and command.report.job_id not in self.book.jobs:
+            return GateDecision([], Outcome.NOTHING, Rule.DATACENTER_SAID, "not a job of ours", command.report.job_id)
+        return super().decide(command, now)
+
+
+class ShowsOldNews(Gate):
+    """Lists jobs as they were before they ended."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._newest = self.handlers[ListJobs]
+        self.handlers[ListJobs] = self._old_list
+
+    async def _old_list(self, request: Any) -> Reply:
+        reply = await self._newest(request)
+        if not isinstance(reply, JobList):
+            return reply
+        rows = tuple(
+            msgspec.structs.replace(row, state=JobState.RUNNING) if row.state is JobState.TIMED_OUT else row
+            for row in reply.jobs
+        )
+        return msgspec.structs.replace(reply, jobs=rows)
+
+
+# The managers
+
+
 class DropsReports(Courier):
     """What no gate heard is forgotten."""
 
@@ -79,20 +204,25 @@ class DropsReports(Courier):
                 self._due.cancel(job_id)
 
 
-class DropsReportsReporting(GateReporting):
-    courier_class: ClassVar[type[Courier]] = DropsReports
+class HidesExtensions(Courier):
+    """Time that was granted here is nobody else's business."""
 
-
-class DropsReportsDesk(GateDesk):
-    reporting_class: ClassVar[type[GateReporting]] = DropsReportsReporting
+    def _words(self, book: Any, jobs: list[str], now: float) -> list[DatacenterWord]:
+        return [
+            msgspec.structs.replace(word, total_extensions_granted=0.0) if isinstance(word, JobProgressReport) else word
+            for word in super()._words(book, jobs, now)
+        ]
 
 
 class ObeysInWords(GateDesk):
     """Acknowledges a decision, and does nothing."""
 
-    async def _obey(self, word: GateWord) -> JobStatusCorrection:
+    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+        return [await self._say_so(word) for word in words]
+
+    async def _say_so(self, word: GateWord) -> JobStatusCorrection:
         if not isinstance(word, (JobGlobalTimeout, JobGlobalCancel)):
-            return await super()._obey(word)
+            return (await super()._obey([word]))[0]
         return JobStatusCorrection(
             job_id=word.job_id,
             datacenter=self._identity.datacenter,
@@ -105,16 +235,21 @@ class ObeysInWords(GateDesk):
         )
 
 
-class WaitsForTheCheck(GateLeader):
-    """Looks at deadlines on a cadence, and not when they are due."""
+class KnowsOnlyItsOwn(GateDesk):
+    """A decision about a job that it does not know, or knows no more, is not answered with an end."""
 
-    async def _check(self) -> None:
-        noticed: dict[str, float] = self.__dict__.setdefault("noticed", {})
-        now = self._now()
-        for job_id in self._timers.pop_due(now):
-            look_at = noticed.setdefault(job_id, now + self.ledger.book.settings.check_interval)
-            self._timers.set(job_id, look_at if now < look_at else 0.0)
-        await super()._check()
+    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+        unknown = {word.job_id for word in words if word.job_id not in self._candidacy.ledger.book.jobs}
+        replies = await super()._obey(words)
+        return [
+            msgspec.structs.replace(reply, status=JobState.RUNNING, accepted=False)
+            if reply.job_id in unknown
+            else reply
+            for reply in replies
+        ]
+
+
+# The worlds
 
 
 class SaidOnce(Gates):
@@ -125,6 +260,21 @@ class Unchecked(Gates):
     gate: ClassVar[type[Gate]] = gate_with(NeverChecks)
 
 
+class Cadenced(CalmGates):
+    gate: ClassVar[type[Gate]] = gate_with(WaitsForTheCheck)
+
+
+class CadencedUnderFaults(Gates):
+    """The same while other places have their misfortunes."""
+
+    gate: ClassVar[type[Gate]] = gate_with(WaitsForTheCheck)
+    turns: ClassVar[tuple[Misfortune, ...]] = (Misfortune.CUT_OFF, Misfortune.MANAGER_LEADER)
+
+
+class CancelledLater(Gates):
+    gate: ClassVar[type[Gate]] = gate_with(CancelsLater)
+
+
 class Inherited(Gates):
     gate: ClassVar[type[Gate]] = gate_with(OwesNothing)
 
@@ -133,25 +283,65 @@ class Early(Gates):
     gate: ClassVar[type[Gate]] = gate_with(ledger=AnswersEarly)
 
 
+class DecidedTwice(Gates):
+    gate: ClassVar[type[Gate]] = gate_with(ledger=ForgetsDecisions)
+
+
+class TwoOwners(Gates):
+    gate: ClassVar[type[Gate]] = gate_with(ledger=WritesOn)
+
+
+class Unextended(Gates):
+    gate: ClassVar[type[Gate]] = gate_with(ledger=CountsNoExtensions)
+
+
+class NotRebuilt(Gates):
+    gate: ClassVar[type[Gate]] = gate_with(ledger=RebuildsNothing)
+
+
+class OldNews(Gates):
+    gate: ClassVar[type[Gate]] = ShowsOldNews
+
+
 class Dropped(Gates):
-    desk: ClassVar[type[GateDesk]] = DropsReportsDesk
+    desk: ClassVar[type[GateDesk]] = desk_with(DropsReports)
+
+
+class Hidden(Gates):
+    desk: ClassVar[type[GateDesk]] = desk_with(HidesExtensions)
 
 
 class Worded(Gates):
     desk: ClassVar[type[GateDesk]] = ObeysInWords
 
 
-class Cadenced(CalmGates):
-    gate: ClassVar[type[Gate]] = gate_with(WaitsForTheCheck)
+class Disowned(Gates):
+    desk: ClassVar[type[GateDesk]] = KnowsOnlyItsOwn
+
+
+class NoFallback(Gates):
+    """A datacenter that is cut off waits for the gates for ever."""
+
+    manager_settings = msgspec.structs.replace(Pace.brisk().jobs, fallback_after=1_000_000.0)
 
 
 MUTANTS = {
-    "SaidOnce": range(100),
-    "Unchecked": range(20),
-    "Inherited": range(50, 150),
-    "Early": range(100),
-    "Dropped": range(10, 100),
-    "Worded": range(20),
-    "Cadenced": range(20),
+    "SaidOnce": 15,
+    "Unchecked": 15,
+    "Cadenced": 5,
+    "CadencedUnderFaults": 15,
+    "CancelledLater": 15,
+    "Inherited": 45,
+    "Early": 15,
+    "DecidedTwice": 15,
+    "TwoOwners": 45,
+    "Unextended": 45,
+    "NotRebuilt": 30,
+    "OldNews": 5,
+    "Dropped": 15,
+    "Hidden": 45,
+    "Worded": 15,
+    "Disowned": 15,
+    "NoFallback": 15,
 }
-"""The seeds within which it has to be found."""
+"""Among how many seeds it has to be found."""

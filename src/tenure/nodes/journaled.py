@@ -65,9 +65,33 @@ BookT = TypeVar("BookT", bound=Book)
 DecisionT = TypeVar("DecisionT", bound=Decided)
 
 
+class _Group(Generic[DecisionT]):
+    """Commands that came together, and what became of each: one wake-up for all of them."""
+
+    def __init__(self, size: int) -> None:
+        self.outcomes: list[DecisionT | TenureError | None] = [None] * size
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open = size
+
+    def fail(self, error: Exception) -> None:
+        """A bug of ours: whoever waits hears of it."""
+        if not self.complete.done():
+            self.complete.set_exception(error)
+
+    def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
+        self.outcomes[place] = outcome
+        self._open -= 1
+        if not self._open and not self.complete.done():
+            self.complete.set_result(None)
+
+
 class _Waiting(NamedTuple, Generic[DecisionT]):
     command: Command
-    answer: asyncio.Future[DecisionT]
+    group: _Group[DecisionT]
+    place: int
+
+    def settle(self, outcome: DecisionT | TenureError) -> None:
+        self.group.settle(self.place, outcome)
 
 
 class Journaled(ABC, Generic[BookT, DecisionT]):
@@ -202,15 +226,22 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
 
     async def commit(self, command: Command) -> DecisionT:
         """Decide, append, fold; the decision once it is durable. Raises `DeposedError`, or what the caller got wrong."""
+        return decided(await self.commit_all((command,)))[0]
+
+    async def commit_all(self, commands: Sequence[Command]) -> list[DecisionT | TenureError]:
+        """Many commands, in as few appends as they fit into; for each what was decided, or why it was not."""
+        if not commands:
+            return []
         if self.deposed is not None:
             raise self.deposed
         if self._epoch is None:
             raise DeposedError("this node does not lead")
-        answer: asyncio.Future[DecisionT] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(command, answer))
+        group: _Group[DecisionT] = _Group(len(commands))
+        self._waiting += [_Waiting(command, group, place) for place, command in enumerate(commands)]
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
-        return await answer
+        await group.complete
+        return [outcome for outcome in group.outcomes if outcome is not None]
 
     async def _write(self) -> None:
         while self._waiting and self.deposed is None:
@@ -222,13 +253,13 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
 
     async def _write_batch(self, batch: list[_Waiting[DecisionT]]) -> None:
         encoded: list[bytes] = []
-        decided: list[tuple[_Waiting[DecisionT], DecisionT]] = []
+        durable: list[tuple[_Waiting[DecisionT], DecisionT]] = []
         now, size = self._engine_now(), 0
         for position, waiting in enumerate(batch):
             try:
                 decision = self.decide(waiting.command, now)
             except TenureError as error:
-                _fail(waiting.answer, error)
+                waiting.settle(error)
                 continue
             # Folded as everybody else will read it, so that no two books can differ.
             written = [encode_event(event) for event in decision.events]
@@ -238,19 +269,18 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
                 break
             self.book.replay(written)
             encoded += written
-            decided.append((waiting, decision))
+            durable.append((waiting, decision))
         if encoded:
             await self._make_durable(encoded)
-        for waiting, decision in decided:
+        for waiting, decision in durable:
             if self.deposed is not None:
                 self._refuse(waiting)
                 continue
             try:
                 self.on_decided(decision)
             except Exception as error:
-                _fail(waiting.answer, error)
-            if not waiting.answer.done():
-                waiting.answer.set_result(decision)
+                waiting.group.fail(error)
+            waiting.settle(decision)
 
     async def _make_durable(self, encoded: list[bytes]) -> None:
         self._in_flight = asyncio.get_running_loop().create_future()
@@ -312,7 +342,7 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
                 return None
 
     def _refuse(self, waiting: _Waiting[DecisionT]) -> None:
-        _fail(waiting.answer, self.deposed or DeposedError("this node stopped leading"))
+        waiting.settle(self.deposed or DeposedError("this node stopped leading"))
 
     def step_down(self, reason: str) -> None:
         """Commit nothing more. What is being appended ends as it ends; nobody is told that it succeeded."""
@@ -338,6 +368,11 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         return True
 
 
-def _fail(answer: asyncio.Future[DecisionT], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def decided(outcomes: Iterable[DecisionT | TenureError]) -> list[DecisionT]:
+    """The decisions, where every command has one; raises the first error otherwise."""
+    decisions: list[DecisionT] = []
+    for outcome in outcomes:
+        if isinstance(outcome, TenureError):
+            raise outcome
+        decisions.append(outcome)
+    return decisions

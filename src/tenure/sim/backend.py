@@ -58,6 +58,8 @@ class Backend:
         """While above 0, nothing reaches the engine."""
         self.late: list[float] = []
         """Chances that a call fails first and takes effect afterwards, one for each fault that is on."""
+        self.written = 0
+        """How often a journal was written to: whoever watches journals need not ask each of them."""
         self._parked: dict[Topic, dict[Call, None]] = {}
 
     def connect(self, host: Host) -> SimEngine:
@@ -90,6 +92,8 @@ class Backend:
 
     def touch(self, topic: Topic) -> None:
         """Something changed: whoever waits for it looks again, in the order in which they came."""
+        if topic.part == "journal":
+            self.written += 1
         waiting = self._parked.pop(topic, None)
         for call in waiting or ():
             call.look_again()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from tenure.clock import Clock
+from tenure.clock import Clock, wait_on_loop
 from tenure.errors import ConfigurationError, SimulationForbiddenError
 from tenure.sim.ticks import NEVER, TICKS_PER_S, to_seconds, to_ticks
 
@@ -133,6 +133,9 @@ class SimClock(Clock):
     async def async_sleep(self, seconds: float) -> None:
         """Wait on the running loop, at the rate of the machine that the loop belongs to."""
         await asyncio.sleep(max(0.0, seconds))
+
+    async def async_wait(self, event: asyncio.Event, seconds: float) -> bool:
+        return await wait_on_loop(event, seconds)
 
     def __repr__(self) -> str:
         return f"<SimClock monotonic={to_seconds(self.ticks()):.6f} rate={self.rate:g}>"

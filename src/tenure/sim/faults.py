@@ -41,6 +41,7 @@ class FaultKind(StrEnum):
     ENGINE_FORGETS = "engine-forgets"  # calls fail although they were committed
     ENGINE_LATE = "engine-late"  # calls fail, and take effect afterwards
     ENGINE_SLOW = "engine-slow"  # calls take up to `amount` seconds
+    ENGINE_LOST = "engine-lost"  # the engine loses everything; those who use it are down, and start again at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,15 @@ def _outage(world: World, fault: Fault) -> list[Ending]:
     return [backend.end_outage for backend in backends]
 
 
+def _lose(world: World, fault: Fault) -> list[Ending]:
+    endings: list[Ending] = []
+    for engine in fault.targets or world.engines:
+        users = tuple(name for name, node in world.nodes.items() if node.engine == engine)
+        endings += _crash(world, replace(fault, targets=users))
+        world.forget_backend(engine)
+    return endings
+
+
 def _late(world: World, fault: Fault) -> list[Ending]:
     backends = [world.backend_of(name) for name in fault.targets or world.engines]
     for backend in backends:
@@ -184,7 +194,10 @@ BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.ENGINE_FORGETS: _disturb(lambda amount: Link(_STILL, break_after=amount)),
     FaultKind.ENGINE_LATE: _late,
     FaultKind.ENGINE_SLOW: _disturb(lambda amount: Link((0.0, amount))),
+    FaultKind.ENGINE_LOST: _lose,
 }
+SURVIVABLE = tuple(kind for kind in FaultKind if kind is not FaultKind.ENGINE_LOST)
+"""What nobody who keeps everything in one engine has to lose anything by."""
 
 _AMOUNTS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.LOSS: (0.05, 0.6),
@@ -205,7 +218,7 @@ _AMOUNTS: Mapping[FaultKind, tuple[float, float]] = {
 class FaultProfile:
     """Which faults a scenario wants, how many, when and for how long."""
 
-    kinds: Sequence[FaultKind] = tuple(FaultKind)
+    kinds: Sequence[FaultKind] = SURVIVABLE
     most: int = 8
     """A run has between 0 and this many."""
     until_s: float = 20.0

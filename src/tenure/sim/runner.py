@@ -10,6 +10,7 @@ import hashlib
 import multiprocessing
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ class Report:
     faults: int = 0
     failures: list[Outcome] = field(default_factory=list)
     """Shrunk, lowest seed first."""
+    tally: Counter[str] = field(default_factory=Counter)
+    """What happened in all runs together."""
 
     @property
     def ok(self) -> bool:
@@ -60,6 +63,7 @@ def run_seeds(make: Make, seeds: Sequence[int], *, jobs: int = 1, stop_after: in
         report.steps += outcome.steps
         report.events += outcome.events
         report.faults += len(outcome.chosen)
+        report.tally.update(outcome.tally)
         if not outcome.ok:
             report.failures.append(outcome)
             if len(report.failures) >= stop_after:

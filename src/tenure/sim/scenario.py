@@ -11,8 +11,8 @@ import importlib.util
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,7 +29,6 @@ SCENARIOS: dict[str, str] = {
     "failover": "tenure.sim.datacenter.failover:Failover",
     "vanishing": "tenure.sim.datacenter.failover:Vanishing",
     "gates": "tenure.sim.scenarios.gates:Gates",
-    "many-gates": "tenure.sim.scenarios.gates:ManyGates",
 }
 """Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
 
@@ -66,6 +65,10 @@ class Scenario(ABC):
     def finish(self, world: World) -> None:  # noqa: B027
         """Called at the end, when all faults are over."""
 
+    def tally(self, world: World) -> Mapping[str, int]:
+        """What happened in this run, counted: so that tests can ask whether a thousand runs saw everything."""
+        return {}
+
     @staticmethod
     def require(holds: object, promise: str) -> None:
         """Break the run when a promise does not hold."""
@@ -95,6 +98,7 @@ class Outcome:
     details: str = ""
     """The error with its traceback."""
     trace: tuple[str, ...] = ()
+    tally: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -146,6 +150,7 @@ def run_one(
             failure=failure,
             details=details,
             trace=tuple(world.trace.lines()) if keep_trace or failure else (),
+            tally=dict(scenario.tally(world)),
         )
 
 

@@ -37,6 +37,8 @@ class World:
         self.roles: dict[str, Callable[[], str]] = {}
         """Names that faults may aim at, and who has them at the moment: "leader" may be another node each time."""
         self.graveyard: list[tuple[SimLoop, list[SimTask[Any]]]] = []
+        self.losses = 0
+        """How often an engine has lost everything."""
         self._backends: dict[str, Backend] = {}
         self._closed = False
 
@@ -70,6 +72,7 @@ class World:
     def forget_backend(self, engine: str) -> None:
         """This engine loses everything: nodes that start from now on find an empty one."""
         self._backends.pop(engine, None)
+        self.losses += 1
 
     @property
     def engines(self) -> tuple[str, ...]:

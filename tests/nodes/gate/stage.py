@@ -38,7 +38,7 @@ class Stage:
                 program = partial(manage, datacenter=name, pace=self.plan.pace)
                 self.world.node(address, program, engine=name).start()
             for worker in self.plan.workers[name]:
-                self.world.node(worker, partial(work, plan=self.plan, datacenter=name), engine=name).start()
+                self.world.node(worker, partial(work, pace=self.plan.pace), engine=name).start()
         for address in self.plan.gates:
             self.world.node(
                 address, partial(keep_gate, plan=self.plan, gate_class=Known), engine=self.plan.gate_engine

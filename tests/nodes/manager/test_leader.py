@@ -9,7 +9,7 @@ import msgspec
 from tests.nodes.manager.test_candidacy import Cell, run, submission
 
 from tenure.engines.memory.journal import MemoryJournal
-from tenure.errors import EngineUnavailableError
+from tenure.errors import DeposedError, EngineUnavailableError, LimitError
 from tenure.jobs import CancelJob, EvictWorker, RecordStarted, SubmitJob
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager.results import RESULTS
@@ -105,5 +105,40 @@ def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_stra
             second = cell.claim()
             assert (second.body.attempt, second.body.excluded) == (2, ("w-1",) if others else ())
             second.acknowledge()
+
+    run(story)
+
+
+def test_many_commands_are_one_append_and_one_that_is_wrong_spoils_no_other() -> None:
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        before = node.ledger.seq
+        good, wrong = submission("good"), submission("wrong", timeout_seconds=-1)
+        outcomes = await node.submit_all([SubmitJob(submission=one) for one in (good, wrong, submission("other"))])
+        assert [isinstance(outcome, LimitError) for outcome in outcomes] == [False, True, False]
+        entries = node.ledger.journal.read(before)
+        assert len([entry for entry in entries if b"JobSubmitted" in entry.events[0]]) == 1
+        assert {"good", "other"} <= set(node.ledger.book.jobs)
+        await cell.until(lambda: cell.work.depth().ready == 2)
+
+    run(story)
+
+
+def test_commands_that_wait_when_the_lead_is_lost_are_all_refused() -> None:
+    async def story(cell: Cell) -> None:
+        node = cell.manager("m-1")
+        await cell.until(lambda: node.leader)
+        journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
+        node.ledger.journal = journal  # type: ignore[assignment]
+        journal.away = True
+        ledger = node.ledger
+        waiting = asyncio.create_task(node.submit_all([SubmitJob(submission=submission(name)) for name in "ab"]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ledger.step_down("somebody else leads")
+        journal.away = False
+        await cell.until(waiting.done)
+        assert all(isinstance(outcome, DeposedError) for outcome in waiting.result())
 
     run(story)

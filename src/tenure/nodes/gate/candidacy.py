@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError
+from tenure.errors import DeposedError, TenureError
 from tenure.jobs.commands import Command
 from tenure.jobs.events import Event
 from tenure.jobs.gate_commands import GateDecision
@@ -75,6 +75,12 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
         if self.leader is None:
             raise DeposedError("this gate does not lead")
         return await self.leader.submit(command)
+
+    async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
+        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this gate does not lead."""
+        if self.leader is None:
+            raise DeposedError("this gate does not lead")
+        return await self.leader.submit_all(commands)
 
     def ended_term(self, leader: GateLeader) -> None:
         self.above = max(self.above, leader.overtaken)

@@ -21,8 +21,6 @@ from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
 from tenure.jobs import gate_commands as gc
-from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.model import JobSubmission
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
@@ -133,7 +131,7 @@ class Gate:
             ttl_s=ttl_s,
             **given,
         )
-        self._placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
+        self.placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
         self.gathering = Gathering(name, self.lines, self.watch.why_silent)
         self._desk = GateJobDesk(self, engine, calls, clock)
         self.events = EventFeed(
@@ -299,14 +297,10 @@ class Gate:
     # Writes
 
     async def _submit(self, request: Submit) -> Reply:
-        decision = await self.place(request.submission)
+        decision = await self.placing.place(request.submission)
         return Done(
             job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.candidacy.epoch
         )
-
-    async def place(self, submission: JobSubmission) -> GateDecision:
-        """Decide where it runs, and make it durable."""
-        return await self._placing.place(submission)
 
     async def _cancel(self, request: Cancel) -> Reply:
         decision = await self.candidacy.submit(

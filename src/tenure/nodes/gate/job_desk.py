@@ -5,7 +5,6 @@ A workflow of a job in several datacenters is called `datacenter/workflow` here:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +15,15 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import (
     ConfigurationError,
-    DeposedError,
     LimitError,
     NodeUnavailableError,
-    TenureError,
     UnknownJobError,
 )
-from tenure.jobs.commands import Outcome
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
-from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.gate.listing import gate_list
 from tenure.nodes.gate.reading import Reading
-from tenure.nodes.manager.job_desk import RETRY_OF, next_id
+from tenure.nodes.manager.job_desk import RETRY_OF, next_id, submitted
 from tenure.nodes.manager.waiting import Waiting
 from tenure.nodes.messages.client import (
     MAX_LISTED,
@@ -51,10 +46,8 @@ from tenure.nodes.messages.job import (
     ResultView,
     RetryJob,
     SubmitMany,
-    Submitted,
 )
 from tenure.nodes.messages.wire import Reply, Request
-from tenure.web.problems import problem
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
@@ -144,18 +137,9 @@ class GateJobDesk:
         count = len(request.submissions)
         if not 1 <= count <= MAX_SUBMISSIONS:
             raise LimitError("submissions", count, f"between 1 and {MAX_SUBMISSIONS:,}")
-        answers = await asyncio.gather(*map(self._submit_one, request.submissions))
-        return ManySubmitted(jobs=tuple(answers), epoch=self._gate.candidacy.epoch)
-
-    async def _submit_one(self, submission: JobSubmission) -> Submitted:
-        try:
-            decision = await self._gate.place(submission)
-        except (DeposedError, NodeUnavailableError):
-            raise  # then all are asked again, of whoever leads, or when there is a place for them
-        except TenureError as error:
-            refused = problem(error)
-            return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(error), problem=refused.kind)
-        return Submitted(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason)
+        outcomes = await self._gate.placing.place_all(request.submissions)
+        answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
+        return ManySubmitted(jobs=answers, epoch=self._gate.candidacy.epoch)
 
     async def _result(self, request: GetResult) -> Reply:
         view = await self._job(GetJob(job_id=request.job_id, wait_s=request.wait_s))

@@ -30,6 +30,7 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
+from tenure.nodes.journaled import decided
 from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord
 
 TEND_AT_LEAST_S = 5.0
@@ -83,6 +84,10 @@ class GateLeader:
         """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
         return await self.ledger.commit(command)
 
+    async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
+        """Many at once; for each what was decided, or why it was not."""
+        return await self.ledger.commit_all(commands)
+
     def _follow(self, decision: GateDecision) -> None:
         if decision.events:
             self._heed(decision.events)
@@ -96,7 +101,10 @@ class GateLeader:
 
     async def hear(self, words: Sequence[DatacenterWord]) -> list[JobReportAck]:
         """Reports of a datacenter; the answers to those that have one."""
-        decisions = await asyncio.gather(*(self._hear(word) for word in words))
+        decisions = decided(await self.submit_all([_command_for(word) for word in words]))
+        for word, decision in zip(words, decisions, strict=True):
+            if isinstance(word, JobProgressReport) and decision.outcome is Outcome.ACCEPTED:
+                self._note_progress(word)
         if self.overtaken:
             raise DeposedError("a datacenter has seen a newer gate")
         return [decision.ack for decision in decisions if decision.ack is not None]
@@ -105,16 +113,6 @@ class GateLeader:
         """Stop leading: a peer is better placed."""
         self.ledger.step_down(reason)
         self._rung.set()
-
-    async def _hear(self, word: DatacenterWord) -> GateDecision:
-        if isinstance(word, JobTimeoutReport):
-            return await self.submit(gc.HearTimeout(by=word.datacenter, report=word))
-        if isinstance(word, JobLeaderTransfer):
-            return await self.submit(gc.HearTransfer(by=word.datacenter, transfer=word))
-        decision = await self.submit(gc.HearProgress(by=word.datacenter, report=word))
-        if decision.outcome is Outcome.ACCEPTED:
-            self._note_progress(word)
-        return decision
 
     def _note_progress(self, report: JobProgressReport) -> None:
         tracker = self.ledger.book
@@ -128,8 +126,10 @@ class GateLeader:
         """A datacenter answered what it was told."""
         try:
             await self.hear(said.reports)
-            await asyncio.gather(
-                *(self.submit(gc.HearCorrection(by=said.datacenter, correction=one)) for one in said.corrections)
+            decided(
+                await self.submit_all(
+                    [gc.HearCorrection(by=said.datacenter, correction=one) for one in said.corrections]
+                )
             )
         except DeposedError:
             return  # whoever leads next says it again, and is answered
@@ -195,8 +195,8 @@ class GateLeader:
         if not due:
             return
         suspect = self._link_suspect()
-        checks = (self.submit(gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect)) for job_id in due)
-        for job_id, decision in zip(due, await asyncio.gather(*checks), strict=True):
+        checks = [gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
+        for job_id, decision in zip(due, decided(await self.submit_all(checks)), strict=True):
             if decision.outcome is Outcome.NOTHING and job_id in self.ledger.book.jobs:
                 at = self.ledger.book.next_due(job_id)
                 self._timers.set(job_id, at if at > now else now + again)
@@ -218,10 +218,12 @@ class GateLeader:
     async def _rest(self) -> None:
         due = min(self._timers.next_due(), self._resends.next_due())
         left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
-        waiting = asyncio.create_task(self._rung.wait())
-        napping = asyncio.create_task(self._clock.async_sleep(left))
-        try:
-            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            napping.cancel()
+        await self._clock.async_wait(self._rung, left)
+
+
+def _command_for(word: DatacenterWord) -> Command:
+    if isinstance(word, JobTimeoutReport):
+        return gc.HearTimeout(by=word.datacenter, report=word)
+    if isinstance(word, JobLeaderTransfer):
+        return gc.HearTransfer(by=word.datacenter, transfer=word)
+    return gc.HearProgress(by=word.datacenter, report=word)

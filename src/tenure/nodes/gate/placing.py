@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.errors import ConfigurationError, NodeUnavailableError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.model import Address, JobSubmission
@@ -14,6 +14,7 @@ from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.watch import Watch
+from tenure.nodes.journaled import decided
 
 
 class Placing:
@@ -27,13 +28,28 @@ class Placing:
 
     async def place(self, submission: JobSubmission) -> GateDecision:
         """Decide where it runs, and make it durable. Raises `DeposedError`, and `NodeUnavailableError` where there is no place for it."""
+        return decided(await self.place_all((submission,)))[0]
+
+    async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
+        """Many at once; for each what was decided, or why it was not."""
+        commands = [self._placed(submission) for submission in submissions]
+        outcomes = await self._candidacy.submit_all([one for one in commands if isinstance(one, gc.GateSubmit)])
+        made = iter(outcomes)
+        answers: list[GateDecision | TenureError] = []
+        for command in commands:
+            answer = command if isinstance(command, TenureError) else next(made)
+            if isinstance(command, gc.GateSubmit) and isinstance(answer, GateDecision) and answer.events:
+                self._flow.accepted(command.target_datacenters)
+            answers.append(answer)
+        return answers
+
+    def _placed(self, submission: JobSubmission) -> gc.GateSubmit | TenureError:
         submission = self._addressed(submission)
-        targets = self._targets(submission)
-        command = gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
-        decision = await self._candidacy.submit(command)
-        if decision.events:
-            self._flow.accepted(targets)
-        return decision
+        try:
+            targets = self._targets(submission)
+        except TenureError as error:
+            return error
+        return gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
 
     def _addressed(self, submission: JobSubmission) -> JobSubmission:
         """With where its managers report: here first, then to our peers."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError
+from tenure.errors import DeposedError, TenureError
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
 from tenure.nodes.candidate import Candidate
@@ -67,3 +67,9 @@ class Candidacy(Candidate[Ledger, Leader]):
         if self.leader is None:
             raise DeposedError("this node does not lead")
         return await self.leader.submit(command)
+
+    async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
+        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this node does not lead."""
+        if self.leader is None:
+            raise DeposedError("this node does not lead")
+        return await self.leader.submit_all(commands)

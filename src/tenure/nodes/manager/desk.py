@@ -7,12 +7,12 @@ term. Each report is the whole state, so the next leader knows as much after a s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import DeposedError, EngineError
+from tenure.errors import DeposedError, EngineError, TenureError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
 from tenure.jobs.commands import Command
@@ -25,6 +25,7 @@ from tenure.jobs.submission import settled
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.journaled import decided
 from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
@@ -46,7 +47,7 @@ class WorkerDesk:
     def __init__(
         self,
         ledger: Ledger,
-        commit: Callable[[Command], Awaitable[Decision]],
+        commit_all: Callable[[Sequence[Command]], Awaitable[list[Decision | TenureError]]],
         *,
         epoch: int,
         clock: Clock,
@@ -55,7 +56,13 @@ class WorkerDesk:
         pool: PoolView | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._ledger, self._commit, self._epoch, self._clock, self._now = ledger, commit, epoch, clock, engine_now
+        self._ledger, self._commit_all, self._epoch, self._clock, self._now = (
+            ledger,
+            commit_all,
+            epoch,
+            clock,
+            engine_now,
+        )
         self._pool, self._say = pool, say
         self.watch = ProgressWatch()
         self.fleet = Fleet(settings)
@@ -117,7 +124,8 @@ class WorkerDesk:
         unwanted = await self._unwanted(report)
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
-        await asyncio.gather(*(self._record(report, one) for one in wanted))
+        news = [command for one in wanted if (command := self._record(report, one)) is not None]
+        decided(await self._commit_all(news))
         if report.wait_s and not unwanted and self._knows(report):
             await self._hold(report.start, report.wait_s)
             unwanted = await self._unwanted(self._latest.get(report.start, report))
@@ -275,8 +283,8 @@ class WorkerDesk:
 
         return await self._ledger.read(look)
 
-    async def _record(self, report: WorkerReport, one: AttemptReport) -> None:
-        """One word for both: the core records a start that it had not heard of, and progress when it is due."""
+    def _record(self, report: WorkerReport, one: AttemptReport) -> Command | None:
+        """What is worth journaling. One word for both: the core records a start that it had not heard of, and progress when it is due."""
         command = RecordProgress(
             by=report.worker,
             job_id=one.job_id,
@@ -293,14 +301,16 @@ class WorkerDesk:
         advanced = self.watch.observe(command, now)
         info = self._ledger.book.jobs.get(one.job_id)
         if info is None:
-            return
+            return None
         # The time of the last beat counts, not the time at which we heard of it.
         self.watch.touch(one.job_id, max(before, min(now, now - one.silent_s + patience(info, one, self._ledger.book))))
         workflow = info.workflows[one.workflow]
         begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
         # Most progress is only seen, not journaled: asking the ledger each time costs half of a report.
-        if begun or (advanced and journal_due(self._ledger.book, info, now)):
-            await self._commit(command)
+        return command if begun or (advanced and journal_due(self._ledger.book, info, now)) else None
+
+    async def _commit(self, command: Command) -> None:
+        decided(await self._commit_all((command,)))
 
     async def _hold(self, start: str, seconds: float) -> None:
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -338,6 +348,8 @@ def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:
 
     A threshold that was asked for stands as it is; one that we derived becomes twice the stall (DESIGN.md, the ladder).
     """
+    if not one.stall_s:
+        return 0.0
     submission, threshold = info.job.submission, info.timeout_tracking.stuck_threshold
     derived = settled(msgspec.structs.replace(submission, stuck_threshold=None), book.settings).stuck_threshold
     return max(0.0, 2 * one.stall_s - threshold) if threshold == derived else 0.0

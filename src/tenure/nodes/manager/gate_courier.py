@@ -7,17 +7,18 @@ owed; a gate that was away for an hour hears where each job stands now, and not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tenure.clock import Clock
-from tenure.errors import NodeUnavailableError
-from tenure.jobs import JobBook
+from tenure.errors import NodeUnavailableError, TenureError
+from tenure.jobs import Decision, JobBook
 from tenure.jobs.commands import Command, HearGate, Identity
 from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
 from tenure.jobs.reports import leader_transfer, report_for
 from tenure.jobs.timers import Timers
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.calling.route import Route
+from tenure.nodes.journaled import decided
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
@@ -36,7 +37,7 @@ class Courier:
         addresses: Iterable[str],
         caller: AsyncCaller,
         ledger: Ledger,
-        commit: Callable[[Command], Awaitable[object]],
+        commit_all: Callable[[Sequence[Command]], Awaitable[list[Decision | TenureError]]],
         *,
         identity: Identity,
         clock: Clock,
@@ -45,7 +46,7 @@ class Courier:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._route = Route(caller, addresses)
-        self._ledger, self._commit, self._identity = ledger, commit, identity
+        self._ledger, self._commit_all, self._identity = ledger, commit_all, identity
         self._clock, self._now, self._progress_at = clock, engine_now, progress_at
         self._due: Timers[str] = Timers()
         self._pauses: dict[str, float] = {}
@@ -121,7 +122,7 @@ class Courier:
             if isinstance(word, JobLeaderTransfer):
                 self._transfers.pop(word.job_id, None)
         news = [ack for ack in reply.acks if self._is_news(ack)]
-        await asyncio.gather(*(self._commit(HearGate(by="gate", message=ack)) for ack in news))
+        decided(await self._commit_all([HearGate(by="gate", message=ack) for ack in news]))
 
     def _words(self, book: JobBook, jobs: list[str], now: float) -> list[DatacenterWord]:
         words: list[DatacenterWord] = []
@@ -156,10 +157,4 @@ class Courier:
 
     async def _rest(self) -> None:
         left = max(0.0, min(self._due.next_due() - self._now(), self.interval_s))
-        waiting = asyncio.create_task(self._rung.wait())
-        napping = asyncio.create_task(self._clock.async_sleep(left))
-        try:
-            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            napping.cancel()
+        await self._clock.async_wait(self._rung, left)

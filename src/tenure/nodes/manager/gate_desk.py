@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import ConfigurationError, SubmissionConflictError
+from tenure.errors import ConfigurationError, SubmissionConflictError, TenureError
 from tenure.health.manager import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook, SubmitJob
@@ -34,6 +34,7 @@ from tenure.jobs.states import JobState
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.fleet.census import room as room_for_work
 from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.journaled import decided
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.manager.leader import Leader
@@ -79,7 +80,7 @@ class GateDesk:
             )
         # A job's own words come after its submission: a cancel may travel with it.
         reports, refused = await self._submit(request.submissions)
-        corrections = await asyncio.gather(*(self._obey(word) for word in request.words))
+        corrections = await self._obey(request.words)
         return DatacenterSaid(
             datacenter=self._identity.datacenter, reports=tuple(reports), corrections=(*refused, *corrections)
         )
@@ -98,15 +99,12 @@ class GateDesk:
     async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
         if not submissions:
             return [], []
-        outcomes = await asyncio.gather(
-            *(self._candidacy.submit(SubmitJob(by="gate", submission=one)) for one in submissions),
-            return_exceptions=True,
-        )
+        outcomes = await self._candidacy.submit_all([SubmitJob(by="gate", submission=one) for one in submissions])
         taken, answers = [], []
         for one, outcome in zip(submissions, outcomes, strict=True):
             if isinstance(outcome, (SubmissionConflictError, ConfigurationError)):
                 answers.append(self._never(one, str(outcome)))
-            elif isinstance(outcome, BaseException):
+            elif isinstance(outcome, TenureError):
                 raise outcome
             else:
                 # An idempotency key may have been used before, by another job: that one runs, and this one does not.
@@ -116,13 +114,10 @@ class GateDesk:
         def look(book: JobBook) -> list[tuple[str, Report | None]]:
             return [(asked, self._report(book, asked, found, now)) for asked, found in taken]
 
-        reports = []
-        for job_id, report in await self._candidacy.ledger.read(look):
-            if report is not None:
-                reports.append(report)
-            else:
-                answers.append(await self._obey(JobStatusQuery(job_id=job_id)))
-        return reports, answers
+        found = await self._candidacy.ledger.read(look)
+        unknown = [JobStatusQuery(job_id=job_id) for job_id, report in found if report is None]
+        reports = [report for _, report in found if report is not None]
+        return reports, [*answers, *await self._obey(unknown)]
 
     def _report(self, book: JobBook, asked: str, found: str, now: float) -> Report | None:
         info = book.jobs.get(asked)
@@ -147,17 +142,18 @@ class GateDesk:
             manager_port=self._identity.port,
         )
 
-    async def _obey(self, word: GateWord) -> JobStatusCorrection:
-        command: ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery
+    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+        decisions = decided(await self._candidacy.submit_all([self._command_for(word) for word in words]))
+        replies = [decision.reply for decision in decisions if decision.reply is not None]
+        assert len(replies) == len(words), "a gate's word is always answered"
+        return replies
+
+    def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery:
         if isinstance(word, JobGlobalTimeout):
-            command = ObeyGlobalTimeout(by="gate", message=word, identity=self._identity)
-        elif isinstance(word, JobGlobalCancel):
-            command = ObeyGlobalCancel(by="gate", message=word, identity=self._identity)
-        else:
-            command = AnswerQuery(by="gate", message=word, identity=self._identity)
-        decision = await self._candidacy.submit(command)
-        assert decision.reply is not None, "a gate's word is always answered"
-        return decision.reply
+            return ObeyGlobalTimeout(by="gate", message=word, identity=self._identity)
+        if isinstance(word, JobGlobalCancel):
+            return ObeyGlobalCancel(by="gate", message=word, identity=self._identity)
+        return AnswerQuery(by="gate", message=word, identity=self._identity)
 
     # Probes
 

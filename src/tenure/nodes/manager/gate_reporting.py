@@ -96,7 +96,7 @@ class GateReporting:
                 addresses,
                 self._caller,
                 self._leader.ledger,
-                self._leader.submit,
+                self._leader.submit_all,
                 identity=self._identity,
                 clock=self._clock,
                 engine_now=self._leader.now,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +10,9 @@ import msgspec
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, DeposedError, LimitError, TenureError
-from tenure.jobs import Outcome, SubmitJob
+from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
+from tenure.jobs import Decision, Outcome, SubmitJob
+from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.messages.client import GetJob, JobView, Problem, ProblemKind
@@ -71,18 +71,10 @@ class JobDesk:
         count = len(request.submissions)
         if not 1 <= count <= MAX_SUBMISSIONS:
             raise LimitError("submissions", count, f"between 1 and {MAX_SUBMISSIONS:,}")
-        answers = await asyncio.gather(*map(self._submit_one, request.submissions))
-        return ManySubmitted(jobs=tuple(answers), epoch=self._manager.epoch)
-
-    async def _submit_one(self, submission: JobSubmission) -> Submitted:
-        try:
-            decision = await self._manager.commit(SubmitJob(submission=submission, by=submission.submitted_by))
-        except DeposedError:
-            raise  # then nobody knows of any of them: all are asked again, of whoever leads
-        except TenureError as error:
-            refused = problem(error)
-            return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(error), problem=refused.kind)
-        return Submitted(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason)
+        commands = [SubmitJob(submission=one, by=one.submitted_by) for one in request.submissions]
+        outcomes = await self._manager.commit_all(commands)
+        answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
+        return ManySubmitted(jobs=answers, epoch=self._manager.epoch)
 
     async def _result(self, request: GetResult) -> Reply:
         view = await self._manager.handlers[GetJob](GetJob(job_id=request.job_id, wait_s=request.wait_s))
@@ -166,6 +158,16 @@ class JobDesk:
             return Attempt(name, number or newest, ended)
 
         return await self._manager.look_at(job_id, look)
+
+
+def submitted(submission: JobSubmission, outcome: Decision | GateDecision | TenureError) -> Submitted:
+    """What is said of one submission of many. Raises what concerns them all: then all are asked again."""
+    if isinstance(outcome, (DeposedError, NodeUnavailableError)):
+        raise outcome
+    if isinstance(outcome, TenureError):
+        kind = problem(outcome).kind
+        return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(outcome), problem=kind)
+    return Submitted(job_id=outcome.job_id, outcome=outcome.outcome, reason=outcome.reason)
 
 
 def next_id(job_id: str) -> str:

@@ -8,7 +8,7 @@ after the results that waited were drained, so that work that ended in time is c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from tenure import tracing
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message, Outgoing
-from tenure.errors import DeposedError, EngineError
+from tenure.errors import DeposedError, EngineError, TenureError
 from tenure.jobs import (
     CheckJob,
     ConfirmCleaned,
@@ -34,6 +34,7 @@ from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_dispatch, to_revoke
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.journaled import decided
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS, LARGE_RESULTS_TTL_S, Housekeeping
 from tenure.nodes.manager.ledger import Ledger
@@ -91,7 +92,7 @@ class Leader:
         self._timers: Timers[str] = Timers()
         self.desk = WorkerDesk(
             ledger,
-            self.submit,
+            self.submit_all,
             epoch=ledger.epoch,
             clock=clock,
             engine_now=engine_now,
@@ -109,6 +110,10 @@ class Leader:
     async def submit(self, command: Command) -> Decision:
         """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
         return await self.ledger.commit(command)
+
+    async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
+        """Many at once; for each what was decided, or why it was not."""
+        return await self.ledger.commit_all(commands)
 
     async def run(self) -> None:
         """Drain the results that waited, arm the timers, then lead until deposed."""
@@ -184,12 +189,11 @@ class Leader:
         if not messages and not (await self._calls.run(self._results.depth)).leased:
             self.drained_until = asked_at
         commands = [await self._command_for(message) for message in messages]
-        decisions = [self.submit(command) for command in commands if command is not None]
-        for answer in await asyncio.gather(*decisions, return_exceptions=True):
-            if isinstance(answer, DeposedError):
-                raise answer
-            if isinstance(answer, Exception):
-                self._say(f"a result was not recorded: {answer}")
+        for outcome in await self.submit_all([command for command in commands if command is not None]):
+            if isinstance(outcome, DeposedError):
+                raise outcome
+            if isinstance(outcome, TenureError):
+                self._say(f"a result was not recorded: {outcome}")
         if messages:
             for message in await self._calls.run(self._results.acknowledge_many, messages):
                 self._say(f"result {message.id} comes again: it was recorded, and will be known already")
@@ -227,13 +231,7 @@ class Leader:
         """Until something changed, or something is due."""
         due = min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self._now()))
         left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
-        waiting = asyncio.create_task(self._changed.wait())
-        napping = asyncio.create_task(self._clock.async_sleep(left))
-        try:
-            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            napping.cancel()
+        await self._clock.async_wait(self._changed, left)
 
     async def _dispatch(self) -> None:
         """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
@@ -241,13 +239,11 @@ class Leader:
         while orders := await self.ledger.read(lambda book: to_dispatch(book, self._now(), limit=200)):
             for name, some in batches(orders):
                 await self._send(name, some)
-            answers = [
-                self.submit(
-                    RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
-                )
+            sent = [
+                RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
                 for order in orders
             ]
-            await asyncio.gather(*answers)
+            decided(await self.submit_all(sent))
 
     async def _send(self, name: str, orders: list[Dispatch]) -> None:
         batch = [
@@ -283,10 +279,11 @@ class Leader:
 
     async def _revoke(self) -> None:
         """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""
-        for job_id, keys in await self.ledger.read(lambda book: list(to_revoke(book))):
+        ended = await self.ledger.read(lambda book: list(to_revoke(book)))
+        for _, keys in ended:
             for name, key in keys:
                 await self._calls.run(self._mailbox(name).revoke, key)
-            await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
+        decided(await self.submit_all([ConfirmCleaned(by="leader", job_id=job_id) for job_id, _ in ended]))
 
     async def _check_deadlines(self) -> None:
         now = self._now()
@@ -297,11 +294,17 @@ class Leader:
         if self.drained_until < now:
             await self._clock.async_sleep(HANDED_BACK_S)
             return
-        for job_id in self._timers.pop_due(now):
-            if job_id in self.ledger.book.jobs:
-                seen = self.desk.watch.last(job_id)
-                check = CheckJob(by="leader", job_id=job_id, drained_until=self.drained_until, progress_at=seen)
-                await self.submit(check)
+        due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
+        checks = [
+            CheckJob(
+                by="leader",
+                job_id=job_id,
+                drained_until=self.drained_until,
+                progress_at=self.desk.watch.last(job_id),
+            )
+            for job_id in due
+        ]
+        decided(await self.submit_all(checks))
 
     def _mailbox(self, name: str) -> Mailbox[WorkItem, WorkResult]:
         mailbox = self._mailboxes.get(name)

@@ -7,7 +7,7 @@ simulator runs it as it is. Reads are answered by whoever is asked, from a book 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -242,6 +242,10 @@ class Manager:
     async def commit(self, command: Command) -> Decision:
         """Have a command decided and made durable. Raises `DeposedError` where this node does not lead."""
         return await self._candidacy.submit(command)
+
+    async def commit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
+        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this node does not lead."""
+        return await self._candidacy.submit_all(commands)
 
     async def write(self, command: Command) -> Reply:
         """The same, as the answer to whoever asked."""

@@ -265,13 +265,7 @@ class WorkerNode:
     async def _until_due(self, seconds: float) -> None:
         """The cadence, spread so that no two workers keep in step; or something changed."""
         self._overload.assess()
-        waiting = asyncio.create_task(self._changed.wait())
-        napping = asyncio.create_task(self._clock.async_sleep(seconds * self._random.uniform(0.8, 1.0)))
-        try:
-            await asyncio.wait([waiting, napping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            napping.cancel()
+        await self._clock.async_wait(self._changed, seconds * self._random.uniform(0.8, 1.0))
 
 
 def _bell(event: asyncio.Event) -> Callable[[], None]:

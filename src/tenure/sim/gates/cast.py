@@ -1,30 +1,26 @@
-"""Who takes part: managers and gates as they are in production, workers that play scripts, clients that submit, retry and cancel."""
+"""Who takes part: gates, managers and workers as they are in production, at times that are a fraction of the real ones."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tenure.engines.contracts import Mailbox
-from tenure.errors import EngineError, NodeUnavailableError, ReceiptHandleExpiredError, TenureError
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.nodes.calling.blocking import parse_address
-from tenure.nodes.calling.route import Route
+from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.messages.client import candidate_at
-from tenure.nodes.messages.worker import AttemptReport, WorkerDirective, WorkerReport
+from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.sim.control_plane import SimCaller, serve
+from tenure.sim.datacenter.scenario import Greed
+from tenure.sim.gates.hands import Hands
 from tenure.sim.node import Host
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-
-STEP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class Pace:
     """Every duration of a world, a tenth or so of what document 002 says."""
 
     term_s: float = 3.0
-    lease_s: float = 3.0
+    lease_s: float = 6.0
     jobs: JobSettings = field(
         default_factory=lambda: JobSettings(report_interval=1.5, fallback_after=20.0, stuck_threshold=8.0)
     )
@@ -42,6 +38,24 @@ class Pace:
         )
     )
     probes: ProbeSettings = field(default_factory=lambda: ProbeSettings(interval_s=3.0, timeout_s=2.0, suspicion_s=8.0))
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+    reports: ReportSettings = field(
+        default_factory=lambda: ReportSettings(
+            every_s=2.4, idle_every_s=4.0, gap_s=0.8, listen_s=8.0, answer_s=2.0, rest_s=0.5
+        )
+    )
+
+    @classmethod
+    def brisk(cls) -> Pace:
+        """With the long waits cut short, so that a story of twenty seconds has room for a fallback."""
+        return cls(
+            jobs=JobSettings(report_interval=1.5, fallback_after=4.0, stuck_threshold=4.0, history_limit=0),
+            gate=GateSettings(
+                check_interval=1.5, stuck_threshold=8.0, resend_first=0.5, resend_most=2.0, history_limit=0
+            ),
+            probes=ProbeSettings(interval_s=4.0, timeout_s=2.0, suspicion_s=8.0),
+            fleet=FleetSettings(healthcheck_s=5.0, forget_s=60.0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +72,27 @@ class Plan:
         """All of a datacenter, its engine too: cut off together, they still reach each other."""
         return (*self.managers[datacenter], *self.workers[datacenter], datacenter)
 
+    @property
+    def gate_group(self) -> tuple[str, ...]:
+        return (*self.gates, self.gate_engine)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Wherever there is a journal."""
+        return (*self.managers, self.gate_engine)
+
     @classmethod
-    def of(cls, datacenters: int, gates: int, *, managers: int = 1, workers: int = 1) -> Plan:
+    def of(
+        cls, datacenters: int, gates: int, *, managers: int | Mapping[str, int] = 1, pace: Pace | None = None
+    ) -> Plan:
+        """Datacenters a, b, c, …, with one worker and one manager each, or with as many as is said."""
         names = [chr(ord("a") + number) for number in range(datacenters)]
+        count = dict.fromkeys(names, managers) if isinstance(managers, int) else {**dict.fromkeys(names, 1), **managers}
         return cls(
-            managers={name: [f"{name}-m{number + 1}:1" for number in range(managers)] for name in names},
-            workers={name: [f"{name}-w{number + 1}" for number in range(workers)] for name in names},
+            managers={name: [f"{name}-m{number + 1}:1" for number in range(count[name])] for name in names},
+            workers={name: [f"{name}-w1"] for name in names},
             gates=[f"g{number + 1}:1" for number in range(gates)],
+            pace=pace or Pace(),
         )
 
 
@@ -79,6 +107,7 @@ async def manage(host: Host, datacenter: str, pace: Pace, desk_class: type[GateD
         ids=host.ids,
         ttl_s=pace.term_s,
         settings=pace.jobs,
+        fleet=pace.fleet,
         say=host.record,
     )
     manager = Manager(candidacy, host.engine, host.calls, clock=host.clock, say=host.record)
@@ -112,76 +141,20 @@ async def keep_gate(host: Host, plan: Plan, gate_class: type[Gate] = Gate) -> No
     await gate.run()
 
 
-class Worker:
-    """Takes work, plays its script, reports what it runs, and stops what nobody wants any more."""
-
-    def __init__(self, host: Host, managers: Sequence[str], pace: Pace) -> None:
-        self._host, self._lease_s = host, pace.lease_s
-        self._route = Route(SimCaller(host), managers)
-        self._mailbox: Mailbox[WorkItem, WorkResult] = host.engine.mailbox("default.p0", WorkItem, WorkResult)
-        self._running: dict[str, AttemptReport] = {}
-
-    async def run(self) -> None:
-        while True:
-            try:
-                for message in await self._host.calls.run(self._mailbox.receive, 4, self._lease_s, 5.0):
-                    asyncio.create_task(self._play(message))  # noqa: RUF006  the loop holds it, and the run ends with it
-            except EngineError:
-                await asyncio.sleep(0.5)
-
-    async def _play(self, message: Any) -> None:
-        """So many steps, each kept alive by an extension; then a result, a failure, or a hang without a beat."""
-        item: WorkItem = message.body
-        steps, ends = item.args["steps"], item.args["ends"]
-        run = self._host.calls.run
-        try:
-            for step in range(steps):
-                await asyncio.sleep(STEP_S)
-                await run(message.extend_visibility, self._lease_s)
-                if not await self._wanted(item, message, step + 1):
-                    return
-            silent_s = 0.0
-            while ends == "hang":  # its supervisor lives, and it advances no more
-                await asyncio.sleep(STEP_S)
-                silent_s += STEP_S
-                await run(message.extend_visibility, self._lease_s)
-                if not await self._wanted(item, message, steps, silent_s):
-                    return
-            failure = WorkFailure(cause=Cause.EXCEPTION, reason="scripted") if ends == "fail" else None
-            result = WorkResult(
-                job_id=item.job_id,
-                workflow_id=item.workflow_id,
-                workflow=item.workflow,
-                attempt=item.attempt,
-                fence=message.fence,
-                worker=self._host.id,
-                failure=failure,
-            )
-            await run(message.settle, result)
-        except (ReceiptHandleExpiredError, EngineError, TenureError):
-            return  # it is another's now, or nobody's
-        finally:
-            self._running.pop(message.id, None)
-
-    async def _wanted(self, item: WorkItem, message: Any, steps: int, silent_s: float = 0.0) -> bool:
-        self._running[message.id] = AttemptReport(
-            job_id=item.job_id,
-            workflow=item.workflow_id,
-            attempt=item.attempt,
-            delivery=message.delivery_count,
-            steps=steps,
-            silent_s=silent_s,
-        )
-        attempts = tuple(self._running.values())  # a report is everything that it runs
-        report = WorkerReport(worker=self._host.name, incarnation=self._host.id, attempts=attempts, slots=9, free=5)
-        try:
-            reply = await self._route.ask(report, 0.5)
-        except NodeUnavailableError:
-            return True  # with nobody to ask it goes on
-        unwanted = reply.cancels if isinstance(reply, WorkerDirective) else ()
-        return not any(one.job_id == item.job_id and one.attempt == item.attempt for one in unwanted)
-
-
-async def work(host: Host, plan: Plan, datacenter: str) -> None:
-    """A worker: the program of one node."""
-    await Worker(host, plan.managers[datacenter], plan.pace).run()
+async def work(host: Host, pace: Pace, *, greedy: bool = False) -> None:
+    """A worker: the program of one node. A greedy one asks for more time whenever it reports."""
+    hands = Hands(host, pace.lease_s)
+    node = WorkerNode(
+        host.name,
+        hands,
+        host.engine,
+        host.calls,
+        SimCaller(host),
+        clock=host.clock,
+        random=host.random,
+        settings=pace.reports,
+        say=host.record,
+    )
+    if greedy:
+        node._earning = Greed()
+    await asyncio.gather(hands.run(), node.run())
