@@ -48,7 +48,7 @@ def test_each_trouble_says_what_since_when_and_what_helps() -> None:
         assert found["drained"].severity is Severity.NOTE
         assert "new disk" in found["drained"].text
         assert found["drained"].remedy == "tenure drain w-1 --undo"
-        assert found["paused"].remedy == "tenure queue resume nightly"
+        assert found["paused"].remedy == "tenure queue nightly --resume"
         ended = found["ended_badly"]
         assert (ended.severity, ended.subject, ended.remedy) == (Severity.LOOK, "j-2", "tenure why j-2")
         assert "timeout" in ended.text

@@ -43,7 +43,7 @@ def troubles(
     for name, record in book.state.queues.items():
         if record.paused:
             text = f"queue {name} is paused: nothing of it starts"
-            found.append(_make(Severity.NOTE, "paused", name, text, f"tenure queue resume {name}"))
+            found.append(_make(Severity.NOTE, "paused", name, text, f"tenure queue {name} --resume"))
     if managers == 1:
         text = "no other manager would take over from this leader"
         found.append(_make(Severity.NOTE, "one_manager", "", text, "Start a second one: tenure manager --engine URL"))

@@ -44,6 +44,7 @@ const Connection = live(() => {
 });
 
 const Frame = live(() => {
+  if (!me.value) return null; // we are being shown out
   const asked = route.value.page;
   const page = !PAGES[asked] || (isGate() && asked === "overview") ? places()[0] : asked;
   const here = page === "job" ? "jobs" : page;

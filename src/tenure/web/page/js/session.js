@@ -1,6 +1,6 @@
 // Who we are here, and what we may do: buttons that would be refused are not shown.
 import { keepToken, read, wantsToken } from "./api.js";
-import { signal } from "./view.js";
+import { batch, signal } from "./view.js";
 
 export const me = signal(null);
 export const trouble = signal(null); // why we do not know yet
@@ -39,6 +39,8 @@ export async function enter(token) {
 
 export function leave() {
   keepToken("");
-  me.value = null;
-  wantsToken.value = true;
+  batch(() => {
+    wantsToken.value = true;
+    me.value = null;
+  });
 }

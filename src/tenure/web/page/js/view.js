@@ -19,7 +19,13 @@ export function live(show) {
     }
     componentDidMount() {
       this.stop = effect(() => {
-        if (this.drawn.value !== this.shown && !this.drawing) this.setState({});
+        let next = null;
+        try {
+          next = this.drawn.value;
+        } catch {
+          // It is thrown again where it is drawn, and told there: whoever changed a signal is not to blame.
+        }
+        if (next !== this.shown && !this.drawing) this.setState({});
       });
     }
     componentWillUnmount() {
