@@ -295,8 +295,7 @@ class Bells:
                 log.info("listening again on %s", self._name)
             # Before each wait: what came together with an answer is in the ear already, and wakes no poll.
             self._ring(ear)
-            self._await(ear)
-            self._ring(ear)  # first of all: somebody waits for it
+            self._ring_until_stirred(ear)
             self._drop_idle(ear)
 
     def _ring(self, ear: Ear) -> None:
@@ -304,18 +303,25 @@ class Bells:
             if (bell := self._bells.get(topic)) is not None:
                 bell.ring()
 
-    def _await(self, ear: Ear) -> None:
-        """Until the server or one of our threads says something."""
+    def _ring_until_stirred(self, ear: Ear) -> None:
+        """Until one of our threads says something, or it is time to look at what is listened to. In between as little as possible: whoever was rung
+        for wants the interpreter now."""
         assert self._pipe is not None
-        poll = select.poll()
+        poll, nudges = select.poll(), self._pipe[0].fileno()
         poll.register(ear.fileno(), select.POLLIN)
-        poll.register(self._pipe[0], select.POLLIN)
-        ready = poll.poll(IDLE_S * 1_000)
-        if not ready:
-            ear.idle()
-            return
-        if any(file == self._pipe[0].fileno() for file, _ in ready):
-            self._pipe[0].recv(4_096)
+        poll.register(nudges, select.POLLIN)
+        end = self.clock.monotonic() + IDLE_S
+        while True:
+            ready = poll.poll(IDLE_S * 1_000)
+            if not ready:
+                ear.idle()
+                return
+            self._ring(ear)
+            if any(file == nudges for file, _ in ready):
+                self._pipe[0].recv(4_096)
+                return
+            if self.clock.monotonic() > end:
+                return
 
     def _listen(self, ear: Ear) -> None:
         with self._lock:
