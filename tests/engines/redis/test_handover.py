@@ -409,6 +409,20 @@ def test_a_poll_that_ends_by_its_time_withdraws_its_offer(opened: Opened, keys: 
     assert mailbox.depth() == (1, 0, 0)
 
 
+def test_a_forked_child_that_closes_leaves_the_offers_of_its_parent_alone(
+    opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened()
+    poll = waiting(keys, engine.mailbox("work"))
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        engine.offers.close()
+    engine.aside.close()  # whatever it told was answered
+    assert keys.offers() == 1
+    opened().mailbox("work").send("x")
+    assert [message.body for message in poll.result()] == ["x"]  # confirmed the slow way
+
+
 def test_a_hand_over_whose_news_were_lost_with_the_listener_is_found_by_the_next_look(
     opened: Opened, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,8 +105,9 @@ class Offers:
             offer.condition.notify_all()
 
     def close(self) -> None:
-        """The ear is closed: take back what may have been handed over a moment before."""
-        for mailbox, offer in list(self._open.values()):
+        """The ear is closed: take back what may have been handed over a moment before. A forked child leaves its parent's alone."""
+        ours = f" {self.address} "
+        for mailbox, offer in [one for one in list(self._open.values()) if ours in one[1].words]:
             self._aside.tell("withdraw", mailbox, offer.words)
 
 
