@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tenure.engines.contracts import Entry
-from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError
+from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.events import Rule
@@ -31,7 +31,7 @@ from tenure.nodes.messages.gate import DatacenterWord, GateWord
 from tenure.nodes.messages.wire import Reply
 from tenure.sim.gates.cast import Pace
 from tenure.sim.gates.misfortunes import Misfortune
-from tenure.sim.scenarios.gates import CalmGates, Gates
+from tenure.sim.scenarios.gates import CalmGates, Gates, ImpatientGates
 
 
 def gate_with(leader: type[GateLeader] = GateLeader, ledger: type[GateLedger] = GateLedger) -> type[Gate]:
@@ -65,6 +65,26 @@ class SaysItOnce(GateLeader):
             await super()._follow_up()
         finally:
             self._lines.put = put  # type: ignore[method-assign]
+
+
+class FollowsAfterwards(GateLeader):
+    """What follows from a decision is done by whoever asked for it, if he is still there."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.ledger.on_decided = lambda decision: None
+
+    async def submit(self, command: Command) -> GateDecision:
+        decision = await super().submit(command)
+        self._follow(decision)
+        return decision
+
+    async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
+        outcomes = await super().submit_all(commands)
+        for outcome in outcomes:
+            if not isinstance(outcome, TenureError):
+                self._follow(outcome)
+        return outcomes
 
 
 class NeverChecks(GateLeader):
@@ -256,6 +276,10 @@ class SaidOnce(Gates):
     gate: ClassVar[type[Gate]] = gate_with(SaysItOnce)
 
 
+class HungUpOn(ImpatientGates):
+    gate: ClassVar[type[Gate]] = gate_with(FollowsAfterwards)
+
+
 class Unchecked(Gates):
     gate: ClassVar[type[Gate]] = gate_with(NeverChecks)
 
@@ -327,6 +351,7 @@ class NoFallback(Gates):
 
 MUTANTS = {
     "SaidOnce": 15,
+    "HungUpOn": 5,
     "Unchecked": 15,
     "Cadenced": 5,
     "CadencedUnderFaults": 15,

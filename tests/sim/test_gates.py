@@ -10,7 +10,7 @@ from tests.sim import broken_gates
 
 from tenure.sim import Scenario, run_one, run_seeds
 from tenure.sim.gates.misfortunes import TURNS
-from tenure.sim.scenarios.gates import CalmGates, Gates
+from tenure.sim.scenarios.gates import CalmGates, Gates, ImpatientGates
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
@@ -37,6 +37,12 @@ def test_without_faults_every_deadline_and_every_cancel_takes_a_round_trip() -> 
     report = run_seeds(CalmGates, range(3))
     report.require_ok()
     assert report.tally["prompt decisions"] > 50
+
+
+def test_clients_that_hang_up_while_they_are_answered_lose_nothing() -> None:
+    report = run_seeds(ImpatientGates, range(3))
+    report.require_ok()
+    assert report.tally["jobs"] == 300
 
 
 @pytest.mark.slow

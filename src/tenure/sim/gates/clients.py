@@ -20,6 +20,8 @@ from tenure.sim.gates.hands import End
 from tenure.sim.node import Host
 
 ANSWER_S = 2.0
+IMPATIENCE_S = (0.001, 0.03)
+"""How long somebody waits who gives up while the answer is being written down, and asks again."""
 LARGEST_BURST = 40
 CANCELLED_SHARE = 0.12
 LISTED = 1_000
@@ -53,8 +55,10 @@ def bursts(random: Random, jobs: int) -> list[int]:
 class Client:
     """Asks any gate, and another when that one does not answer; everything may be asked again."""
 
-    def __init__(self, host: Host, plan: Plan, onlooker: Onlooker) -> None:
+    def __init__(self, host: Host, plan: Plan, onlooker: Onlooker, *, impatient_share: float = 0.0) -> None:
+        """`impatient_share`: of its requests, those that it hangs up on in the middle."""
         self._host, self._plan, self._onlooker, self._random = host, plan, onlooker, host.random
+        self._impatient_share = impatient_share
         self._caller = SimCaller(host)
 
     async def ask_for(self, jobs: int, until_s: float) -> None:
@@ -110,13 +114,17 @@ class Client:
         while True:
             route.preferred = self._random.choice(self._plan.gates)
             try:
-                reply = await route.ask(request, ANSWER_S)
+                reply = await route.ask(request, self._patience())
             except NodeUnavailableError:
                 await asyncio.sleep(0.2 + 0.5 * self._random.random())
                 continue
             if isinstance(reply, wanted):
                 return reply
             self._onlooker.objects(f"a gate answered {type(request).__name__} with {reply}")
+
+    def _patience(self) -> float:
+        hurried = bool(self._impatient_share) and self._random.random() < self._impatient_share
+        return self._random.uniform(*IMPATIENCE_S) if hurried else ANSWER_S
 
     async def listed(self, address: str) -> JobList | None:
         """What one node says of all jobs that it knows; None where it does not answer."""

@@ -57,6 +57,7 @@ class Gates(Scenario):
     submit_until_s: ClassVar[float] = 3.5
     most_others: ClassVar[int] = 4
     greedy_share: ClassVar[float] = 0.04
+    impatient_share: ClassVar[float] = 0.0
     turns: ClassVar[tuple[Misfortune, ...]] = TURNS
     desk: ClassVar[type[GateDesk]] = GateDesk
     gate: ClassVar[type[Gate]] = Gate
@@ -130,7 +131,7 @@ class Gates(Scenario):
     # What clients do and are told
 
     async def _ask(self, host: Host) -> None:
-        client = Client(host, self.plan, self)
+        client = Client(host, self.plan, self, impatient_share=self.impatient_share)
         await client.ask_for(self.jobs, self.submit_until_s)
         self.served = True
         while not self.agreed:
@@ -306,3 +307,9 @@ class CalmGates(Gates):
 
     most_others: ClassVar[int] = 0
     turns: ClassVar[tuple[Misfortune, ...]] = (Misfortune.NONE,)
+
+
+class ImpatientGates(CalmGates):
+    """Nothing fails but the patience of clients: they hang up while they are answered, and ask again (decision 0182)."""
+
+    impatient_share: ClassVar[float] = 0.6
