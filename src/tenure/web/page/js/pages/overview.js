@@ -46,7 +46,7 @@ const HEADS = { wrong: "Wrong", look: "Look", note: "Note" };
 function Troubles({ troubles }) {
   const urgent = troubles.filter((one) => one.severity !== "note");
   const worst = urgent[0]?.severity || "well";
-  const head = urgent.length ? `${some(urgent.length, "thing needs", "things need")} a look` : "All is well";
+  const head = urgent.length ? `${some(urgent.length, "thing needs", "things need")} ${worst === "wrong" ? "you" : "a look"}` : "All is well";
   return html`<section class="health ${worst}" aria-labelledby="health">
     <h2 id="health" aria-live="polite">${icon({ wrong: "wrong", look: "look", well: "done" }[worst])} ${head}</h2>
     <ul>${troubles.map((one) => html`<li class=${one.severity} key=${one.kind + one.subject}>
@@ -62,7 +62,7 @@ function remedy({ kind, subject, remedy }) {
   if (kind === "ended_badly" || kind === "retrying") return html`<a class="button" href=${to("job", [subject])}>See why</a> <${Command} text=${remedy} />`;
   if (kind === "dead_letters") return html`<a class="button" href=${to("queues")}>Look</a> <${Command} text=${remedy} />`;
   const begin = remedy.search(/tenure [a-z]/);
-  const [words, command] = begin < 0 ? [remedy, ""] : [remedy.slice(0, begin), remedy.slice(begin).replace(/`.*$/, "")];
+  const [words, command] = begin < 0 ? [remedy, ""] : [remedy.slice(0, begin), remedy.slice(begin).replace(/`.*$| \(.*\)$/, "")];
   return html`${button} ${words && html`<span class="quiet">${words.replace(/[:`\s]+$/, "")}</span>`} ${command && html`<${Command} text=${command} />`}`;
 }
 
