@@ -6,7 +6,7 @@ number of times.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class OwedKind(StrEnum):
     CANCEL = "cancel"
 
 
-_KINDS = {
+_KINDS: dict[type[GateMessage], OwedKind] = {
     JobSubmission: OwedKind.SUBMISSION,
     JobStatusQuery: OwedKind.QUERY,
     JobGlobalTimeout: OwedKind.TIMEOUT,
@@ -97,8 +97,7 @@ class Resends:
         self.rules = rules
         self._timers: Timers[tuple[str, str]] = Timers()
         self._last: dict[tuple[str, str], tuple[GateMessage, float]] = {}
-        self.counts: Counter[tuple[str, OwedKind]] = Counter()
-        """What each datacenter has not answered yet: kept, not counted, so that asking costs nothing."""
+        self._owed: defaultdict[tuple[str, type[GateMessage]], int] = defaultdict(int)
         self._passed_on: Counter[str] = Counter()
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
@@ -112,19 +111,21 @@ class Resends:
             if known is not None:
                 if known[0] == message:
                     continue
-                self._settled(dc, _KINDS[type(known[0])])
+                self._owed[dc, type(known[0])] -= 1
+                if type(known[0]) is JobSubmission:
+                    self._passed_on[dc] += 1
             if message is None:
                 self._last.pop(key, None)
                 self._timers.cancel(key)
             else:
-                self.counts[dc, _KINDS[type(message)]] += 1
+                self._owed[dc, type(message)] += 1
                 self._last[key] = (message, self.settings.resend_first)
                 self._timers.set(key, now)
 
-    def _settled(self, datacenter: str, kind: OwedKind) -> None:
-        self.counts[datacenter, kind] -= 1
-        if kind is OwedKind.SUBMISSION:
-            self._passed_on[datacenter] += 1
+    @property
+    def counts(self) -> Counter[tuple[str, OwedKind]]:
+        """How much each datacenter has not answered yet. It costs the same however much that is."""
+        return Counter({(dc, _KINDS[kind]): count for (dc, kind), count in self._owed.items()})
 
     def take_passed_on(self) -> Counter[str]:
         """How many submissions each datacenter answered, or were withdrawn, since this was asked last."""

@@ -98,8 +98,8 @@ class GateJobTracker:
         self.fresh: dict[tuple[str, str], float] = {}
         """(job, datacenter) -> when progress was last heard of; may be newer than what is journaled."""
         self.ended: dict[str, None] = {job_id: None for job_id, info in self.jobs.items() if info.state.terminal}
-        self.standings: Counter[str] = Counter(info.standing for info in self.jobs.values())
-        """How many jobs there are of each standing: an index, so that counting costs nothing."""
+        self._ending = sum(info.standing == "ending" for info in self.jobs.values())
+        self._ended_as: Counter[str] = Counter(self.jobs[job_id].standing for job_id in self.ended)
         self.keys: dict[str, str] = {}
         for job_id, info in self.jobs.items():
             if info.submission and info.submission.idempotency_key:
@@ -115,6 +115,12 @@ class GateJobTracker:
     @property
     def jobs(self) -> dict[str, GateJobTrackingInfo]:
         return self.state.jobs
+
+    @property
+    def standings(self) -> Counter[str]:
+        """How many jobs there are of each standing. It costs the same however many there are."""
+        running = len(self.jobs) - len(self.ended) - self._ending
+        return Counter({"running": running, "ending": self._ending, **self._ended_as})
 
     def job(self, job_id: str) -> GateJobTrackingInfo:
         """The job, or `UnknownJobError`."""
@@ -195,6 +201,16 @@ class GateJobTracker:
         for datacenter in datacenters:
             self.fresh.pop((job_id, datacenter), None)
 
+    def note_decided(self) -> None:
+        self._ending += 1
+
+    def note_ended(self, info: GateJobTrackingInfo) -> None:
+        self._ending -= info.decided is not None
+        self._ended_as[info.standing] += 1
+
+    def note_archived(self, info: GateJobTrackingInfo) -> None:
+        self._ended_as[info.standing] -= 1
+
     def _note(self, event: Event, encoded: bytes | None) -> None:
         job_id = getattr(event, "job_id", None)
         if job_id is None or type(event) is g.GateJobAccepted:
@@ -237,18 +253,15 @@ def job_accepted(tracker: GateJobTracker, event: g.GateJobAccepted) -> None:
     info = open_job(event.job_id, event.at, submission.timeout_seconds, event.target_datacenters, submitted_at=event.at)
     info.submission, info.digest = submission, event.digest
     tracker.jobs[event.job_id] = info
-    tracker.standings[info.standing] += 1
     tracker.state.tombstones.pop(event.job_id, None)
     if submission.idempotency_key:
         tracker.keys[submission.idempotency_key] = event.job_id
 
 
 def job_rebuilt(tracker: GateJobTracker, event: g.GateJobRebuilt) -> None:
-    info = open_job(
+    tracker.jobs[event.job_id] = open_job(
         event.job_id, event.at, event.timeout_seconds, event.target_datacenters, submitted_at=event.submitted_at
     )
-    tracker.jobs[event.job_id] = info
-    tracker.standings[info.standing] += 1
     tracker.state.tombstones.pop(event.job_id, None)
 
 
@@ -289,11 +302,10 @@ def datacenter_timed_out(tracker: GateJobTracker, event: g.DatacenterTimedOut) -
 def decision_made(tracker: GateJobTracker, event: g.GlobalDecisionMade) -> None:
     info = tracker.job(event.job_id)
     assert info.decided is None, "a global decision is made once"
-    tracker.standings[info.standing] -= 1
     info.decided, info.decided_at, info.decided_from_reports = event.state, event.at, event.from_reports
     info.decided_reason = event.reason
     info.timeout_fence_token += 1
-    tracker.standings[info.standing] += 1
+    tracker.note_decided()
     if event.state is JobState.TIMED_OUT:
         info.globally_timed_out, info.timeout_reason = True, event.reason
 
@@ -301,10 +313,9 @@ def decision_made(tracker: GateJobTracker, event: g.GlobalDecisionMade) -> None:
 def job_ended(tracker: GateJobTracker, event: g.GateJobEnded) -> None:
     info = tracker.job(event.job_id)
     check_job_transition(event.job_id, info.state, event.state)
-    tracker.standings[info.standing] -= 1
     info.state, info.reason, info.ended_at = event.state, event.reason, event.at
-    tracker.standings[info.standing] += 1
     tracker.ended[event.job_id] = None
+    tracker.note_ended(info)
 
 
 def tombstone_set(tracker: GateJobTracker, event: g.GateTombstoneSet) -> None:
@@ -315,7 +326,7 @@ def tombstone_set(tracker: GateJobTracker, event: g.GateTombstoneSet) -> None:
 
 def job_archived(tracker: GateJobTracker, event: g.GateJobArchived) -> None:
     info = tracker.jobs.pop(event.job_id)
-    tracker.standings[info.standing] -= 1
+    tracker.note_archived(info)
     tracker.ended.pop(event.job_id, None)
     tracker.forget_fresh(event.job_id, info.target_datacenters)
     tracker.state.archive[event.job_id] = ArchivedJob(

@@ -127,19 +127,19 @@ class GateGauges(Collector):
         yield from (health, capacity, latency)
 
     def _led(self) -> Iterator[GaugeMetricFamily]:
-        leader, tracker = self._gate.candidacy.leader, self._gate.candidacy.ledger.book
+        leader, standings = self._gate.candidacy.leader, self._gate.candidacy.ledger.book.standings
         jobs = GaugeMetricFamily("tenure_gate_jobs", "Jobs that are tracked.", labels=["state"])
         for standing in STANDINGS:
-            jobs.add_metric([standing], tracker.standings[standing])
+            jobs.add_metric([standing], standings[standing])
         yield jobs
         owed = GaugeMetricFamily(
             "tenure_gate_owed", "What a datacenter has not acknowledged yet.", labels=["datacenter", "what"]
         )
         if leader is not None:
-            names = dict.fromkeys([*self._gate.watch.datacenters, *(name for name, _ in leader.owed)])
-            for name in names:
+            counts = leader.owed
+            for name in dict.fromkeys([*self._gate.watch.datacenters, *(name for name, _ in counts)]):
                 for kind in OwedKind:
-                    owed.add_metric([name, kind.value], leader.owed[name, kind])
+                    owed.add_metric([name, kind.value], counts[name, kind])
         yield owed
 
 
