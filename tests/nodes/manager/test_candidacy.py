@@ -72,6 +72,12 @@ class Cell:
         found = self.work.receive(1, 60)
         return found[0] if found else None
 
+    async def claimed(self) -> Any:
+        """The next message, once it was sent: that a job is accepted does not mean that it is dispatched."""
+        found: list[Any] = []
+        await self.until(lambda: found.extend(self.work.receive(1, 60)) or found)
+        return found[0]
+
     def answer(self, message: Any, value: Any = None, failure: WorkFailure | None = None) -> None:
         item = message.body
         message.settle(

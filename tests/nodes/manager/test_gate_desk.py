@@ -101,7 +101,7 @@ def test_what_had_ended_before_stays_as_it_ended_and_the_gate_is_told() -> None:
         manager = await branch.led()
         await tell(manager, from_gate())
         await branch.rest()
-        branch.answer(branch.claim())
+        branch.answer(await branch.claimed())
         await branch.until(lambda: manager.ledger.book.jobs["j-1"].state.terminal, 10)
         [answer] = (await tell(manager, words=(timeout(),))).corrections
         assert (answer.status, answer.ended_by_gate) == (JobState.COMPLETED, False)

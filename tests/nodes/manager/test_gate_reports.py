@@ -103,7 +103,7 @@ def test_an_end_is_told_at_once_and_again_until_a_gate_has_acknowledged_it() -> 
         manager = await branch.led()
         await tell(manager, from_gate())
         branch.gates.acknowledges = False
-        branch.answer(branch.claim())
+        branch.answer(await branch.claimed())
         await branch.until(lambda: any(one.status.terminal for one in branch.gates.said(JobProgressReport)), 3)
         await branch.passes(30)
         ends = [
@@ -216,7 +216,7 @@ def test_a_leader_owes_what_its_predecessor_did_not_get_across() -> None:
         first = await branch.led("m-1")
         await tell(first, from_gate())
         branch.gates.away = {"g-1:8480", "g-2:8480"}
-        branch.answer(branch.claim())
+        branch.answer(await branch.claimed())
         await branch.until(lambda: first.ledger.book.jobs["j-1"].state.terminal, 10)
         await branch.passes(3)
         await branch.kill("m-1")
