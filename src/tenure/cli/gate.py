@@ -108,7 +108,9 @@ async def _run(settings: GateNodeSettings) -> None:
     def say(text: str) -> None:
         print(f"gate {settings.name}: {text}", file=sys.stderr, flush=True)
 
-    await serve_gate(
-        settings, stop, say=say, on_ready=lambda address: say(f"listens on {address}; dashboard at {page_url(address)}")
-    )
+    def ready(address: str) -> None:
+        say(f"listens on {address}")
+        say(f"dashboard at {page_url(address)}")
+
+    await serve_gate(settings, stop, say=say, on_ready=ready)
     say("stopped")
