@@ -26,7 +26,7 @@ from typing import Any
 
 import psycopg
 
-from bench.beside_raw import RAW, SINGLE_BAR, Bench, Ours, our_wakes, tell_wakes, timed_wakes
+from bench.beside_raw import RAW, SINGLE_BAR, WAKE_MS, Bench, Ours, our_wakes, tell_wakes, timed_wakes
 from bench.harness import Report
 from bench.machine import BUSY_CORES
 from tenure.engines import Engine
@@ -138,14 +138,19 @@ def run(report: Report) -> None:
 
 def wakes(report: Report, engine: Engine, unsynced: Engine, raw: Raw, url: str) -> None:
     """In turn with a raw listener, which claims when it is notified: each way two durable commits."""
-    slot, plain, theirs, quick = [], [], [], []
+    slot, plain, theirs, quick, since_sent = [], [], [], [], list[float]()
     for _ in range(6):
-        plain += our_wakes(engine)
+        plain += our_wakes(engine, since_sent=since_sent)
         quick += our_wakes(unsynced)
         theirs += raw_wakes(raw, url)
         slot += our_wakes(engine, provisional=True)
     by_hand, synced = "INSERT, NOTIFY, durable claim", "durable claim: two syncs"
     tell_wakes(report, plain, theirs, by_hand, synced=synced, unsynced=quick)
+    # A consumer can be woken only once the message is durable. That commit is the sender's, who waits for it in any case.
+    since_ms = statistics.median(since_sent) * 1e3
+    report.value(
+        f"wake-up of a waiting consumer ({synced}) since the send was acknowledged, p50", since_ms, "ms", most=WAKE_MS
+    )
     ours_ms, theirs_ms = ([one * 1e3 for one in times] for times in (plain, theirs))
     what, used = f"wake-up of a waiting consumer ({synced})", report.others.cores()
     # Ours has a thread more to wake, the one that listens for all: on a machine that is busy that waits for its turn.

@@ -147,26 +147,35 @@ def tell_wakes(
     report.value(f"{what}: by hand ({by_hand}), p50", statistics.median(raw) * 1e3, "ms")
 
 
-def our_wakes(engine: Engine, *, provisional: bool = False) -> list[float]:
-    """Seconds from before `send` to after `receive` returned in another thread that was waiting."""
+def our_wakes(engine: Engine, *, provisional: bool = False, since_sent: list[float] | None = None) -> list[float]:
+    """Seconds from before `send` to after `receive` returned in another thread that was waiting.
+
+    `since_sent` gets the part of them after `send` had returned: the wake-up without the sender's own commit.
+    """
     mailbox: Mailbox[Any, Any] = engine.mailbox("wake")
     taken: list[Any] = []
 
     def take() -> None:
         taken.extend(mailbox.receive(1, LEASE, 30, provisional=provisional))
 
-    return timed_wakes(take, lambda: mailbox.send(1), lambda: taken.pop().acknowledge())
+    return timed_wakes(take, lambda: mailbox.send(1), lambda: taken.pop().acknowledge(), since_sent)
 
 
-def timed_wakes(take: Callable[[], Any], send: Callable[[], Any], settle: Callable[[], Any]) -> list[float]:
-    times: list[float] = []
-    begun, ready, done = 0.0, threading.Event(), threading.Event()
+def timed_wakes(
+    take: Callable[[], Any],
+    send: Callable[[], Any],
+    settle: Callable[[], Any],
+    since_sent: list[float] | None = None,
+) -> list[float]:
+    times: list[tuple[float, float]] = []
+    got, ready, done = 0.0, threading.Event(), threading.Event()
 
     def consume() -> None:
+        nonlocal got
         for _ in range(60):
             ready.set()
             take()
-            times.append(time.perf_counter() - begun)
+            got = time.perf_counter()
             done.set()
 
     consumer = threading.Thread(target=consume)
@@ -177,11 +186,15 @@ def timed_wakes(take: Callable[[], Any], send: Callable[[], Any], settle: Callab
         ready.clear()
         begun = time.perf_counter()
         send()
+        sent = time.perf_counter()
         done.wait()
+        times.append((got - begun, got - sent))
         done.clear()
         settle()
     consumer.join()
-    return times[10:]
+    if since_sent is not None:
+        since_sent.extend(after for _, after in times[10:])
+    return [whole for whole, _ in times[10:]]
 
 
 def slow_disk() -> str:
