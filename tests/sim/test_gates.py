@@ -15,14 +15,32 @@ from tenure.sim.scenarios.gates import CalmGates, Gates, ImpatientGates
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
 """Every misfortune has its turn three times in each."""
-CHUNKS = 230 if SOAK else 2
+CHUNKS = 230 if SOAK else 23
 """Of 45 schedules: 1,035 of five datacenters, three gates and a hundred jobs each."""
 AT_LEAST = {
     "jobs": 4_500,
-    "in 1 datacenters": 1_000,
-    "in 2 datacenters": 400,
-    "in 3 datacenters": 150,
-    "in 5 datacenters": 150,
+    **{f"in {count} datacenters": 150 for count in (1, 2, 3, 5)},
+    **{f"turn: {turn}": 3 for turn in TURNS},
+    **{f"fault: {kind}": 3 for kind in ("partition", "one-way", "loss", "delay", "skew", "stall", "engine-outage")},
+    "fault: crash": 15,
+    "fault: engine-lost": 6,
+    "gate elections": 45,
+    "elections": 225,
+    "end: completed": 1_000,
+    "end: timed_out": 400,
+    "end: cancelled": 80,
+    "end: failed": 80,
+    "decided: overall_timeout": 400,
+    "decided: asked": 80,
+    "decided: any_datacenter": 30,
+    "decided: all_stuck": 1,
+    "there: global_timeout": 500,
+    "there: global_cancel": 80,
+    "there: fallback": 3,
+    "tombstones": 40,
+    "deadline extended": 10,
+    "rebuilt from reports": 10,
+    "prompt decisions": 600,
 }
 """What every chunk must have seen, so that a thousand schedules are not a thousand times nothing."""
 
