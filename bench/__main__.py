@@ -57,7 +57,8 @@ def main() -> int:
         f"`python -m bench {' '.join(options.suites)}`: {run}. {platform.machine()}, Python {platform.python_version()}, {commit()}."
     )
     if options.keep:
-        kept = RESULTS / f"{at[:10]}-{'-'.join(options.suites) or 'all'}.md"
+        named = "-".join(options.suites) if 0 < len(options.suites) < 4 else f"{len(wanted)}-suites"
+        kept = RESULTS / f"{at[:10]}-{named}.md"
         kept.write_text(text)
         print(f"kept as {kept.relative_to(HERE.parent)}")
     return summary(report, times, len(wanted), strict=options.strict)

@@ -37,7 +37,7 @@ def run(report: Report) -> None:
         try:
             server.start()
         except CannotStart as reason:
-            print(f"no {name} here: {reason}")
+            report.note(f"{name}: NOT MEASURED: {reason}")
             continue
         try:
             on_engine(report, name, server.url)

@@ -62,7 +62,9 @@ class Report:
 
     def fail(self, text: str) -> None:
         """Something of ours could not be measured at all."""
-        self._add(Line(self.suite, text, math.nan, "", bar="measured", verdict=Verdict.FAILED))
+        self._add(
+            Line(self.suite, text, math.nan, "", bar="measured", verdict=Verdict.FAILED, others=self.others.cores())
+        )
 
     def value(
         self,

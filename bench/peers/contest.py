@@ -71,10 +71,20 @@ class Contender:
         self.settings = self._ask("settings")
 
     def drain(self) -> float:
-        """Jobs per second of one worker, which then is left running and idle."""
+        """Jobs per second of one worker. One that has nothing left to do is then left running."""
         self.rest()
         self._ask("fill", self.jobs)
         (self.folder / "count").unlink(missing_ok=True)
+        worker = self._start_worker()
+        self.drains.append(self._watch_drain(worker))
+        if self._count() < self.jobs:  # the rest is taken from it, and not every worker survives that
+            self.rest()
+            self._ask("reset")
+            self._start_worker()
+        time.sleep(0.5)
+        return self.drains[-1]
+
+    def _start_worker(self) -> subprocess.Popen[Any]:
         self._worker = subprocess.Popen(
             self._ask("worker"),
             stdin=subprocess.DEVNULL,
@@ -82,11 +92,7 @@ class Contender:
             stderr=subprocess.STDOUT,
             **self._place(),
         )
-        self.drains.append(self._watch_drain(self._worker))
-        if self._count() < self.jobs:
-            self._ask("reset")
-        time.sleep(0.5)
-        return self.drains[-1]
+        return self._worker
 
     def pick_up_beside(self, ours: Contender) -> Pickups:
         """Single jobs for this one and for us, in turn. Both have an idle worker."""
