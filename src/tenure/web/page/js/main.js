@@ -1,5 +1,5 @@
 // The frame around every page: where one can go, whether we are connected, who we are.
-import { wantsToken } from "./api.js";
+import { token, wantsToken } from "./api.js";
 import { second, steady } from "./clock.js";
 import { Dialogs } from "./dialog.js";
 import { icon } from "./icons.js";
@@ -58,7 +58,7 @@ const Frame = live(() => {
       <span class="where" title=${`This page is from the ${me.value.node} ${me.value.node_name}, version ${me.value.version}`}>${me.value.datacenter || me.value.node}</span>
       <${Connection} />
       ${me.value.name && html`<span class="who">${me.value.name}</span>`}
-      ${sessionStorage.getItem("tenure-token") && html`<button type="button" class="plain" onClick=${leave}>Forget token</button>`}
+      ${token() && html`<button type="button" class="plain" onClick=${leave}>Forget token</button>`}
     </header>
     <main id="main" tabindex="-1"><${Guard} key=${page}><${Page} /><//></main>
     <${Dialogs} />
