@@ -17,6 +17,8 @@ CHUNK = 3 * len(TURNS)
 """Every misfortune has its turn three times in each."""
 CHUNKS = 230 if SOAK else 23
 """Of 45 schedules: 1,035 of five datacenters, three gates and a hundred jobs each."""
+PATIENCE_S = 1_800
+"""A chunk takes some fifteen seconds of CPU; on a machine that nine people share it took ten minutes."""
 AT_LEAST = {
     "jobs": 4_500,
     **{f"in {count} datacenters": 150 for count in (1, 2, 3, 5)},
@@ -64,6 +66,7 @@ def test_clients_that_hang_up_while_they_are_answered_lose_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_thousand_schedules_keep_every_promise(chunk: int) -> None:
     report = run_seeds(Gates, range(chunk * CHUNK, (chunk + 1) * CHUNK))
@@ -76,6 +79,7 @@ def test_a_thousand_schedules_keep_every_promise(chunk: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", broken_gates.MUTANTS)
 def test_a_broken_rule_is_found(name: str) -> None:
     scenario: type[Scenario] = getattr(broken_gates, name)
