@@ -39,6 +39,7 @@ from tenure.web.openapi import document
 from tenure.web.page_files import PREFIX, page_files
 from tenure.web.problems import problem
 from tenure.web.reading import read_body, read_query
+from tenure.web.refusals import STATUS, Refused, base_headers, full, refused, too_large
 from tenure.web.streaming import StreamFormat, encode, format_for, preamble
 from tenure.web.tokens import TokenBook, sign
 
@@ -65,31 +66,11 @@ Ready = Callable[[], tuple[bool, Any]]
 Follow = Callable[[Request, str], Awaitable[Reply | None]]
 """Given a request and the token that came with it, the leader's answer; None where this node should answer."""
 
-_STATUS = {
-    ProblemKind.INVALID: 400,
-    ProblemKind.FORBIDDEN: 401,
-    ProblemKind.DENIED: 403,
-    ProblemKind.UNKNOWN: 404,
-    ProblemKind.CONFLICT: 409,
-    ProblemKind.TOO_LARGE: 413,
-    ProblemKind.TOO_MANY: 429,
-    ProblemKind.FAILED: 500,
-    ProblemKind.UNAVAILABLE: 503,
-}
 FOLLOW_HEADER = "X-Tenure-Follow"
 _LIVE = ("/health/live", "/livez")
 _READY = ("/health/ready", "/readyz")
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _encode = msgspec.json.Encoder().encode
-
-
-class _Refused(Exception):
-    """A request that does not get as far as its handler."""
-
-    def __init__(self, kind: ProblemKind, fact: str, remedy: str = "", *, status: int = 0, **headers: str) -> None:
-        super().__init__(fact)
-        self.problem = Problem(kind=kind, fact=fact, remedy=remedy)
-        self.status, self.headers = status, headers
 
 
 class HttpServer:
@@ -186,8 +167,8 @@ class HttpServer:
         try:
             try:
                 response = await self._route(visit)
-            except _Refused as refused:
-                response = self._respond(visit, refused.problem, refused.status, refused.headers)
+            except Refused as error:
+                response = self._respond(visit, error.problem, error.status, error.headers)
             except Exception as error:
                 _log.exception("The answer to %s failed", request.path)
                 fact = f"{type(error).__name__} while it was answered"
@@ -222,10 +203,10 @@ class HttpServer:
         operation = BY_NAME.get(path.removeprefix("/v1/")) if path.startswith("/v1/") else None
         if operation is None:
             known = f"POST /v1/NAME, where NAME is one of: {', '.join(BY_NAME)}"
-            raise _Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", known)
+            raise Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", known)
         visit.name = operation.name
         if not operation.open_to(caller.identity.roles):
-            raise _Refused(
+            raise Refused(
                 ProblemKind.DENIED,
                 f"{operation.name!r} needs the role {operation.role.value}",
                 f"The token {caller.identity.name!r} has: {', '.join(sorted(caller.identity.roles))}",
@@ -246,7 +227,7 @@ class HttpServer:
         caller = self.admission.admit(visitor)
         if isinstance(caller, Caller):
             return caller
-        raise _refused(caller)
+        raise refused(caller)
 
     async def _ask(self, visit: _Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
         message = await self._read(visit, operation)
@@ -255,7 +236,7 @@ class HttpServer:
             return await self._stream(visit, caller, message, form)
         stile = self.admission.waiting if getattr(message, "wait_s", 0.0) > 0 else self.admission.answering
         if not stile.enter(caller.key):
-            raise _full()
+            raise full()
         try:
             with facts(request=visit.request_id):
                 reply = await self._passed_on(visit, caller, message)
@@ -278,19 +259,19 @@ class HttpServer:
 
     def _page(self, visit: _Visit, path: str) -> web.Response:
         request = visit.request
-        if refused := self.admission.admit_reader(request.remote or ""):
-            raise _refused(refused)
+        if found := self.admission.admit_reader(request.remote or ""):
+            raise refused(found)
         if request.method not in ("GET", "HEAD"):
             fact = f"{request.method[:20]} is not for {path[:200] or '/'!r}"
-            raise _Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+            raise Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
         headers = request.headers
         answer = page_files().answer(
             request.path, have=headers.get("If-None-Match", ""), accepts=headers.get("Accept-Encoding", "")
         )
         if answer is None:
-            raise _Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", "The dashboard is at /")
+            raise Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", "The dashboard is at /")
         return web.Response(
-            status=answer.status, body=answer.body, headers={**_headers(visit.request_id), **answer.headers}
+            status=answer.status, body=answer.body, headers={**base_headers(visit.request_id), **answer.headers}
         )
 
     async def _read(self, visit: _Visit, operation: Operation) -> Request:
@@ -306,9 +287,9 @@ class HttpServer:
                     message = msgspec.structs.replace(message, after=last)
                 return message
         except ConfigurationError as error:
-            raise _Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
+            raise Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
         allow = "GET, HEAD, POST" if operation.reads else "POST"
-        raise _Refused(
+        raise Refused(
             ProblemKind.INVALID,
             f"{request.method[:20]} is not for {operation.name!r}",
             f"Use {allow}",
@@ -320,17 +301,17 @@ class HttpServer:
         if request.content_type != "application/json":
             # A web page may post a form to a local port without being asked, and may not post JSON.
             fact = f"the body's type is {request.content_type[:100]!r}"
-            raise _Refused(ProblemKind.INVALID, fact, "Send application/json", status=415)
+            raise Refused(ProblemKind.INVALID, fact, "Send application/json", status=415)
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise _Refused(ProblemKind.INVALID, "the body is compressed", "Send it as it is", status=415)
+            raise Refused(ProblemKind.INVALID, "the body is compressed", "Send it as it is", status=415)
         most = operation.body_bytes
         if (request.content_length or 0) > most:
-            raise _too_large(most)
+            raise too_large(most)
         content = request.content
         if content.is_eof():  # all of it is here already, as it nearly always is
             body = content.read_nowait(-1)
             if len(body) > most:
-                raise _too_large(most)
+                raise too_large(most)
             return body
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -340,11 +321,9 @@ class HttpServer:
                 return await _all_of(content, most)
         except TimeoutError as error:
             fact = f"the body did not come within {self._limits.body_s:g} s"
-            raise _Refused(ProblemKind.INVALID, fact, "Send it at once", status=408, Connection="close") from error
+            raise Refused(ProblemKind.INVALID, fact, "Send it at once", status=408, Connection="close") from error
         except web.RequestPayloadError as error:
-            raise _Refused(
-                ProblemKind.INVALID, f"the body cannot be read: {error}"[:300], Connection="close"
-            ) from error
+            raise Refused(ProblemKind.INVALID, f"the body cannot be read: {error}"[:300], Connection="close") from error
 
     # Streams
 
@@ -356,15 +335,15 @@ class HttpServer:
     async def _stream(self, visit: _Visit, caller: Caller, message: Request, form: StreamFormat) -> web.StreamResponse:
         assert self._streams is not None
         if not self.admission.waiting.enter(caller.key):
-            raise _full()
-        headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **_headers(visit.request_id)}
+            raise full()
+        headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **base_headers(visit.request_id)}
         response = web.StreamResponse(headers=headers)
         try:
             async with aclosing(self._streams(message)) as stream:
                 try:
                     batch = await anext(stream)
                 except TenureError as error:
-                    raise _refused(problem(error)) from error
+                    raise refused(problem(error)) from error
                 await response.prepare(visit.request)
                 await self._tell(response, preamble(form) + b"".join(encode(told, form) for told in batch))
                 with suppress(TenureError):  # it ends here, and the listener resumes elsewhere
@@ -404,17 +383,17 @@ class HttpServer:
     def _plain(self, visit: _Visit, body: bytes, kind: str = "application/json", status: int = 200) -> web.Response:
         if visit.request.method not in ("GET", "HEAD"):
             fact = f"{visit.request.method[:20]} is not for {visit.request.path[:200]!r}"
-            raise _Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
-        return web.Response(body=body, status=status, headers={"Content-Type": kind, **_headers(visit.request_id)})
+            raise Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+        return web.Response(body=body, status=status, headers={"Content-Type": kind, **base_headers(visit.request_id)})
 
     def _respond(
         self, visit: _Visit, reply: Reply, status: int = 0, extra: dict[str, str] | None = None
     ) -> web.Response:
-        headers = _headers(visit.request_id)
+        headers = base_headers(visit.request_id)
         if extra:
             headers |= extra
         if isinstance(reply, Problem):
-            status = status or _STATUS[reply.kind]
+            status = status or STATUS[reply.kind]
             if reply.retryable:
                 headers["Retry-After"] = str(max(1, ceil(reply.retry_after_s)))
             if status == HTTPStatus.UNAUTHORIZED:
@@ -446,44 +425,11 @@ class _Full(asyncio.Protocol):
         transport.close()
 
 
-def _headers(request_id: str) -> dict[str, str]:
-    return {
-        "X-Request-Id": request_id,
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Server": "tenure",
-    }
-
-
 async def _all_of(content: Any, most: int) -> bytes:
     chunks, size = [], 0
     while chunk := await content.readany():
         size += len(chunk)
         if size > most:
-            raise _too_large(most)
+            raise too_large(most)
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _too_large(most: int) -> _Refused:
-    return _Refused(
-        ProblemKind.TOO_LARGE, "the body is too large", f"At most {most:,} bytes are read", Connection="close"
-    )
-
-
-def _full() -> _Refused:
-    return _refused(
-        Problem(
-            kind=ProblemKind.TOO_MANY,
-            fact="too many requests are being answered",
-            remedy="Ask again in a moment",
-            retryable=True,
-            retry_after_s=1.0,
-        )
-    )
-
-
-def _refused(found: Problem) -> _Refused:
-    refused = _Refused(found.kind, found.fact)
-    refused.problem = found
-    return refused
