@@ -10,7 +10,7 @@ from tests.sim import broken_gates
 
 from tenure.sim import Scenario, run_one, run_seeds
 from tenure.sim.gates.misfortunes import TURNS
-from tenure.sim.scenarios.gates import CalmGates, Gates, ImpatientGates
+from tenure.sim.scenarios.gates import BusyGates, CalmGates, Gates, ImpatientGates
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
@@ -76,6 +76,14 @@ def test_a_thousand_schedules_keep_every_promise(chunk: int) -> None:
     assert report.runs == CHUNK
     seldom = {what: report.tally[what] for what, least in AT_LEAST.items() if report.tally[what] < least}
     assert not seldom, f"these happened too seldom: {seldom}\n{told(report.tally)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S)
+def test_each_misfortune_among_hundreds_of_jobs_keeps_every_promise() -> None:
+    report = run_seeds(BusyGates, range(10 * len(TURNS) if SOAK else len(TURNS)))
+    report.require_ok()
+    assert report.tally["jobs"] == 300 * report.runs
 
 
 @pytest.mark.slow

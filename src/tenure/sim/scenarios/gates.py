@@ -310,6 +310,12 @@ class CalmGates(Gates):
     turns: ClassVar[tuple[Misfortune, ...]] = (Misfortune.NONE,)
 
 
+class BusyGates(Gates):
+    """The same world with three times the jobs: batches are longer, and a lost journal or a dead leader leaves more behind."""
+
+    jobs: ClassVar[int] = 300
+
+
 class ImpatientGates(CalmGates):
     """Nothing fails but the patience of clients: they hang up while they are answered, and ask again (decision 0182)."""
 
