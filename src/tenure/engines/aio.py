@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from tenure.clock import Clock
@@ -38,6 +39,19 @@ def calls_for(engine: Engine) -> Calls:
     if own is not None:
         return own
     return InlineCalls(engine.clock) if isinstance(engine, MemoryEngine) else ThreadCalls(engine)
+
+
+@asynccontextmanager
+async def calling(engine: Engine) -> AsyncIterator[Calls]:
+    """Its calls, for as long as the block lasts; the engine is closed with it, without keeping the loop."""
+    calls = calls_for(engine)
+    try:
+        yield calls
+    finally:
+        if isinstance(calls, ThreadCalls):
+            await calls.close()
+        else:
+            engine.close()
 
 
 def polled(function: Callable[..., Any]) -> Mailbox[Any, Any] | Journal | None:

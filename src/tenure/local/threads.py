@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from typing import Any
 
 from tenure.clock import SystemClock
-from tenure.engines.aio import ThreadCalls, calls_for
-from tenure.engines.contracts import Engine
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
 from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.process import open_engine
 from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import WorkerNode
@@ -64,38 +64,33 @@ class ThreadWorker:
     async def _main(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         clock = SystemClock()
-        engine = await asyncio.to_thread(Engine.open, self._engine_url, clock=clock)
-        calls, caller = calls_for(engine), HttpCaller()
-        try:
-            slots = InlineSlots(
-                engine,
-                calls,
-                self._registry,
-                self._settings,
-                clock=clock,
-                random=fresh_random(),
-                courier=cache(lambda: LeaderCourier(self._engine_url)),
-                say=self._say,
-            )
-            node = WorkerNode(
-                f"threads-{new_id()[:8]}",
-                slots,
-                engine,
-                calls,
-                caller,
-                clock=clock,
-                random=fresh_random(),
-                say=self._say,
-            )
-            reporting = asyncio.create_task(node.run())
-            self._ready.set()
-            try:
-                await slots.run()
-            finally:
-                reporting.cancel()
-                await asyncio.gather(reporting, return_exceptions=True)
-                await node.leave()
-        finally:
-            caller.close()
-            if isinstance(calls, ThreadCalls):
-                await calls.close()
+        async with open_engine(self._engine_url, clock) as (engine, calls):
+            with closing(HttpCaller()) as caller:
+                slots = InlineSlots(
+                    engine,
+                    calls,
+                    self._registry,
+                    self._settings,
+                    clock=clock,
+                    random=fresh_random(),
+                    courier=cache(lambda: LeaderCourier(self._engine_url)),
+                    say=self._say,
+                )
+                node = WorkerNode(
+                    f"threads-{new_id()[:8]}",
+                    slots,
+                    engine,
+                    calls,
+                    caller,
+                    clock=clock,
+                    random=fresh_random(),
+                    say=self._say,
+                )
+                reporting = asyncio.create_task(node.run())
+                self._ready.set()
+                try:
+                    await slots.run()
+                finally:
+                    reporting.cancel()
+                    await asyncio.gather(reporting, return_exceptions=True)
+                    await node.leave()

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 from tests.nodes.manager.test_candidacy import submission
 from tests.nodes.manager.test_manager import Office, ask
 
-from tenure.engines.aio import calls_for
 from tenure.errors import NodeUnavailableError
-from tenure.ids import seeded_ids
-from tenure.jobs import JobSettings
 from tenure.jobs.commands import Identity
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import candidate_at
 from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord, GateHeard, GateWord, TellDatacenter, TellGate
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.messages.worker import AttemptReport, WorkerReport
@@ -79,20 +74,8 @@ class Branch(Office):
         self.gates = Gates(self.clock.monotonic)
 
     def open(self, name: str, **settings: Any) -> tuple[Manager, Candidacy]:
-        calls = calls_for(self.engine)
-        candidacy = Candidacy(
-            candidate_at(name, f"{name}:8470"),
-            self.engine,
-            calls,
-            clock=self.clock,
-            random=Random(name),
-            ids=seeded_ids(Random(name)),
-            settings=JobSettings(**settings),
-            say=self.said.append,
-        )
-        manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self.said.append)
+        manager, candidacy = super().open(name, **settings)
         GateDesk(manager, candidacy, self.gates, Identity("a", name, name, 8470), clock=self.clock)
-        self.start(name, manager)
         return manager, candidacy
 
     async def led(self, name: str = "m-1", **settings: Any) -> Manager:

@@ -15,7 +15,7 @@ from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, 
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.nats import background, examination
 from tenure.engines.nats.blobs import Blobs
-from tenure.engines.nats.commands import Command
+from tenure.engines.nats.commands import AnyCommand
 from tenure.engines.nats.election import NatsElection
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.journal import NatsJournal
@@ -204,15 +204,15 @@ class NatsEngine(Engine):
     def ask(
         self,
         operation: str,
-        kind: type[Command],
+        kind: Callable[..., AnyCommand],
         *values: Any,
         lost: type[EngineUnavailableError] = MailboxConnectionError,
     ) -> Any:
         """Append a command, and be told what came of it."""
         return self.call(operation, self._ask, kind, values, lost=lost)
 
-    async def _ask(self, kind: type[Command], values: tuple[Any, ...]) -> Any:
-        return await self.log.ask(kind(self.log.new_id(), *values))  # type: ignore[arg-type]
+    async def _ask(self, kind: Callable[..., AnyCommand], values: tuple[Any, ...]) -> Any:
+        return await self.log.ask(kind(self.log.new_id(), *values))
 
     async def timed(self, operation: str, work: Awaitable[T]) -> T:
         begun = self.clock.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from tenure.engines.checks import check_checkpoint, check_seconds
@@ -111,7 +112,7 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             raise ReplyNotAvailableError(f"message {self.id} has no reply_to")
         return self._mailbox.reply_codec.encode(body, "reply")
 
-    def _ask(self, operation: str, kind: type[c.Command], *values: Any) -> None:
+    def _ask(self, operation: str, kind: Callable[..., c.AnyCommand], *values: Any) -> None:
         try:
             self._mailbox.engine.ask(operation, kind, self._mailbox.name, *values)
         except ReceiptHandleExpiredError:

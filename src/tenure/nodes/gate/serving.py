@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.clock import Clock, SystemClock
-from tenure.engines.aio import ThreadCalls, calls_for
-from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, LimitError, NodeUnavailableError
+from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
@@ -21,10 +19,10 @@ from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.metrics import GateGauges, GateMetrics
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.manager.serving import own_loopback, until_stopped
 from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 from tenure.web.access_log import AccessLog
 from tenure.web.event_feed import Told
@@ -62,10 +60,7 @@ class GateNodeSettings:
 
     def __post_init__(self) -> None:
         _ = self.front  # which refuses what is not protected
-        if not 0.5 <= self.term_s <= 3_600:
-            raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
-        if not self.name or "@" in self.name or not self.name.isprintable():
-            raise LimitError("name", repr(self.name), "printable, and without @")
+        check_candidate(self.name, self.term_s)
         for address in [*self.peers, *(one for addresses in self.datacenters.values() for one in addresses)]:
             parse_address(address)
 
@@ -101,9 +96,7 @@ async def serve_gate(
 ) -> None:
     """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
     clock = clock or SystemClock()
-    engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
-    calls = calls_for(engine)
-    try:
+    async with open_engine(settings.engine_url, clock) as (engine, calls):
         front, door, metrics = settings.front, GateDoor(), PortMetrics()
         server = HttpServer(
             door.answer,
@@ -150,11 +143,6 @@ async def serve_gate(
                     await until_stopped(stop, door.gate.run())
         finally:
             await server.stop()
-    finally:
-        if isinstance(calls, ThreadCalls):
-            await calls.close()
-        else:
-            engine.close()
 
 
 class GateDoor:

@@ -25,6 +25,7 @@ from tenure.jobs.submission import settled
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.held import Held
 from tenure.nodes.journaled import decided
 from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
@@ -78,7 +79,7 @@ class WorkerDesk:
         """By which start the newest word on a workflow came."""
         self.granted = Granted(self._grants, self.watch.last)
         self._runs_on: dict[str, dict[str, None]] = {}
-        self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._held = Held(clock)
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
         """The newest word on a workflow that runs: for people, more recent than the journal."""
@@ -127,7 +128,7 @@ class WorkerDesk:
         news = [command for one in wanted if (command := self._record(report, one)) is not None]
         decided(await self._commit_all(news))
         if report.wait_s and not unwanted and self._knows(report):
-            await self._hold(report.start, report.wait_s)
+            await self._held.hold(report.start, report.wait_s)
             unwanted = await self._unwanted(self._latest.get(report.start, report))
         told = self._tell(report)
         return WorkerDirective(
@@ -168,7 +169,7 @@ class WorkerDesk:
                 self.fleet.drain(self._drained)
                 self._introduce(event.worker)
                 for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
-                    self._ring(start)
+                    self._held.ring(start)
 
     # What the fleet decides
 
@@ -190,12 +191,12 @@ class WorkerDesk:
         for command in commands:
             await self._commit(command)
             if isinstance(command, JudgeWorker):
-                self._ring(self.fleet.told(command))
+                self._held.ring(self.fleet.told(command))
                 self._introduce(command.worker)
             elif isinstance(command, EvictWorker):
                 self.fleet.gone(command, self._now())
                 self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
-                self._ring(command.incarnation)
+                self._held.ring(command.incarnation)
             elif isinstance(command, ForgetWorker):
                 self.watch.forget_worker(command.worker)
 
@@ -206,7 +207,7 @@ class WorkerDesk:
         if pairs:
             for start, report in self._latest.items():
                 if report.worker != worker and any(report.worker in able for able in pairs):
-                    self._ring(start)
+                    self._held.ring(start)
 
     async def keep_watch(self) -> None:
         """Look after the workers for as long as the term lasts."""
@@ -248,7 +249,7 @@ class WorkerDesk:
         """Whoever runs something of these jobs may have to hear of it."""
         for job_id in job_ids:
             for start in self._runs_on.get(job_id, ()):
-                self._ring(start)
+                self._held.ring(start)
 
     def forget(self, info: JobInfo) -> None:
         """The job has ended."""
@@ -312,29 +313,9 @@ class WorkerDesk:
     async def _commit(self, command: Command) -> None:
         decided(await self._commit_all((command,)))
 
-    async def _hold(self, start: str, seconds: float) -> None:
-        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.setdefault(start, {})[bell] = None
-        nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
-        try:
-            await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            nap.cancel()
-            bell.cancel()
-            bells = self._bells.get(start, {})
-            bells.pop(bell, None)
-            if not bells:
-                self._bells.pop(start, None)
-
-    def _ring(self, start: str) -> None:
-        for bell in self._bells.get(start, ()):
-            if not bell.done():
-                bell.set_result(None)
-
     def close(self) -> None:
         """The term is over: whoever is held asks the next leader."""
-        for start in self._bells:
-            self._ring(start)
+        self._held.ring_all()
 
 
 def _nobody_may_wait(task: asyncio.Task[None]) -> None:

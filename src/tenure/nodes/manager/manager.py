@@ -108,7 +108,6 @@ class Manager:
         candidacy.on_change = self._waiting.look
         candidacy.parts.append(Families)
         candidacy.parts.append(JobTraces)
-        self.datacenter = "local"
         nodes = NodeDesk(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             Submit: self._submit,

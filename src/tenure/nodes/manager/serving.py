@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.clock import Clock, SystemClock
-from tenure.engines.aio import ThreadCalls, calls_for
-from tenure.engines.contracts import Engine
 from tenure.errors import LimitError, NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
@@ -30,12 +28,13 @@ from tenure.nodes.messages.client import Problem, ProblemKind, candidate_at
 from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
+from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 from tenure.web.access_log import AccessLog
 from tenure.web.event_feed import Told
 from tenure.web.front import BARE, Front
 from tenure.web.limits import HttpLimits
-from tenure.web.transport import HttpServer, is_loopback
+from tenure.web.transport import HttpServer
 
 DEFAULT_PORT = 8470
 
@@ -72,15 +71,12 @@ class ManagerSettings:
 
     def __post_init__(self) -> None:
         _ = self.front  # which refuses what is not protected
-        if not 0.5 <= self.term_s <= 3_600:
-            raise LimitError("term_s", self.term_s, "between 0.5 and 3,600 seconds")
+        check_candidate(self.name, self.term_s)
         FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
         if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
             raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
-        if not self.name or "@" in self.name or not self.name.isprintable():
-            raise LimitError("name", repr(self.name), "printable, and without @")
 
     @property
     def front(self) -> Front:
@@ -98,10 +94,8 @@ async def serve(
     """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
     clock = clock or SystemClock()
     fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
-    engine = await asyncio.to_thread(Engine.open, settings.engine_url, clock=clock)
-    calls = calls_for(engine)
-    stack = contextlib.AsyncExitStack()
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        engine, calls = await stack.enter_async_context(open_engine(settings.engine_url, clock))
         entering = pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say)
         pool = await stack.enter_async_context(entering)
         front, door, metrics = settings.front, Door(), NodeMetrics()
@@ -158,7 +152,6 @@ async def serve(
             )
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
                 GateDesk(manager, candidacy, caller, identity, clock=clock)
-                manager.datacenter = settings.datacenter
                 door.following = Following(manager, caller)
                 door.manager = manager
                 on_ready(address)
@@ -168,12 +161,6 @@ async def serve(
                     )
         finally:
             await server.stop()
-    finally:
-        await stack.aclose()
-        if isinstance(calls, ThreadCalls):
-            await calls.close()
-        else:
-            engine.close()
 
 
 async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> None:
@@ -187,11 +174,6 @@ async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> N
             workers=len(workers),
         )
         await clock.async_sleep(TELL_EVERY_S)
-
-
-def own_loopback(host: str) -> str:
-    """A node on a loopback address of its own speaks from it, so that several on one machine can be told apart."""
-    return host if is_loopback(host) and host.startswith("127.") else ""
 
 
 async def _both(life: Coroutine[Any, Any, None], beside: Coroutine[Any, Any, None]) -> None:
@@ -232,15 +214,3 @@ class Door:
         async with contextlib.aclosing(self.manager.events.stream(request)) as stream:
             async for batch in stream:
                 yield batch
-
-
-async def until_stopped(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
-    """Live until told to stop, or until it fails: then so do we."""
-    stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
-    try:
-        await asyncio.wait([stopping, living], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        living.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await living

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tenure.clock import Clock
-from tenure.engines.aio import Calls, ThreadCalls, calls_for
+from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
 from tenure.errors import TenureError
 from tenure.health.overload import OverloadState
@@ -94,15 +94,9 @@ class WorkerThread:
         engine = await self._open_engine(stop)
         if engine is None:
             return
-        calls = calls_for(engine)
-        try:
+        async with calling(engine) as calls:
             with contextlib.closing(HttpCaller(token=self._settings.token)) as caller:
                 await self._work(engine, calls, caller, stop)
-        finally:
-            if isinstance(calls, ThreadCalls):
-                await calls.close()
-            else:
-                engine.close()
 
     async def _open_engine(self, stop: asyncio.Event) -> Engine | None:
         """An engine that is away is waited for: the supervisor does so too."""

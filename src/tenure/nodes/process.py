@@ -1,0 +1,47 @@
+"""What every node does that lives as a process: opens its engine, speaks from its own address, stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls, calling
+from tenure.engines.contracts import Engine
+from tenure.errors import LimitError
+from tenure.web.admission import is_loopback
+
+
+def check_candidate(name: str, term_s: float) -> None:
+    """Under which name and for how long a node may stand for election. Raises `LimitError`."""
+    if not 0.5 <= term_s <= 3_600:
+        raise LimitError("term_s", term_s, "between 0.5 and 3,600 seconds")
+    if not name or "@" in name or not name.isprintable():
+        raise LimitError("name", repr(name), "printable, and without @")
+
+
+@contextlib.asynccontextmanager
+async def open_engine(url: str, clock: Clock) -> AsyncIterator[tuple[Engine, Calls]]:
+    """The engine, and how this event loop calls it; closed at the end."""
+    engine = await asyncio.to_thread(Engine.open, url, clock=clock)
+    async with calling(engine) as calls:
+        yield engine, calls
+
+
+def own_loopback(host: str) -> str:
+    """A node on a loopback address of its own speaks from it, so that several on one machine can be told apart."""
+    return host if is_loopback(host) and host.startswith("127.") else ""
+
+
+async def until_stopped(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
+    """Live until told to stop, or until it fails: then so do we."""
+    stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
+    try:
+        await asyncio.wait([stopping, living], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await living
