@@ -35,6 +35,7 @@ from tenure.nodes.messages.client import (
     WhyReply,
     candidate_at,
 )
+from tenure.nodes.messages.queue import ListQueues
 
 
 class Office(Cell):
@@ -92,6 +93,18 @@ def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
         told = await ask(manager, AskWhy(job_id="j-1"))
         assert isinstance(told, WhyReply)
         assert "submitted with" in told.text
+
+    run(story)
+
+
+def test_a_manager_refuses_what_is_for_another_datacenter_than_the_one_it_was_given() -> None:
+    async def story(office: Office) -> None:
+        _, candidacy = office.open("m-1")
+        manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, datacenter="eu")
+        refused = await ask(manager, ListQueues(datacenter="us"))
+        assert isinstance(refused, Problem)
+        assert "is for datacenter 'us', and this is a manager of 'eu'" in refused.fact
+        assert "for datacenter" not in str(await ask(manager, ListQueues(datacenter="eu")))
 
     run(story)
 

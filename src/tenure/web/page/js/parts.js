@@ -1,7 +1,8 @@
 // What several pages show in the same way.
-import { now, second, tickWhileSeen } from "./clock.js";
+import { now, second } from "./clock.js";
 import { icon } from "./icons.js";
 import { to } from "./route.js";
+import { Ticking } from "./ticking.js";
 import { Component, html, live } from "./view.js";
 import { brief, moment, percent, span } from "./words.js";
 
@@ -40,20 +41,7 @@ export function Progress({ fraction, steps = null, ended = false }) {
 }
 
 // "4 min" since a time, ticking.
-export class Since extends Component {
-  constructor(props) {
-    super(props);
-    this.found = (element) => (this.root = element || this.root);
-  }
-  componentDidMount() {
-    this.stop = tickWhileSeen(this.root, () => this.write());
-  }
-  componentDidUpdate() {
-    this.write();
-  }
-  componentWillUnmount() {
-    this.stop?.();
-  }
+export class Since extends Ticking {
   write() {
     const { at, full } = this.props;
     const said = (full ? span : brief)(now() - at);

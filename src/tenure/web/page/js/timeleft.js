@@ -1,7 +1,8 @@
 // The time left on a grant: it ticks by the server's clock, and only where somebody can see it.
-import { now, tickWhileSeen } from "./clock.js";
+import { now } from "./clock.js";
 import { line } from "./stream.js";
-import { Component, html } from "./view.js";
+import { Ticking } from "./ticking.js";
+import { html } from "./view.js";
 import { span } from "./words.js";
 
 export const GRANTS = {
@@ -25,20 +26,10 @@ export function level(left, whole, kind) {
 const LEVELS = { ok: "", soon: "less than a third is left", last: "nearly over", over: "over" };
 const MARKS = { ok: "", soon: "◔ ", last: "▲ ", over: "■ " };
 
-export class TimeLeft extends Component {
+export class TimeLeft extends Ticking {
   constructor(props) {
     super(props);
     this.whole = 0;
-    this.found = (element) => (this.root = element || this.root);
-  }
-  componentDidMount() {
-    this.stop = tickWhileSeen(this.root, () => this.write());
-  }
-  componentDidUpdate() {
-    this.write();
-  }
-  componentWillUnmount() {
-    this.stop?.();
   }
   write() {
     const { grant } = this.props;
