@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from bench.harness import Report
+from tenure.client.client import Client
 from tenure.errors import NodeUnavailableError
 from tenure.jobs import JobSubmission, WorkflowSpec
-from tenure.nodes.client.client import Client
 from tools.servers import CannotStart, Nats, Postgres, Valkey
 
 APP = Path(__file__).parent / "datacenter_app.py"

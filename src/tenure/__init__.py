@@ -4,6 +4,9 @@ from tenure.lazy import lazy_names
 
 TYPE_CHECKING = False  # not typing's own: to import typing takes ten times as long as the rest of this
 if TYPE_CHECKING:
+    from tenure.client.async_client import AsyncClient as AsyncClient
+    from tenure.client.client import Client as Client
+    from tenure.client.job import Job as Job
     from tenure.durations import days as days
     from tenure.durations import hours as hours
     from tenure.durations import minutes as minutes
@@ -11,9 +14,6 @@ if TYPE_CHECKING:
     from tenure.errors import JobFailed as JobFailed
     from tenure.errors import JobsFailed as JobsFailed
     from tenure.local.embedded import embedded as embedded
-    from tenure.nodes.client.async_client import AsyncClient as AsyncClient
-    from tenure.nodes.client.client import Client as Client
-    from tenure.nodes.client.handles import Job as Job
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
@@ -47,9 +47,9 @@ __getattr__ = lazy_names(
         "durations": "days hours minutes seconds",
         "errors": "JobFailed JobsFailed",
         "local.embedded": "embedded",
-        "nodes.client.async_client": "AsyncClient",
-        "nodes.client.client": "Client",
-        "nodes.client.handles": "Job",
+        "client.async_client": "AsyncClient",
+        "client.client": "Client",
+        "client.job": "Job",
         "work.context": "AsyncContext Context current",
         "work.registry": "workflow",
         "work.retry": "Retry",

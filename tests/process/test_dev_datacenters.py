@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tenure.client.client import Client
 from tenure.jobs import JobState
-from tenure.nodes.client.client import Client
 
 APP = """
 from tenure import workflow

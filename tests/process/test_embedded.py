@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tenure import embedded, workflow
-from tenure.nodes.client.client import Client
+from tenure.client.client import Client
 
 APP = """
     import os, sys, time

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from tenure.beat.board import board_folder
+from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.engines import Engine, Finding, Level
 from tenure.errors import TenureError
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.node import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
 from tenure.work.slots.settings import SlotSettings
 

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from tenure.cli import checkups
 from tenure.cli.asking import console, print_json, show
+from tenure.client.client import Client
 from tenure.engines import Finding, Level
 from tenure.engines.urls import redact
-from tenure.nodes.client.client import Client
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 

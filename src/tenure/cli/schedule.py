@@ -20,11 +20,11 @@ from tenure.cli.asking import (
     tell_missing,
 )
 from tenure.cli.submit import parse
+from tenure.client.client import Client
 from tenure.errors import TenureError
 from tenure.ids import new_id
 from tenure.jobs.schedule import Missed, Overlap, Schedule
 from tenure.jobs.why import utc
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.client import Done
 from tenure.nodes.messages.schedule import (
     DropSchedule,

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from tenure.cli.asking import Where, datacenter_options
+from tenure.client.client import Client
+from tenure.client.job_results import ENDED
 from tenure.jobs.why import utc
-from tenure.nodes.client.client import Client
-from tenure.nodes.client.handles import ENDED
 from tenure.nodes.messages.event import EventLine
 from tenure.web.telling import words_of
 

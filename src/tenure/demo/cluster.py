@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.demo.switchboard import Relay, Switchboard
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.client.client import Client
 
 GATES_HOME = "127.0.77.1"
 

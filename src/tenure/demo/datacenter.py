@@ -16,13 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.demo.bars import Bars, job_bars
 from tenure.demo.datacenter_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.client import JobView
 
 LONG, HUNG, ORPHAN, UNWANTED = "long", "hung", "orphan", "unwanted"

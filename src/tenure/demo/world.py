@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.demo.bars import Bars, job_bars
 from tenure.demo.cluster import Cluster, Tempo
@@ -22,7 +23,6 @@ from tenure.demo.world_app import STEP_S
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.client import JobView
 
 EVERYWHERE, BEST, ENDLESS = "everywhere", "wherever", "endless"

@@ -12,12 +12,12 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from tenure.client.client import Client
 from tenure.clock import Clock
 from tenure.errors import TenureError
 from tenure.jobs.why import utc
 from tenure.local.site import Gateway, Site
 from tenure.local.sources import Found, Sources
-from tenure.nodes.client.client import Client
 from tenure.web.front import page_url
 from tenure.web.telling import words_of
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tenure import tracing
+from tenure.client.client import Client
 from tenure.clock import ManualClock
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
@@ -24,7 +25,6 @@ from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDead
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.client.client import Client
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.messages.client import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.nodes.client.test_async_client import datacenter
+from tests.client.test_async_client import datacenter
 from tests.nodes.served import Answer
 
 from tenure.nodes.gate.probing import ProbeSettings

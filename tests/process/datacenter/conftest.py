@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tenure.beat.board import BeatBoard, board_folder
+from tenure.client.client import Client
 from tenure.engines import Engine
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.client.client import Client
 from tenure.work.slots.processes import read_stat
 
 APP = Path(__file__).parent / "app.py"

@@ -18,10 +18,10 @@ import pytest
 from tests.nodes.certificates import Authority
 from tests.process.datacenter.conftest import Datacenter, wait_until
 
+from tenure.client.client import Client
 from tenure.engines import Engine
 from tenure.jobs.states import JobState
 from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.job import GetLogs, LogPage
 
 JOBS = 30

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
 
+from tenure.client.client import Client
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.node import ListNodes, NodeList
 
 MODULE = """

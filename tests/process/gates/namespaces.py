@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from tests.process.gates import wire
 
+from tenure.client.client import Client
 from tenure.demo.cluster import Cluster, Node
-from tenure.nodes.client.client import Client
 
 TOKEN = "only for this test"
 _numbers = itertools.count()

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from tests.nodes.certificates import Authority
 
+from tenure.client.client import Client
 from tenure.demo.cluster import Node
 from tenure.errors import NodeRefusedError, NodeUnavailableError, UntrustedPeerError
 from tenure.jobs import JobState
 from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.gate import AskDatacenter
 from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import threading
 
 import msgspec
 
@@ -104,3 +105,24 @@ class Caller:
     def close(self) -> None:
         for address in list(self._open):
             self._drop(address)
+
+
+class CallerPerThread:
+    """Asks nodes from any thread: each thread gets a `Caller` of its own, because connections are not shared."""
+
+    def __init__(self, *, token: str = "", tls: ClientTls | None = None) -> None:
+        self._token, self._tls = token, tls
+        self._own = threading.local()
+        self._made: list[Caller] = []
+
+    def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+        caller: Caller | None = getattr(self._own, "caller", None)
+        if caller is None:
+            caller = self._own.caller = Caller(token=self._token, tls=self._tls)
+            self._made.append(caller)
+        return caller.ask(address, request, timeout)
+
+    def close(self) -> None:
+        for caller in self._made:
+            caller.close()

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.client.client import Client
 from tenure.nodes.messages.client import MANAGER_ELECTION, JobView, address_of
 from tenure.work.children import ChildView
 from tenure.work.registry import Workflow

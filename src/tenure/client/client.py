@@ -1,3 +1,5 @@
+# Generated from async_client.py by tools/generate_sync.py: change that file, then run the tool.
+
 """A client of a datacenter: knows several managers, follows the leader, asks again until it has an answer.
 
     with Client("127.0.0.1:8470,127.0.0.1:8471") as tenure:
@@ -9,24 +11,24 @@ Every request may be repeated, so a submission that was retried through a failov
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from tenure import tracing
+from tenure.client.job import Job
+from tenure.client.job_map import JobMap
+from tenure.client.job_results import LONG_POLL_S
+from tenure.client.submission_batches import accepted, batches
 from tenure.clock import Clock, SystemClock
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
 from tenure.ids import IdSource, new_id
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
-from tenure.nodes.calling.blocking import Caller
+from tenure.nodes.calling.blocking import CallerPerThread
 from tenure.nodes.calling.failover import Ask, Directory
 from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.client.batches import accepted, batches
-from tenure.nodes.client.handles import Job
-from tenure.nodes.client.mapping import map_jobs
 from tenure.nodes.messages.client import (
     AskLeader,
     AskWhy,
@@ -47,14 +49,12 @@ from tenure.randomness import fresh_random
 from tenure.work.registry import Workflow
 from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
 
-POLL_S = 10.0
-
 ReplyT = TypeVar("ReplyT")
 R = TypeVar("R")
 
 
 class Client:
-    """Talks to the managers of one datacenter, or to gates. May be used by several threads."""
+    """Talks to the managers of one datacenter, or to gates. Several threads may use one client."""
 
     default_queue = "default"
 
@@ -70,15 +70,13 @@ class Client:
         random: Random | None = None,
         ids: IdSource = new_id,
     ) -> None:
-        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. Where a job runs, its submission says.
-        `tls`: whom to trust and what to show; without it, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
-        self._clock, self._ids, self._token, self._datacenter = clock or SystemClock(), ids, token, datacenter
-        self._tls = tls
+        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. A submission says itself where its job runs.
+        `tls`: the authorities to trust and the certificate to show; without it, those that `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name."""
+        self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
-        self._own = threading.local()
-        self._callers: list[Caller] = []
+        self._caller = CallerPerThread(token=token, tls=tls)
 
     # Running things
 
@@ -104,16 +102,17 @@ class Client:
     def submit(
         self, workflow: Target, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
     ) -> Job[Any]:
-        """Have a workflow run once. When this returns, the job is durable.
+        """Submits one run of a workflow. When this returns, the job is durable.
 
         Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
-        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an option is, goes into `arguments`.
+        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an
+        option is, goes into `arguments`.
         """
         submission = self._submission(workflow, arguments, options_and_arguments)
         return self._handle(self.submit_job(submission).job_id, workflow)
 
     def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[Job[Any]]:
-        """One job for each input: a dictionary of arguments, or the value of the workflow's first."""
+        """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
         made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
         jobs = []
         for part in batches(made):
@@ -133,62 +132,61 @@ class Client:
         return_failures: bool = False,
         **options: Any,
     ) -> list[Any]:
-        """Run a workflow over many inputs; the results, in the order of the inputs.
+        """Runs a workflow over many inputs and returns the results in the order of the inputs.
 
         At most `in_flight` jobs are open at once. Failures are collected: `JobsFailed` at the end names each, or with
         `return_failures` they stand in the list in place of results. On a terminal one bar shows how far it is.
         """
-        return map_jobs(
-            self, workflow, inputs, in_flight=in_flight, progress=progress, return_failures=return_failures, **options
-        )
+        jobs = JobMap(self, workflow, inputs, options)
+        return jobs.run(in_flight=in_flight, progress=progress, return_failures=return_failures)
 
     def submit_job(self, submission: JobSubmission) -> Done:
-        """Submit a whole job: several workflows, `after` and all. Retried with the same id until somebody has it."""
+        """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
         with tracing.span(*submitting(submission), kind="PRODUCER") as span:
             return self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them
 
     def get(self, job_id: str, workflow: Target | None = None) -> Job[Any]:
-        """The handle of a job that was submitted by somebody else, or before."""
+        """Returns the handle of a job that another program submitted, or this one before."""
         return self._handle(job_id, workflow)
 
     def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
         return self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
 
     def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
-        """How it stands; with `wait_s`, answered as soon as it has ended."""
+        """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
         return self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
 
     def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
-        """The newest jobs. Filters: queue, name, function, label, since, until, after."""
+        """Returns the newest jobs. Filters: queue, name, function, label, since, until, after."""
         return self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
 
     def retry(self, job_id: str, *, by: str = "") -> str:
-        """Run an ended job once more, as a new job; its id. Asked again, it is the same new job."""
+        """Runs an ended job once more, as a new job, and returns its id. A repeated call returns the same new job."""
         return self._expect(Done, RetryJob(job_id=job_id, by=by)).job_id
 
     def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
-        """What an attempt logged, page by page; the newest attempt by default."""
+        """Returns a page of the lines that an attempt logged; the newest attempt by default."""
         return self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
 
     def why(self, job_id: str) -> WhyReply:
         return self._expect(WhyReply, AskWhy(job_id=job_id))
 
     def events(self, job_id: str = "", after: str | None = None, *, queue: str = "", wait_s: float = 0.0) -> EventPage:
-        """What was decided after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or everything."""
+        """Returns the decisions after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or all."""
         return self._expect(EventPage, GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s), wait_s)
 
     def leader(self) -> LeaderView:
-        """Who leads, in the words of the first node that answers."""
+        """Returns who leads, in the words of the first node that answers."""
         return self._expect(LeaderView, AskLeader())
 
     def wait(self, job_id: str, timeout: float | None = None) -> JobView:
-        """The job once it has ended. Raises `JobNotEndedError`, which is a `TimeoutError`."""
+        """Returns the job's view once it has ended. Raises `JobNotEndedError`, which is a `TimeoutError`."""
         begun = self._clock.monotonic()
         while True:
-            left = POLL_S if timeout is None else begun + timeout - self._clock.monotonic()
-            view = self.job(job_id, wait_s=max(0.0, min(left, POLL_S)))
+            left = LONG_POLL_S if timeout is None else begun + timeout - self._clock.monotonic()
+            view = self.job(job_id, wait_s=max(0.0, min(left, LONG_POLL_S)))
             if view.ended:
                 return view
             if timeout is not None and self._clock.monotonic() - begun >= timeout:
@@ -212,7 +210,7 @@ class Client:
         return reply
 
     def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
-        """Ask until somebody answers for good; at most for our patience."""
+        """Asks one node after the other until one answers for good; gives up after `patience_s`."""
         request = placed(request, self._datacenter)
         search = self._directory.search(request, wait_s)
         heard: Reply | NodeUnavailableError | None = None
@@ -225,23 +223,14 @@ class Client:
             heard = None
             if isinstance(step, Ask):
                 try:
-                    heard = self._caller().ask(step.address, request, step.timeout)
+                    heard = self._caller.ask(step.address, request, step.timeout)
                 except NodeUnavailableError as error:
                     heard = error
             else:
                 self._clock.sleep(step.seconds)
 
-    def _caller(self) -> Caller:
-        """Connections are not shared between threads."""
-        caller: Caller | None = getattr(self._own, "caller", None)
-        if caller is None:
-            caller = self._own.caller = Caller(token=self._token, tls=self._tls)
-            self._callers.append(caller)
-        return caller
-
     def close(self) -> None:
-        for caller in self._callers:
-            caller.close()
+        self._caller.close()
 
     def __enter__(self) -> Self:
         return self

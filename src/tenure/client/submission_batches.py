@@ -1,4 +1,4 @@
-"""Many submissions in few requests, and what became of them."""
+"""Splits many submissions into few requests, and reads the answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenure.jobs.model import JobSubmission
 from tenure.nodes.messages.job import MAX_SUBMISSIONS, ManySubmitted
 
 BATCH_BYTES = 4 << 20
-"""Of the submissions in one request."""
+"""The most bytes of submissions in one request."""
 
 
 def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
-    """As many as one request may bring, by number and by size."""
+    """Yields parts that fit into one request, by number and by size."""
     part: list[JobSubmission] = []
     size = 0
     for one in submissions:
@@ -30,8 +30,8 @@ def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, .
 
 
 def accepted(answer: ManySubmitted) -> list[str]:
-    """The jobs' ids. The first that was refused is raised; those that were accepted run, and the same call again is the same jobs
-    only where you gave them ids."""
+    """Returns the ids of the jobs. Raises the first refusal; the accepted ones run all the same, and a repeated call submits
+    the same jobs only where the caller gave them ids."""
     for one in answer.jobs:
         if one.problem is not None:
             raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answer.jobs)} was refused: {one.reason}")

@@ -1,4 +1,4 @@
-"""Progress bars for people: on a terminal, on its error stream, and nowhere else."""
+"""Shows progress bars to people: on the error stream of a terminal, and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-class Bar:
+class ProgressBar:
     """One bar. Without a label, or without a terminal, it is silent and costs nothing."""
 
     def __init__(self, label: str, total: float = 1.0) -> None:
@@ -25,7 +25,7 @@ class Bar:
         self._progress: Progress | None = None
 
     def show(self, view: JobView) -> None:
-        """How far a job is: fractions where its workflows tell them, steps where they do not."""
+        """Shows how far a job is: fractions where its workflows report them, else counted steps."""
         if self._progress is None:
             return
         done = sum(one.fraction or 0.0 for one in view.workflows) / max(1, len(view.workflows))
@@ -39,7 +39,7 @@ class Bar:
         if self._progress is not None:
             self._progress.update(self._task, completed=done, words=words)
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         if self.shown:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -1,0 +1,242 @@
+"""A client of a datacenter: knows several managers, follows the leader, asks again until it has an answer.
+
+    async with AsyncClient("127.0.0.1:8470,127.0.0.1:8471") as tenure:
+        job = await tenure.submit(encode, path="a.mov", timeout=hours(6))
+        print(await job.wait())
+
+Every request may be repeated, so a submission that was retried through a failover, or whose answer was lost, is one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from tenure import tracing
+from tenure.client.async_job import AsyncJob
+from tenure.client.async_job_map import AsyncJobMap
+from tenure.client.job_results import LONG_POLL_S
+from tenure.client.submission_batches import accepted, batches
+from tenure.clock import Clock, SystemClock
+from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
+from tenure.ids import IdSource, new_id
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import JobState
+from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.calling.failover import Ask, Directory
+from tenure.nodes.calling.tls import ClientTls
+from tenure.nodes.messages.client import (
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobList,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Submit,
+    WhyReply,
+)
+from tenure.nodes.messages.event import EventPage, GetEvents
+from tenure.nodes.messages.job import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
+from tenure.nodes.messages.wire import Reply, Request, placed
+from tenure.randomness import fresh_random
+from tenure.work.registry import Workflow
+from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
+
+ReplyT = TypeVar("ReplyT")
+R = TypeVar("R")
+
+
+class AsyncClient:
+    # sync: """Talks to the managers of one datacenter, or to gates. Several threads may use one client."""
+    """Talks to the managers of one datacenter, or to gates, from one event loop. Any number of tasks may ask at once."""  # async only
+
+    default_queue = "default"
+
+    def __init__(
+        self,
+        addresses: Sequence[str] | str = "127.0.0.1:8470",
+        *,
+        token: str = "",
+        datacenter: str = "",
+        tls: ClientTls | None = None,
+        patience_s: float = 60.0,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        ids: IdSource = new_id,
+    ) -> None:
+        """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. A submission says itself where its job runs.
+        `tls`: the authorities to trust and the certificate to show; without it, those that `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name."""
+        self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
+        self._directory = Directory(
+            addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
+        )
+        self._caller = HttpCaller(token=token, tls=tls)
+
+    # Running things
+
+    @overload
+    async def submit(
+        self,
+        workflow: Workflow[..., Coroutine[Any, Any, R]],
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options_and_arguments: Any,
+    ) -> AsyncJob[R]: ...
+
+    @overload
+    async def submit(
+        self, workflow: Workflow[..., R], arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> AsyncJob[R]: ...
+
+    @overload
+    async def submit(
+        self, workflow: str, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> AsyncJob[Any]: ...
+
+    async def submit(
+        self, workflow: Target, arguments: Mapping[str, Any] | None = None, /, **options_and_arguments: Any
+    ) -> AsyncJob[Any]:
+        """Submits one run of a workflow. When this returns, the job is durable.
+
+        Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
+        submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an
+        option is, goes into `arguments`.
+        """
+        submission = self._submission(workflow, arguments, options_and_arguments)
+        return self._handle((await self.submit_job(submission)).job_id, workflow)
+
+    async def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[AsyncJob[Any]]:
+        """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
+        made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
+        jobs = []
+        for part in batches(made):
+            with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
+                carried = tuple(traced(one, span.traceparent) for one in part)
+                jobs += accepted(await self._expect(ManySubmitted, SubmitMany(submissions=carried)))
+        return [self._handle(job_id, workflow) for job_id in jobs]
+
+    async def map(
+        self,
+        workflow: Target,
+        inputs: Iterable[Any],
+        /,
+        *,
+        in_flight: int = 100,
+        progress: bool = True,
+        return_failures: bool = False,
+        **options: Any,
+    ) -> list[Any]:
+        """Runs a workflow over many inputs and returns the results in the order of the inputs.
+
+        At most `in_flight` jobs are open at once. Failures are collected: `JobsFailed` at the end names each, or with
+        `return_failures` they stand in the list in place of results. On a terminal one bar shows how far it is.
+        """
+        jobs = AsyncJobMap(self, workflow, inputs, options)
+        return await jobs.run(in_flight=in_flight, progress=progress, return_failures=return_failures)
+
+    async def submit_job(self, submission: JobSubmission) -> Done:
+        """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
+        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+            return await self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
+
+    # Asking about them
+
+    def get(self, job_id: str, workflow: Target | None = None) -> AsyncJob[Any]:
+        """Returns the handle of a job that another program submitted, or this one before."""
+        return self._handle(job_id, workflow)
+
+    async def cancel(self, job_id: str, reason: str = "", *, by: str = "") -> Done:
+        return await self._expect(Done, Cancel(job_id=job_id, reason=reason, by=by))
+
+    async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
+        """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
+        return await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+
+    async def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
+        """Returns the newest jobs. Filters: queue, name, function, label, since, until, after."""
+        return await self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
+
+    async def retry(self, job_id: str, *, by: str = "") -> str:
+        """Runs an ended job once more, as a new job, and returns its id. A repeated call returns the same new job."""
+        return (await self._expect(Done, RetryJob(job_id=job_id, by=by))).job_id
+
+    async def logs(self, job_id: str, *, workflow: str = "", attempt: int = 0, offset: int = 0) -> LogPage:
+        """Returns a page of the lines that an attempt logged; the newest attempt by default."""
+        return await self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
+
+    async def why(self, job_id: str) -> WhyReply:
+        return await self._expect(WhyReply, AskWhy(job_id=job_id))
+
+    async def events(
+        self, job_id: str = "", after: str | None = None, *, queue: str = "", wait_s: float = 0.0
+    ) -> EventPage:
+        """Returns the decisions after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or all."""
+        return await self._expect(EventPage, GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s), wait_s)
+
+    async def leader(self) -> LeaderView:
+        """Returns who leads, in the words of the first node that answers."""
+        return await self._expect(LeaderView, AskLeader())
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> JobView:
+        """Returns the job's view once it has ended. Raises `JobNotEndedError`, which is a `TimeoutError`."""
+        begun = self._clock.monotonic()
+        while True:
+            left = LONG_POLL_S if timeout is None else begun + timeout - self._clock.monotonic()
+            view = await self.job(job_id, wait_s=max(0.0, min(left, LONG_POLL_S)))
+            if view.ended:
+                return view
+            if timeout is not None and self._clock.monotonic() - begun >= timeout:
+                raise JobNotEndedError(job_id, view.state, timeout)
+
+    # How it is asked
+
+    def _submission(
+        self, workflow: Target, arguments: Mapping[str, Any] | None, given: Mapping[str, Any]
+    ) -> JobSubmission:
+        options, found = split(workflow, given, arguments)
+        return submission_for(workflow, found, options, self._ids, self.default_queue)
+
+    def _handle(self, job_id: str, workflow: Target | None) -> AsyncJob[Any]:
+        return AsyncJob(self, job_id, workflow if isinstance(workflow, Workflow) else None, self._clock)
+
+    async def _expect(self, kind: type[ReplyT], request: Request, wait_s: float = 0.0) -> ReplyT:
+        reply = await self.ask(request, wait_s)
+        if not isinstance(reply, kind):
+            raise NodeRefusedError("failed", f"a node answered a {type(request).__name__} with {type(reply).__name__}")
+        return reply
+
+    async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
+        """Asks one node after the other until one answers for good; gives up after `patience_s`."""
+        request = placed(request, self._datacenter)
+        search = self._directory.search(request, wait_s)
+        heard: Reply | NodeUnavailableError | None = None
+        while True:
+            try:
+                step = search.send(heard)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+            heard = None
+            if isinstance(step, Ask):
+                try:
+                    heard = await self._caller.ask(step.address, request, step.timeout)
+                except NodeUnavailableError as error:
+                    heard = error
+            else:
+                await self._clock.async_sleep(step.seconds)
+
+    def close(self) -> None:
+        self._caller.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

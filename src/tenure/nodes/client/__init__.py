@@ -1,1 +1,0 @@
-"""Clients for programs: submit, wait, look, cancel; blocking or awaited."""
