@@ -8,10 +8,10 @@ help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 demo: core ## Run the main job on the embedded engine, with a crash in the middle
-	@$(BIN)/python -m tenure.demo
+	@$(BIN)/python -m examples.demo
 
 demo-world: core ## Three datacenters and two gates on this machine: a cut link, a killed gate, a global timeout
-	@$(BIN)/python -m tenure.demo world
+	@$(BIN)/python -m examples.demo world
 
 test: dev servers ## Everything CI runs: format, lint, types, import contracts, all suites on real engines
 	@$(BIN)/python tools/run_tests.py

@@ -25,8 +25,8 @@ def run(report: Report) -> None:
     report.value("leader resigned: the next one leads after", resigned, "s", most=TERM_S)
     report.value("a cancel stops running work after", cancelled, "s", most=1.0)
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-m", "tenure.demo"], check=True, capture_output=True)
-    report.value("python -m tenure.demo", time.monotonic() - begun, "s", most=60)
+    subprocess.run([sys.executable, "-m", "examples.demo"], check=True, capture_output=True)
+    report.value("python -m examples.demo", time.monotonic() - begun, "s", most=60)
 
 
 def one_round() -> tuple[float, float]:

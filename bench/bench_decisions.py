@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from examples.demo.cluster import Cluster
+
 from bench.harness import Report
-from tenure.demo.cluster import Cluster
 from tenure.jobs import JobSubmission, WorkflowSpec
 
 PLACES = ("a", "b", "c")
@@ -51,7 +52,7 @@ def run(report: Report) -> None:
 def world() -> Iterator[Cluster]:
     with (
         tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder,
-        Cluster(Path(folder), "tenure.demo.world_app", datacenters=PLACES, slots=2) as cluster,
+        Cluster(Path(folder), "examples.demo.world_app", datacenters=PLACES, slots=2) as cluster,
     ):
         yield cluster
 

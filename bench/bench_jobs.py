@@ -27,7 +27,6 @@ from tenure.jobs import (
 )
 from tenure.jobs.commands import Command
 from tenure.jobs.events import Event
-from tenure.sim.jobs.big_world import simulate
 
 TRACKED = 1_000_000
 REPLAYED = 1_000_000
@@ -89,7 +88,6 @@ def run(report: Report) -> None:
     )
     million(report)
     check_against_scan(report)
-    simulation(report)
 
 
 def million(report: Report) -> None:
@@ -136,12 +134,3 @@ def check_against_scan(report: Report) -> None:
     begun = time.perf_counter()
     due = timers.pop_due(1e6 + 999)
     report.value("one check with 1,000 of them due", (time.perf_counter() - begun) / len(due) * 1e6, "us per due job")
-
-
-def simulation(report: Report) -> None:
-    begun, events = time.perf_counter(), 0
-    for seed in range(200):
-        events += simulate(seed).events
-    report.value(
-        "simulated events of managers, workers and gates", events / (time.perf_counter() - begun), "per second"
-    )

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tests.worlds.leadership.scenario import Leadership
+
 from bench.harness import Report, rate
 from tenure.sim import run as run_simulated
 from tenure.sim import run_seeds
 from tenure.sim.kernel import Kernel
 from tenure.sim.loop import SimLoop
-from tenure.sim.scenarios.leadership import Leadership
 
 CALLBACKS = 90_000  # under what a run may do while time stands still
 SWITCHES = 50_000

@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.slow
 def test_a_cut_link_a_dead_gate_and_a_global_timeout_end_every_job_as_it_should() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "tenure.demo", "world"],
+        [sys.executable, "-m", "examples.demo", "world"],
         capture_output=True,
         text=True,
         timeout=280,

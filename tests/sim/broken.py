@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.worlds.leadership.candidate import TTL_S, Candidate, encode
+from tests.worlds.leadership.scenario import Leadership
+
 from tenure.engines.contracts import Entry, Head, Leader, Term
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.memory.election import MemoryElection
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineUnavailableError, SequenceConflictError
 from tenure.sim import World
-from tenure.sim.scenarios.candidate import TTL_S, Candidate, encode
-from tenure.sim.scenarios.leadership import Leadership
 
 
 class RefreshesExpect(Candidate):

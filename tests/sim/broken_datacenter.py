@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from tests.worlds.datacenter.scenario import BriefLedger, Datacenter
+from tests.worlds.datacenter.slots import ScriptedSlots
+from tests.worlds.datacenter.stage import Stage
+from tests.worlds.datacenter.times import FLEET
 
 from tenure.engines.contracts import Head, Message
 from tenure.engines.memory.journal import MemoryJournal
@@ -32,10 +36,6 @@ from tenure.nodes.messages.worker import WorkerDirective
 from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World
-from tenure.sim.datacenter.scenario import BriefLedger, Datacenter
-from tenure.sim.datacenter.slots import ScriptedSlots
-from tenure.sim.datacenter.stage import Stage
-from tenure.sim.datacenter.times import FLEET
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work.envelope import WorkItem, WorkResult
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from tests.worlds.gates.cast import Pace
+from tests.worlds.gates.misfortunes import Misfortune
+from tests.worlds.gates.scenario import CalmGates, Gates, ImpatientGates
 
 from tenure.engines.contracts import Entry
 from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
@@ -29,9 +32,6 @@ from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.messages.client import JobList, ListJobs
 from tenure.nodes.messages.gate import DatacenterWord, GateWord
 from tenure.nodes.messages.wire import Reply
-from tenure.sim.gates.cast import Pace
-from tenure.sim.gates.misfortunes import Misfortune
-from tenure.sim.scenarios.gates import CalmGates, Gates, ImpatientGates
 
 
 def gate_with(leader: type[GateLeader] = GateLeader, ledger: type[GateLedger] = GateLedger) -> type[Gate]:

@@ -7,15 +7,16 @@ from collections import Counter
 
 import pytest
 from tests.sim import broken_datacenter
+from tests.worlds.datacenter.failover import Failover, Vanishing
+from tests.worlds.datacenter.plays import Play, play_of
+from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.datacenter.slots import ScriptedSlots
+from tests.worlds.datacenter.stage import Stage
 
 from tenure.jobs import events as e
 from tenure.jobs.events import Rule
 from tenure.jobs.states import AttemptCause, JobState
 from tenure.sim import Scenario, run_one, run_seeds, story
-from tenure.sim.datacenter import Datacenter, Failover, Vanishing
-from tenure.sim.datacenter.plays import Play, play_of
-from tenure.sim.datacenter.slots import ScriptedSlots
-from tenure.sim.datacenter.stage import Stage
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 50

@@ -15,6 +15,9 @@ from tenure.sim import Scenario, find, run_one
 
 ROOT = Path(__file__).resolve().parents[2]
 CHATTER = str(ROOT / "tests" / "sim" / "chatter.py") + ":Chatter"
+LEADERSHIP = "tests/worlds/leadership/scenario.py:Leadership"
+DATACENTER = "tests/worlds/datacenter/scenario.py:Datacenter"
+GATES = "tests/worlds/gates/scenario.py:Gates"
 VERSIONS = ("3.11", "3.12", "3.13")
 
 
@@ -100,7 +103,7 @@ def here(scenario: type[Scenario], seeds: range) -> list[str]:
     return [f"{seed} {outcome.digest} {outcome.steps} {outcome.failure}".strip() for seed, outcome in found]
 
 
-@pytest.mark.parametrize("scenario", [CHATTER, "leadership"])
+@pytest.mark.parametrize("scenario", [CHATTER, LEADERSHIP])
 def test_a_seed_gives_the_same_trace_twice_and_another_seed_another_one(scenario: str) -> None:
     once, again = here(find(scenario), range(5)), here(find(scenario), range(5))
     assert once == again
@@ -108,9 +111,9 @@ def test_a_seed_gives_the_same_trace_twice_and_another_seed_another_one(scenario
 
 
 def test_what_went_before_in_the_process_changes_nothing() -> None:
-    alone = here(find("leadership"), range(7, 8))
+    alone = here(find(LEADERSHIP), range(7, 8))
     here(find(CHATTER), range(3))
-    assert here(find("leadership"), range(5, 8))[2:] == alone
+    assert here(find(LEADERSHIP), range(5, 8))[2:] == alone
 
 
 @pytest.mark.slow
@@ -128,12 +131,12 @@ def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_with_our_packages_elects_the_same_leaders(version: str) -> None:
     python, more = python_with_packages(version)
-    expected = here(find("leadership"), range(15))
-    assert hashes(python, "leadership", "0:15", int(version.replace(".", "")), more) == expected
+    expected = here(find(LEADERSHIP), range(15))
+    assert hashes(python, LEADERSHIP, "0:15", int(version.replace(".", "")), more) == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "seeds"), [("datacenter", 12), ("gates", 4)])
+@pytest.mark.parametrize(("scenario", "seeds"), [(DATACENTER, 12), (GATES, 4)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_with_our_packages_sees_the_same_datacenters(version: str, scenario: str, seeds: int) -> None:
     """The traces; how many callbacks asyncio needs for them differs between its versions."""

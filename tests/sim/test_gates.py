@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.sim import broken_gates
+from tests.worlds.gates.accounts import DatacenterBook
+from tests.worlds.gates.misfortunes import TURNS
+from tests.worlds.gates.scenario import BusyGates, CalmGates, Gates, ImpatientGates
 
+from tenure.engines.contracts import Entry
+from tenure.jobs import events as e
+from tenure.jobs.events import Rule
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.settings import JobSettings
+from tenure.jobs.states import JobState
 from tenure.sim import Scenario, run_one, run_seeds
-from tenure.sim.gates.misfortunes import TURNS
-from tenure.sim.scenarios.gates import BusyGates, CalmGates, Gates, ImpatientGates
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
@@ -98,3 +106,33 @@ def test_a_broken_rule_is_found(name: str) -> None:
 
 def told(tally: Counter[str]) -> str:
     return "\n".join(f"{count:>8,}  {what}" for what, count in sorted(tally.items()))
+
+
+def test_the_observer_objects_to_a_stale_token_and_to_a_gate_that_was_replaced() -> None:
+    objections: list[str] = []
+    book = DatacenterBook(
+        "a", lambda holds, why: None if holds else objections.append(why), lambda: 0.0, JobSettings(), {}
+    )
+    submission = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="w"),), target_datacenters=("a",), gate_epoch=3)
+    rules: dict[str, Any] = {"at": 0.0, "by": "m", "job_id": "j"}
+    ended = e.JobEnded(
+        **rules,
+        rule=Rule.GLOBAL_TIMEOUT,
+        state=JobState.TIMED_OUT,
+        reason="",
+        gate_epoch=2,
+        evidence={"fence_token": 1},
+    )
+    events = [
+        e.LeaderElected(at=0.0, by="m", epoch=1, leader="m"),
+        e.JobSubmitted(**rules, submission=submission, digest=""),
+        e.LeaderElected(at=0.0, by="n", epoch=2, leader="n"),
+        ended,
+    ]
+    for number, event in enumerate(events):
+        epoch = 2 if number > 1 else 1
+        book.take(Entry(number + 1, epoch, str(number), 0.0, (e.encode_event(event),)))
+    assert objections[:2] == [
+        "j in a obeyed token 1, its own is 2",
+        "j in a obeyed a gate of epoch 2 after it had heard of 3",
+    ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.worlds.jobs.cast import Cast
+from tests.worlds.jobs.liveness import Liveness
+from tests.worlds.jobs.mutants import MUTANTS
+from tests.worlds.jobs.scene import DATACENTERS, FIRST_EPOCH, HIGHEST_EPOCH, JOB, Letter
+from tests.worlds.jobs.search import counterexample, search
+from tests.worlds.jobs.small_world import SmallWorld
 
 from tenure.jobs.messages import JobProgressReport, JobStatusCorrection
 from tenure.jobs.rules import Rules
-from tenure.sim.jobs.cast import Cast
-from tenure.sim.jobs.liveness import Liveness
-from tenure.sim.jobs.mutants import MUTANTS
-from tenure.sim.jobs.scene import DATACENTERS, FIRST_EPOCH, HIGHEST_EPOCH, JOB, Letter
-from tenure.sim.jobs.search import counterexample, search
-from tenure.sim.jobs.small_world import SmallWorld
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ import os
 
 import pytest
 from tests.sim import broken
+from tests.worlds.leadership.scenario import Leadership
 
 from tenure.sim import Scenario, run_one, run_seeds, story
-from tenure.sim.scenarios.leadership import Leadership
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 1_000

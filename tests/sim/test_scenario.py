@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.worlds.leadership.scenario import Leadership
 
 from tenure.errors import ConfigurationError, InvariantError
 from tenure.randomness import Random
@@ -17,7 +18,6 @@ from tenure.sim import (
     Host,
     Scenario,
     World,
-    find,
     run_one,
     run_seeds,
     schedule,
@@ -29,6 +29,7 @@ from tenure.sim.__main__ import main
 from tenure.sim.faults import SURVIVABLE
 
 ROOT = Path(__file__).resolve().parents[2]
+LEADERSHIP = "tests/worlds/leadership/scenario.py:Leadership"
 
 
 async def idle(host: Host) -> None:
@@ -188,8 +189,7 @@ def test_the_trace_of_a_failure_is_in_the_file_that_the_story_names() -> None:
 
 @pytest.mark.slow
 def test_seeds_run_on_several_cores_with_the_same_result() -> None:
-    leadership = find("leadership")
-    alone, together = run_seeds(leadership, range(130)), run_seeds(leadership, range(130), jobs=2)
+    alone, together = run_seeds(Leadership, range(130)), run_seeds(Leadership, range(130), jobs=2)
     assert alone.summary() == together.summary()
 
 
@@ -227,15 +227,17 @@ def test_faults_that_outlast_the_run_are_refused() -> None:
 
 
 def test_the_command_line_lists_runs_replays_and_hashes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    assert "leadership" in capsys.readouterr().out
-    assert main(["run", "leadership", "--seeds", "0:5", "--jobs", "1"]) == 0
+    assert main(["list", "tests/worlds/leadership/scenario.py"]) == 0
+    assert capsys.readouterr().out.startswith(f"{LEADERSHIP}  ")
+    assert main(["list", "tests.worlds.leadership.scenario"]) == 0
+    assert "tests.worlds.leadership.scenario:Leadership" in capsys.readouterr().out
+    assert main(["run", LEADERSHIP, "--seeds", "0:5", "--jobs", "1"]) == 0
     assert "5 seeds" in capsys.readouterr().out
-    assert main(["replay", "leadership", "--seed", "3", "--trace"]) == 0
+    assert main(["replay", LEADERSHIP, "--seed", "3", "--trace"]) == 0
     shown = capsys.readouterr().out
     assert "every promise held" in shown
     assert "leads epoch 1" in shown
-    assert main(["hash", "leadership", "--seeds", "3"]) == 0
+    assert main(["hash", LEADERSHIP, "--seeds", "3"]) == 0
     digest = capsys.readouterr().out.split()[1]
     assert f"trace hash {digest}" in shown
 
@@ -243,10 +245,11 @@ def test_the_command_line_lists_runs_replays_and_hashes(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "nonsense"], "There are: datacenter, "),
+        (["run", "nonsense"], "'nonsense' names no scenario"),
         (["run", "tenure.sim.world:World"], "is no Scenario"),
         (["run", "nowhere.py:X"], "there is no file"),
-        (["run", "leadership", "--seeds", "x"], "FROM:TO"),
+        (["run", "nowhere.at_all:X"], "Give the path of a file"),
+        (["run", LEADERSHIP, "--seeds", "x"], "FROM:TO"),
     ],
 )
 def test_a_wrong_command_says_what_is_right(

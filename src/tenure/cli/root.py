@@ -10,6 +10,7 @@ from tenure import __version__
 
 # name: (module, what `tenure --help` says of it). The module's `command` is the click command.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("tenure.cli.demo", "A job on this machine with a crash in the middle, in ten seconds"),
     "dev": ("tenure.cli.dev", "A datacenter for your module on this machine, reloaded as your code changes"),
     "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
     "manager": ("tenure.cli.manager", "Take part in leading a datacenter: one leads, the others stand by"),
@@ -37,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 SECTIONS = {
-    "Start": ("dev", "worker", "manager", "gate"),
+    "Start": ("demo", "dev", "worker", "manager", "gate"),
     "Jobs": ("run", "submit", "ps", "why", "watch", "logs", "result", "cancel", "retry", "schedule"),
     "Operate": ("dashboard", "top", "nodes", "drain", "queue", "dlq", "token", "doctor", "gossip", "completion"),
 }

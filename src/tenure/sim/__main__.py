@@ -1,8 +1,8 @@
 """`python -m tenure.sim`: play seeds, and replay the one that failed.
 
-python -m tenure.sim list
-python -m tenure.sim run leadership --seeds 0:10000 --jobs 2
-python -m tenure.sim replay leadership --seed 42 [--faults 3,7 | --faults none] [--trace]
+python -m tenure.sim list FILE.py
+python -m tenure.sim run FILE.py:Class --seeds 0:10000 --jobs 2
+python -m tenure.sim replay FILE.py:Class --seed 42 [--faults 3,7 | --faults none] [--trace]
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from tenure.clock import SystemClock
 from tenure.errors import ConfigurationError
 from tenure.sim.faults import table
 from tenure.sim.runner import run_seeds, story
-from tenure.sim.scenario import SCENARIOS, find, run_one
+from tenure.sim.scenario import find, run_one, scenarios_in
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m tenure.sim", description="Deterministic simulation.")
     commands = found.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the scenarios that have a name")
+    shown = commands.add_parser("list", help="the scenarios of a file or a module")
+    shown.add_argument("place", metavar="FILE.py | MODULE")
     run = commands.add_parser("run", help="play many seeds")
-    run.add_argument("scenario")
+    run.add_argument("scenario", metavar="SCENARIO", help="FILE.py:Class or MODULE:Class")
     run.add_argument("--seeds", default="0:1000", help="FROM:TO, or one seed")
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     replay = commands.add_parser("replay", help="play one seed and show what happened")
-    replay.add_argument("scenario")
+    replay.add_argument("scenario", metavar="SCENARIO", help="FILE.py:Class or MODULE:Class")
     replay.add_argument("--seed", type=int, required=True)
     replay.add_argument("--faults", help="only these, by number; or 'none'")
     replay.add_argument("--trace", action="store_true", help="print every event")
     digest = commands.add_parser("hash", help="the trace hash of each seed, to compare interpreters and machines")
-    digest.add_argument("scenario")
+    digest.add_argument("scenario", metavar="SCENARIO", help="FILE.py:Class or MODULE:Class")
     digest.add_argument("--seeds", default="0:10", help="FROM:TO, or one seed")
     return found
 
@@ -73,6 +74,13 @@ def replay(options: argparse.Namespace) -> int:
     return 0
 
 
+def show_scenarios(options: argparse.Namespace) -> int:
+    for found in scenarios_in(options.place):
+        about = (found.__doc__ or "").strip().partition("\n")[0]
+        print(f"{options.place}:{found.__name__}  {about}".rstrip())
+    return 0
+
+
 def show_hashes(options: argparse.Namespace) -> int:
     make = find(options.scenario)
     for seed in seeds(options.seeds):
@@ -85,8 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.command == "list":
-            print("\n".join(f"{name:<20} {address}" for name, address in SCENARIOS.items()))
-            return 0
+            return show_scenarios(options)
         return {"run": play, "replay": replay, "hash": show_hashes}[options.command](options)
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from tenure.errors import ConfigurationError, InvariantError
 from tenure.randomness import Random
@@ -22,16 +22,6 @@ from tenure.sim.faults import Fault, FaultProfile, schedule
 from tenure.sim.kernel import Limits
 from tenure.sim.network import Link
 from tenure.sim.world import World
-
-SCENARIOS: dict[str, str] = {
-    "leadership": "tenure.sim.scenarios.leadership:Leadership",
-    "datacenter": "tenure.sim.datacenter.scenario:Datacenter",
-    "failover": "tenure.sim.datacenter.failover:Failover",
-    "vanishing": "tenure.sim.datacenter.failover:Vanishing",
-    "gates": "tenure.sim.scenarios.gates:Gates",
-}
-"""Short names for the command line; any `module:Class` or `file.py:Class` works as well."""
-
 
 LOOK_EVERY_S = 1.0
 
@@ -183,15 +173,10 @@ def reference(make: Make) -> str:
     """What the command line calls this scenario."""
     if not isinstance(make, type):
         return repr(make)
-    address = f"{make.__module__}:{make.__qualname__}"
-    for name, known in SCENARIOS.items():
-        if known == address:
-            return name
-    module = sys.modules.get(make.__module__)
-    source = getattr(module, "__file__", None)
+    source = getattr(sys.modules.get(make.__module__), "__file__", None)
     if source and not make.__module__.startswith("tenure."):  # a test's module has a name only inside its test run
         return f"{_shortened(Path(source))}:{make.__qualname__}"
-    return address
+    return f"{make.__module__}:{make.__qualname__}"
 
 
 def _shortened(path: Path) -> Path:
@@ -199,26 +184,50 @@ def _shortened(path: Path) -> Path:
 
 
 def find(name: str) -> type[Scenario]:
-    """The scenario of this name, `module:Class` or `file.py:Class`."""
-    address = SCENARIOS.get(name, name)
-    place, _, attribute = address.partition(":")
+    """Returns the scenario that `module:Class` or `file.py:Class` names."""
+    place, _, attribute = name.partition(":")
     if not attribute:
-        known = ", ".join(sorted(SCENARIOS))
         raise ConfigurationError(
-            f"no scenario {name!r}", remedy=f"There are: {known}; or name module:Class, file.py:Class"
+            f"{name!r} names no scenario", remedy="Name it as module:Class or file.py:Class; `list FILE` shows a file's"
         )
-    module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    found = getattr(module, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, Scenario)):
-        raise ConfigurationError(f"{address} is no Scenario", remedy="Name a subclass of tenure.sim.Scenario")
+    found = getattr(_load(place), attribute, None)
+    if not _is_scenario(found):
+        raise ConfigurationError(f"{name} is no Scenario", remedy="Name a subclass of tenure.sim.Scenario")
     return found
 
 
+def scenarios_in(place: str) -> list[type[Scenario]]:
+    """Returns the scenarios that a module, or a file, defines, in its order."""
+    module = _load(place)
+    mine = getattr(module, "__name__", "")
+    return [found for found in vars(module).values() if _is_scenario(found) and found.__module__ == mine]
+
+
+def _is_scenario(found: object) -> TypeGuard[type[Scenario]]:
+    return isinstance(found, type) and issubclass(found, Scenario)
+
+
+def _load(place: str) -> object:
+    if place.endswith(".py"):
+        return _load_file(Path(place))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            str(error), remedy="Give the path of a file, or a module that can be imported"
+        ) from error
+
+
 def _load_file(path: Path) -> object:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Named by its whole path: two files named scenario.py are two modules, and one that is imported already is not loaded twice.
+    name = _shortened(path.absolute()).with_suffix("").as_posix().strip("/").replace("/", ".")
+    loaded = sys.modules.get(name)
+    if loaded is not None and Path(loaded.__file__ or "").resolve() == path.resolve():
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.exists():
         raise ConfigurationError(f"there is no file {path}", remedy="Give the path from the current folder")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

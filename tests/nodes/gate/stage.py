@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.worlds.gates.cast import Plan, keep_gate, manage, work
 
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
@@ -14,7 +15,6 @@ from tenure.nodes.gate.gate import Gate
 from tenure.nodes.messages.client import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.control_plane import SimCaller
-from tenure.sim.gates.cast import Plan, keep_gate, manage, work
 from tenure.sim.node import Host
 from tenure.sim.world import World
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.nodes.gate.stage import Stage
+from tests.worlds.gates.cast import Pace, Plan
 
 from tenure.health.overload import OverloadAssessment, OverloadState
 from tenure.jobs.commands import Outcome
@@ -38,7 +39,6 @@ from tenure.nodes.messages.job import (
     RetryJob,
     SubmitMany,
 )
-from tenure.sim.gates.cast import Pace, Plan
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.nodes.gate.stage import Stage
+from tests.worlds.gates.cast import Plan
 
 from tenure.health import HealthcheckExtensionRequest
 from tenure.jobs.model import JobSubmission, WorkflowSpec
@@ -30,7 +31,6 @@ from tenure.nodes.messages.queue import (
 from tenure.nodes.messages.schedule import ListSchedules, SetSchedule, TriggerSchedule
 from tenure.nodes.messages.wire import Request
 from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
-from tenure.sim.gates.cast import Plan
 
 SPEC = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
 

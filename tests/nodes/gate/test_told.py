@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.nodes.gate.stage import Stage
+from tests.worlds.gates.cast import Plan
 
 from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.nodes.gate.probing import Prober, ProbeSettings
@@ -15,7 +16,6 @@ from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.gate import AskDatacenter, DatacenterView
 from tenure.sim.control_plane import SimCaller, serve
-from tenure.sim.gates.cast import Plan
 from tenure.sim.node import Host
 from tenure.sim.world import World
 

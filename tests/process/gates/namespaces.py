@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+from examples.demo.cluster import Cluster, Node
 from tests.process.gates import wire
 
 from tenure.client.client import Client
-from tenure.demo.cluster import Cluster, Node
 
 TOKEN = "only for this test"
 _numbers = itertools.count()

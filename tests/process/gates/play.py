@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.demo.cluster import Cluster
 from tests.process.gates.namespaces import NamespaceCluster
 
-from tenure.demo.cluster import Cluster
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
 from tenure.nodes.messages.client import JobView
 

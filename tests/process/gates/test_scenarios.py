@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.demo.cluster import Tempo
 from tests.process.gates.namespaces import why_not
 from tests.process.gates.play import (
     AHEAD_S,
@@ -50,7 +51,6 @@ from tests.process.gates.play import (
     until,
 )
 
-from tenure.demo.cluster import Tempo
 from tenure.jobs import JobState
 
 APP = str(Path(__file__).parent / "app.py")

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from examples.demo.cluster import Node
 from tests.nodes.certificates import Authority
 
 from tenure.client.client import Client
-from tenure.demo.cluster import Node
 from tenure.errors import NodeRefusedError, NodeUnavailableError, UntrustedPeerError
 from tenure.jobs import JobState
 from tenure.nodes.calling.awaiting import HttpCaller

@@ -1,0 +1,1 @@
+"""The stories that `make demo` and `make demo-world` tell: `python -m examples.demo [datacenter | world]`."""

@@ -1,1 +1,0 @@
-"""What `make demo` shows: `python -m tenure.demo [name]`."""

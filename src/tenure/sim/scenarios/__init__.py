@@ -1,1 +1,0 @@
-"""Scenarios that come with Tenure."""

@@ -1,0 +1,111 @@
+"""The observer at the engine: sees each message when it is sent, claimed and settled, by the engine's own clock.
+
+Nodes only see answers, which travel and get lost; what really happened is here. It hangs on the memory engine that all nodes share, and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.engines.memory.box import Box
+from tenure.engines.memory.engine import MemoryEngine
+from tenure.engines.memory.records import LEASED, Record, Stage
+from tenure.nodes.manager.results import RESULTS
+from tenure.work.envelope import WorkItem, WorkResult
+from tests.worlds.datacenter.journal_watch import JournalWatch, Require
+from tests.worlds.datacenter.stage import Stage as Attempt
+from tests.worlds.datacenter.times import DRIFT_S, SLOTS
+
+_result = msgspec.json.Decoder(WorkResult)
+
+
+class EngineWatch:
+    """One for each run, made before anything is sent."""
+
+    def __init__(self, engine: MemoryEngine, journal: JournalWatch, require: Require) -> None:
+        self._journal, self._require, self._engine = journal, require, engine
+        self._fences: dict[tuple[str, int, int], str] = {}
+        self._box = engine._boxes[SLOTS.queue] = WorkBox(SLOTS.queue, engine, self)
+        engine._boxes[RESULTS] = ResultBox(RESULTS, engine, self)
+
+    def sent(self, key: str, generation: int) -> None:
+        """Nothing is sent before the append that decided it, nor after its job was cleaned up."""
+        job_id, _, workflow = key.rpartition("/")
+        account = self._journal.accounts.get(job_id)
+        if account is None:
+            self._require(False, f"{key} was sent, and the journal does not know its job")
+            return
+        attempt = account.tracks[workflow].attempt
+        self._require(generation <= attempt, f"{key} was sent as attempt {generation}, and {attempt} is decided")
+        self._require(not account.cleaned, f"{key} was sent after its job had ended and was cleaned up")
+
+    def claimed(self, key: str) -> None:
+        account = self._journal.accounts.get(key.rpartition("/")[0])
+        gone = account is None or account.cleaned
+        self._require(not gone, f"{key} was claimed after it had been cleaned up")
+
+    def answered(self, result: WorkResult, at: float) -> None:
+        if result.failure is None:
+            self._journal.posted.setdefault((result.job_id, result.workflow_id, result.attempt), at)
+
+    # What slots do
+
+    def counts(self, attempt: Attempt) -> None:
+        """A fence is given out once. Before its first extension a delivery has none to use."""
+        message = attempt.message
+        fence = (f"{attempt.item.job_id}/{attempt.item.workflow_id}", *message.fence)
+        before = self._fences.setdefault(fence, message.receipt_handle)
+        self._require(before == message.receipt_handle, f"two deliveries of {fence[0]} have one fence {message.fence}")
+
+    def works(self, attempt: Attempt) -> None:
+        """While a slot trusts its lease by its own clock, the engine has given it to nobody else."""
+        left = attempt.watch.lease_until - attempt.clock.boottime()
+        if left <= DRIFT_S:
+            return
+        record = self._box.leased.get(attempt.message.id)
+        receipt = f"{attempt.message.id}.{record.receipt}" if record is not None else ""
+        self._require(
+            record is None or record.state is not LEASED or receipt == attempt.message.receipt_handle,
+            f"{attempt.item.job_id} is held by {attempt.incarnation} for {left:.3f} s more, and was given to somebody else",
+        )
+
+    def is_stale(self, item: WorkItem) -> bool:
+        account = self._journal.accounts.get(item.job_id)
+        return account is not None and item.attempt < account.tracks[item.workflow_id].attempt
+
+    def is_empty(self) -> bool:
+        """Whether no work and no result is left anywhere."""
+        now = self._engine.clock.boottime()
+        return not any(sum(self._engine.box(name).depth(now)) for name in (SLOTS.queue, RESULTS))
+
+
+class WorkBox(Box):
+    """The mailbox of work, which tells what becomes of it."""
+
+    def __init__(self, name: str, engine: MemoryEngine, watch: EngineWatch) -> None:
+        super().__init__(name, engine)
+        self._watch = watch
+
+    def add_keyed(self, record: Record, name: str, generation: int, now: float, delay: float) -> None:
+        super().add_keyed(record, name, generation, now, delay)
+        self._watch.sent(name, generation)
+
+    def claim(self, now: float, lease: float, limit: int | None, stage: Stage) -> Record | None:
+        record = super().claim(now, lease, limit, stage)
+        if record is not None and record.key is not None:
+            self._watch.claimed(record.key)
+        return record
+
+
+class ResultBox(Box):
+    """The mailbox of results, which tells when each came."""
+
+    def __init__(self, name: str, engine: MemoryEngine, watch: EngineWatch) -> None:
+        super().__init__(name, engine)
+        self._watch = watch
+
+    def add(self, record: Record, now: float, delay: float = 0.0) -> None:
+        super().add(record, now, delay)
+        if not record.is_failure:
+            self._watch.answered(_result.decode(record.body), self.home.epoch + now)
