@@ -18,16 +18,26 @@ SOURCES = {
     "src/tenure/client/async_client.py": "src/tenure/client/client.py",
     "src/tenure/client/async_job.py": "src/tenure/client/job.py",
     "src/tenure/client/async_job_map.py": "src/tenure/client/job_map.py",
+    "src/tenure/agent/async_adapter.py": "src/tenure/agent/adapter.py",
+    "src/tenure/agent/async_inner_loop.py": "src/tenure/agent/inner_loop.py",
+    "src/tenure/agent/async_main_loop.py": "src/tenure/agent/main_loop.py",
 }
 WORDS = [
     (
         r"\(await (\w[\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))\)\.",
         r"\1.",
     ),  # (await f(x)).y, without its parentheses
+    (r"\bawait off_loop\((\w[\w.]*), ", r"\1("),
+    (r"\bawait off_loop\((\w[\w.]*)\)", r"\1()"),
+    (r"\bawait awaited\((.*)\)$", r"\1"),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAsync(Client|Job|JobMap|Iterator)\b", r"\1"),
-    (r"\basync_(client|job|job_map)\b", r"\1"),
+    (
+        r"\bAsync(Client|Completion|Context|InnerLoop|Iterator|Job|JobMap|MainLoop|ModelAdapter|ProviderAdapter|ToolExecutor)\b",
+        r"\1",
+    ),
+    (r"\basync_(adapter|client|inner_loop|job|job_map|main_loop)\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"clock\.async_sleep\b", "clock.sleep"),
     (r"\btenure\.nodes\.calling\.awaiting\b", "tenure.nodes.calling.blocking"),

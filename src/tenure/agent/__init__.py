@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from tenure.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tenure.agent.adapter import AsyncProviderAdapter as AsyncProviderAdapter
-    from tenure.agent.adapter import ModelRequest as ModelRequest
-    from tenure.agent.adapter import PromptResponse as PromptResponse
+    from tenure.agent.adapter import ModelAdapter as ModelAdapter
     from tenure.agent.adapter import ProviderAdapter as ProviderAdapter
-    from tenure.agent.adapter import StopReason as StopReason
+    from tenure.agent.async_adapter import AsyncModelAdapter as AsyncModelAdapter
+    from tenure.agent.async_adapter import AsyncProviderAdapter as AsyncProviderAdapter
+    from tenure.agent.async_inner_loop import AsyncInnerLoop as AsyncInnerLoop
+    from tenure.agent.async_main_loop import AsyncMainLoop as AsyncMainLoop
     from tenure.agent.budget import Budget as Budget
     from tenure.agent.budget import BudgetTracker as BudgetTracker
     from tenure.agent.budget import Prices as Prices
@@ -24,20 +25,18 @@ if TYPE_CHECKING:
     from tenure.agent.evals import EvalRun as EvalRun
     from tenure.agent.evals import Sample as Sample
     from tenure.agent.evals import Score as Score
+    from tenure.agent.evaluation import InnerLoopConfig as InnerLoopConfig
     from tenure.agent.events import Finish as Finish
     from tenure.agent.events import ModelSaid as ModelSaid
     from tenure.agent.events import ToolCall as ToolCall
     from tenure.agent.events import Usage as Usage
     from tenure.agent.in_workflow import ContextHeartbeat as ContextHeartbeat
     from tenure.agent.in_workflow import ContextKeeper as ContextKeeper
-    from tenure.agent.inner_loop import AsyncInnerLoop as AsyncInnerLoop
     from tenure.agent.inner_loop import InnerLoop as InnerLoop
-    from tenure.agent.inner_loop import InnerLoopConfig as InnerLoopConfig
-    from tenure.agent.keeper import SessionKeeper as SessionKeeper
-    from tenure.agent.main_loop import AsyncMainLoop as AsyncMainLoop
     from tenure.agent.main_loop import MainLoop as MainLoop
-    from tenure.agent.model_adapter import AsyncModelAdapter as AsyncModelAdapter
-    from tenure.agent.model_adapter import ModelAdapter as ModelAdapter
+    from tenure.agent.model_call import ModelRequest as ModelRequest
+    from tenure.agent.model_call import PromptResponse as PromptResponse
+    from tenure.agent.model_call import StopReason as StopReason
     from tenure.agent.model_retry import ModelRetry as ModelRetry
     from tenure.agent.progress import ProgressJudge as ProgressJudge
     from tenure.agent.prompt import Prompt as Prompt
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from tenure.agent.requests import MainLoopResult as MainLoopResult
     from tenure.agent.session import Session as Session
     from tenure.agent.session import Snapshot as Snapshot
+    from tenure.agent.session_keeper import SessionKeeper as SessionKeeper
     from tenure.agent.session_log import SessionLog as SessionLog
     from tenure.agent.session_log import open_session as open_session
     from tenure.agent.tool_executor import AsyncToolExecutor as AsyncToolExecutor
@@ -124,22 +124,26 @@ __all__ = [
 _find = lazy_names(
     __name__,
     {
-        "adapter": "AsyncProviderAdapter ModelRequest PromptResponse ProviderAdapter StopReason",
+        "adapter": "ModelAdapter ProviderAdapter",
+        "async_adapter": "AsyncModelAdapter AsyncProviderAdapter",
+        "async_inner_loop": "AsyncInnerLoop",
+        "async_main_loop": "AsyncMainLoop",
         "budget": "Budget BudgetTracker Prices Spent",
         "deadline": "Countdown Deadline",
-        "events": "Finish ModelSaid ToolCall Usage",
         "eval_loop": "EvalLoop",
         "evals": "Dataset EvalReport EvalRequest EvalResult EvalRun Sample Score",
+        "evaluation": "InnerLoopConfig",
+        "events": "Finish ModelSaid ToolCall Usage",
         "in_workflow": "ContextHeartbeat ContextKeeper",
-        "inner_loop": "AsyncInnerLoop InnerLoop InnerLoopConfig",
-        "keeper": "SessionKeeper",
-        "main_loop": "AsyncMainLoop MainLoop",
-        "model_adapter": "AsyncModelAdapter ModelAdapter",
+        "inner_loop": "InnerLoop",
+        "main_loop": "MainLoop",
+        "model_call": "ModelRequest PromptResponse StopReason",
         "model_retry": "ModelRetry",
         "progress": "ProgressJudge",
         "prompt": "Prompt Section Visibility",
         "requests": "MainLoopConfig MainLoopRequest MainLoopResult",
         "session": "Session Snapshot",
+        "session_keeper": "SessionKeeper",
         "session_log": "SessionLog open_session",
         "tool_executor": "AsyncToolExecutor ToolExecutionContext ToolExecutor",
         "tool_use": "ToolUse tools_used",

@@ -11,7 +11,6 @@ from typing import Any, Generic
 
 import msgspec
 
-from tenure.agent.adapter import ModelRequest, PromptResponse, StopReason, Turn
 from tenure.agent.budget import BudgetTracker
 from tenure.agent.deadline import Countdown
 from tenure.agent.events import (
@@ -25,6 +24,7 @@ from tenure.agent.events import (
     ToolCall,
     UserSaid,
 )
+from tenure.agent.model_call import ModelRequest, PromptResponse, StopReason, Turn
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session

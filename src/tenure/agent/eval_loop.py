@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from tenure.agent.adapter import PromptResponse
+from tenure.agent.async_main_loop import AsyncMainLoop
 from tenure.agent.evals import EvalRequest, EvalResult, Score
-from tenure.agent.keeper import SessionKeeper
-from tenure.agent.main_loop import AsyncMainLoop, MainLoop
+from tenure.agent.main_loop import MainLoop
+from tenure.agent.model_call import PromptResponse
 from tenure.agent.requests import MainLoopRequest
+from tenure.agent.session_keeper import SessionKeeper
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import Cancelled, LeaseLostError
 from tenure.work.courier import courier_for
@@ -91,7 +92,7 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         asked = MainLoopRequest(request.sample.input, request.key)
         if isinstance(self._loop, MainLoop):
             return self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper)[0]
-        assert self._events is not None, "handle() is called by run()"
+        assert self._events is not None, "run() calls handle()"
         return self._events.run(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
 
     def _judge(self, response: PromptResponse[Any], request: EvalRequest[Any, Any]) -> tuple[Score, str | None]:

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tenure.agent.adapter import StopReason
 from tenure.agent.events import NO_USAGE, Usage
+from tenure.agent.model_call import StopReason
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import MAX_MESSAGES, Mailbox, Message, Outgoing
 from tenure.errors import AgentError, ConfigurationError, LimitError

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from tenure.agent.deadline import Deadline
-from tenure.agent.keeper import Keeper
 from tenure.agent.requests import MainLoopRequest, UserRequestT, as_request
+from tenure.agent.session_keeper import Keeper
 from tenure.beat.heartbeat import Heartbeat
 from tenure.work.context import BaseContext
 

@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tenure.agent.adapter import PromptResponse, StopReason
 from tenure.agent.budget import Budget, Prices
 from tenure.agent.deadline import Deadline
 from tenure.agent.events import NO_USAGE, Usage
+from tenure.agent.model_call import PromptResponse, StopReason
 from tenure.agent.prompt import OutputT
 from tenure.agent.session import Session
 from tenure.agent.tool_use import ToolUse

@@ -17,11 +17,11 @@ import msgspec
 
 from tenure.agent.deadline import Countdown, Deadline
 from tenure.agent.events import ToolCall
-from tenure.agent.leash import Leash, in_thread, run_leashed
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import Prompt
 from tenure.agent.session import Session
 from tenure.agent.tool_use import UNKNOWN, ToolOutcome, count_tool_call
+from tenure.agent.tool_watchdog import Leash, in_thread, run_leashed
 from tenure.agent.tools import Effort, Resources, Tool, ToolContext, ToolResult
 from tenure.beat.heartbeat import Heartbeat
 from tenure.clock import Clock, SystemClock

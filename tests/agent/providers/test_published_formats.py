@@ -27,8 +27,8 @@ from tenure.agent import (
     Usage,
     tool,
 )
-from tenure.agent.adapter import ModelRequest
 from tenure.agent.events import ToolAnswered, ToolCall, UserSaid
+from tenure.agent.model_call import ModelRequest
 from tenure.agent.providers import AnthropicAdapter, OpenAIAdapter
 from tenure.errors import ProviderRefusedError, ProviderStreamError, ProviderUnavailableError
 from tenure.testing.model_server import ModelServer, Raw, Status

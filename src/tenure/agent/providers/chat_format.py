@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.agent.adapter import ModelRequest, Turn
 from tenure.agent.events import Finish, ModelSaid, ToolAnswered, ToolCall, Usage
+from tenure.agent.model_call import ModelRequest, Turn
 from tenure.agent.schema import closed
 from tenure.errors import ProviderStreamError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tenure.agent.adapter import ModelRequest, Turn
 from tenure.agent.events import Finish, ModelSaid, ToolAnswered, ToolCall, Usage
+from tenure.agent.model_call import ModelRequest, Turn
 from tenure.agent.schema import closed
 from tenure.errors import ProviderStreamError
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
-from tenure.agent.adapter import ModelRequest, OnChunk
+from tenure.agent.adapter import ModelAdapter
+from tenure.agent.async_adapter import AsyncModelAdapter
 from tenure.agent.budget import Prices
+from tenure.agent.evaluation import InnerLoopConfig, LoopSettings
 from tenure.agent.events import ModelSaid
-from tenure.agent.inner_loop import InnerLoopConfig
-from tenure.agent.model_adapter import AsyncModelAdapter, LoopSettings, ModelAdapter
+from tenure.agent.model_call import ModelRequest, OnChunk
 from tenure.agent.prompt import OutputT
 from tenure.agent.providers.failures import sdk, translated
 

@@ -1,48 +1,36 @@
-"""Adapters for whoever can make one model call: they bring the turns, the tools and the beats around it."""
+"""Adapters evaluate prompts with a provider's models (document 003).
+
+`AsyncProviderAdapter.evaluate` is the document's contract: a prompt in, a response out, beats on the way. `AsyncModelAdapter` is for code that can
+make one model call: it brings the turns, the tools and the beats around it. Neither knows a provider.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Generic
 
-from tenure.agent.adapter import (
-    AsyncProviderAdapter,
-    ModelRequest,
-    OnChunk,
-    PromptResponse,
-    ProviderAdapter,
-    as_resources,
-)
+from tenure.agent.async_inner_loop import AsyncInnerLoop
 from tenure.agent.budget import BudgetTracker, Prices
 from tenure.agent.deadline import Deadline
+from tenure.agent.evaluation import LoopSettings
 from tenure.agent.events import ModelSaid
-from tenure.agent.inner_loop import AsyncInnerLoop, InnerLoop, InnerLoopConfig
+from tenure.agent.model_call import ModelRequest, OnChunk, PromptResponse, as_resources
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session
 from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 
 
-class LoopSettings:
-    """What every such adapter has: how its loop runs, and what its model costs."""
+class AsyncProviderAdapter(ABC, Generic[OutputT]):
+    """Evaluates prompts."""
 
     prices: Prices | None = None
-
-    def __init__(self, *, loop: InnerLoopConfig | None = None, prices: Prices | None = None) -> None:
-        """`loop` has the settings of the inner loop; what belongs to one evaluation is filled in by `evaluate`."""
-        self.loop = loop or InnerLoopConfig()
-        self.prices = prices
-
-
-class ModelAdapter(LoopSettings, ProviderAdapter[OutputT]):
-    """Write `complete`: one call of the model."""
+    """The prices of its model, where they are known."""
 
     @abstractmethod
-    def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        """Make one model call; `on_chunk` is told of each piece of the answer and ends the call by raising."""
-
-    def evaluate(
+    async def evaluate(
         self,
         prompt: Prompt[OutputT],
         *,
@@ -52,22 +40,15 @@ class ModelAdapter(LoopSettings, ProviderAdapter[OutputT]):
         heartbeat: Heartbeat | None = None,
         resources: Mapping[type[object], object] | Resources | None = None,
     ) -> PromptResponse[OutputT]:
-        config = replace(
-            self.loop,
-            deadline=deadline,
-            budget_tracker=budget_tracker,
-            heartbeat=heartbeat,
-            resources=as_resources(resources),
-        )
-        return InnerLoop(self.complete, prompt, session, config).run()
+        """Evaluate a prompt and return the response."""
 
 
 class AsyncModelAdapter(LoopSettings, AsyncProviderAdapter[OutputT]):
-    """The same in an event loop."""
+    """Evaluates prompts for a subclass that writes `complete`: one call of the model."""
 
     @abstractmethod
     async def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
-        """Make one model call; `on_chunk` is told of each piece of the answer and ends the call by raising."""
+        """Makes one model call. It calls `on_chunk` with each piece of the answer, and ends the call when that raises."""
 
     async def evaluate(
         self,
