@@ -1,4 +1,4 @@
-"""What an evaluation may cost, and what it has cost: tokens, money, tool calls.
+"""A budget bounds what an evaluation may use; a tracker counts what it has used: tokens, money, tool calls.
 
 Exceeding a budget is an outcome with a sentence that says which limit and by how much; nothing is raised.
 """
@@ -15,7 +15,7 @@ from tenure.errors import LimitError
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Of a model, in money per million tokens. `cached` is None where cached input costs as much as other input."""
+    """The prices of a model, in money per million tokens. `cached` is None where cached input costs as much as other input."""
 
     input: float = 0.0
     output: float = 0.0
@@ -46,7 +46,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was used so far."""
+    """The tokens, money and tool calls that were used so far."""
 
     usage: Usage = NO_USAGE
     cost: float = 0.0

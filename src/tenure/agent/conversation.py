@@ -1,4 +1,4 @@
-"""What comes next in an evaluation: a model call, a tool call, or the end. No I/O: shells do what it says and tell it the outcome.
+"""Decides the next step of an evaluation: a model call, a tool call, or the end. It does no I/O: the inner loop performs the step and reports its outcome.
 
 Everything it decides is a fold over the session, so an evaluation that was cut off in any place goes on from there: a tool call without an answer
 is made again, an answer without a reader is read.
@@ -78,7 +78,7 @@ class Conversation(Generic[OutputT]):
             self._conclude(ours[-1])
 
     def _since_request(self) -> list[Event] | None:
-        """What happened since our request, if the session ends in it; None when it has to be asked first."""
+        """Returns the events since our request when the session ends in it, or None when the request must be made first."""
         events = self.session.events
         for index in range(len(events) - 1, -1, -1):
             event = events[index]
@@ -236,6 +236,6 @@ def _open_calls(events: list[Event]) -> list[ToolCall]:
 
 
 def _answered(events: list[Event]) -> bool:
-    """Whether these events end in an answer without open questions, or in a stop."""
+    """Returns True when these events end in an answer without open tool calls, or in a stop."""
     last = events[-1] if events else None
     return isinstance(last, Stopped) or (isinstance(last, ModelSaid) and not last.tool_calls)

@@ -35,7 +35,7 @@ class Deadline:
         return self if other is None or self.expires_at <= other.expires_at else other
 
     def countdown(self, clock: Clock) -> Countdown:
-        """What is left, counted from here on by this process's own clock."""
+        """Counts the time that is left, from here on by this process's own clock."""
         return Countdown(clock, clock.monotonic() + self.expires_at - clock.wall())
 
 

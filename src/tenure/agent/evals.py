@@ -59,7 +59,7 @@ class EvalRequest(msgspec.Struct, Generic[InputT, ExpectedT], frozen=True):
 
 
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sample came to."""
+    """The outcome of one sample."""
 
     run_id: str
     sample_id: str

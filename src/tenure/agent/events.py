@@ -1,4 +1,4 @@
-"""What happens in an agent's session, as data: what was asked, what the model said, what tools answered.
+"""The events of an agent's session, as data: requests, answers of the model, answers of tools.
 
 A session is a list of these; the transcript that a model is sent, the budget that was spent and the calls that are still open are folds over
 it. They are plain structs, so that a session is one JSON line per event on disk and in a checkpoint.
@@ -61,7 +61,7 @@ class UserSaid(msgspec.Struct, frozen=True, tag_field="event", tag="user_said"):
 
 
 class Corrected(msgspec.Struct, frozen=True, tag_field="event", tag="corrected"):
-    """What we told the model about an answer that cannot be used. It reads it as the user's words."""
+    """We told the model that its answer cannot be used, and why. The model reads it as the user's words."""
 
     text: str
 
@@ -78,7 +78,7 @@ class ModelSaid(msgspec.Struct, frozen=True, tag_field="event", tag="model_said"
 
 
 class ToolAnswered(msgspec.Struct, frozen=True, tag_field="event", tag="tool_answered"):
-    """What a tool call came to, as the model reads it."""
+    """A tool answered a call; the text is what the model reads."""
 
     call: ToolCall
     text: str

@@ -28,7 +28,7 @@ class ModelRetry:
             raise LimitError("ModelRetry.attempts", self.attempts, "1 or more")
 
     def wait_s(self, error: ProviderError, failures: int, remaining_s: float, random: Random) -> float | None:
-        """How long to wait before the next call; None to give up."""
+        """Returns the seconds to wait before the next call, or None to give up."""
         if not error.retryable or failures >= self.attempts:
             return None
         wait = self.backoff.delay_s(failures, random)

@@ -1,4 +1,4 @@
-"""Whether an agent advances or spins. Pure: it is told what happened and says what that proves.
+"""Judges whether an agent advances or spins. Pure: it takes events and says what they prove.
 
 A tool call is a step when its name, arguments and result were not all seen before in this evaluation; a model's answer is a step when
 it has tokens that no earlier answer had. An agent that takes a whole number of turns without a step is spinning, and the evidence names
@@ -15,7 +15,7 @@ import msgspec
 from tenure.agent.events import Event, ModelSaid, ToolAnswered, ToolCall
 
 IDLE_TURNS = 5
-"""How many turns without a step are spinning."""
+"""After this many turns in a row without a step, the agent is spinning."""
 
 
 class ProgressJudge:
@@ -24,9 +24,9 @@ class ProgressJudge:
     def __init__(self, idle_turns: int = IDLE_TURNS) -> None:
         self.idle_turns = idle_turns
         self.steps = 0
-        """How many steps there were; it only grows."""
+        """The number of steps so far. It only grows."""
         self.idle = 0
-        """How many turns in a row had none."""
+        """The number of turns in a row that had no step."""
         self._steps_at_turn = 0
         self._answers: dict[tuple[str, str], str] = {}
         self._results: set[tuple[str, str, str]] = set()
@@ -35,11 +35,11 @@ class ProgressJudge:
         self._repeats: Counter[str] = Counter()
 
     def expects_news(self, call: ToolCall) -> bool:
-        """Whether running this call can be a step as far as we know: it was not made before."""
+        """Returns True when this call was not made before, so that running it can be a step."""
         return (call.name, canonical(call.arguments)) not in self._answers
 
     def tool_answered(self, call: ToolCall, text: str) -> bool:
-        """Whether this result is a step."""
+        """Returns True when this result is a step: it was not seen for this call before."""
         arguments = canonical(call.arguments)
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._answers[call.name, arguments] = digest
@@ -51,7 +51,7 @@ class ProgressJudge:
         return True
 
     def model_said(self, said: ModelSaid) -> bool:
-        """Whether this answer has anything new. Call it once per turn, after the tools of the turn before."""
+        """Returns True when this answer has anything new. The conversation calls it once per turn, after the tools of the turn before."""
         words = spoken(said)
         self._streams.append("".join(block.get("thinking", "") for block in said.thoughts) + words)
         new = bool(words) and words not in self._said
@@ -74,7 +74,7 @@ class ProgressJudge:
 
     @property
     def advancing(self) -> bool:
-        """Whether the last turn had a step."""
+        """True when the last turn had a step."""
         return self.idle == 0
 
     def spinning(self) -> str | None:
@@ -112,7 +112,7 @@ class Listener:
         self._at = 0
 
     def hears(self, chunk: str) -> bool:
-        """Whether this chunk brought something new."""
+        """Returns True when this chunk brought something new."""
         if not chunk:
             return False
         end = self._at + len(chunk)
@@ -128,7 +128,7 @@ def spoken(said: ModelSaid) -> str:
 
 
 def canonical(arguments: str) -> str:
-    """The same for arguments that differ only in the order of keys or in white space."""
+    """Returns one digest for arguments that differ only in the order of keys or in white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
     except msgspec.DecodeError:

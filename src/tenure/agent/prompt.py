@@ -1,4 +1,4 @@
-"""What a model is told: sections, some of them in summary until it asks for more, tools, and the shape of the answer.
+"""A prompt holds the sections that a model reads, some of them in summary until it asks for more, the tools, and the shape of the answer.
 
 Pure: a prompt and the set of expanded sections give the text. Who remembers what was expanded is the session.
 """
@@ -60,7 +60,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Prompt(Generic[OutputT]):
-    """What is asked of the model. `output` is `str` for plain text, or a type that the answer has to fit as JSON."""
+    """One request to a model. `output` is `str` for plain text, or a type that the answer has to fit as JSON."""
 
     name: str
     request: str

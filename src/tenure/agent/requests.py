@@ -1,4 +1,4 @@
-"""What is asked of a loop of agents, what it answers, and its settings. Requests and results are plain JSON in every engine."""
+"""The requests that a loop of agents takes, its results, and its settings. Requests and results are plain JSON in every engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def as_request(request: UserRequestT | MainLoopRequest[UserRequestT]) -> MainLoo
 
 
 class MainLoopResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """What a request came to: an output, or an error that says why there is none.
+    """The outcome of a request: an output, or an error that says why there is none.
 
     `stop` tells a clear end without an output (budget, deadline, spinning, …) from a crash, where it is None. `lease_lost` says that the
     delivery was no longer ours when the work ended: such a result is never sent, and only the loop's own hooks see it.

@@ -53,7 +53,7 @@ class Snapshot:
 
 
 class Session:
-    """What was said and done so far. One thread at a time works on it; a tool that may be abandoned gets a fork.
+    """The events of one agent so far. One thread at a time works on it; a tool that may be abandoned gets a fork.
 
     `commit()` makes everything up to here durable: the log is written, and whoever listens in `on_commit` is told.
     """
@@ -62,9 +62,9 @@ class Session:
         self.session_id = session_id or ids()
         self.on_commit: list[Callable[[Session], object]] = []
         self.resumed = False
-        """Whether it was restored, and no evaluation has begun on it since."""
+        """True when the session was restored and no evaluation has begun on it since."""
         self.request_id = ""
-        """Of the request that is worked on, where there is one."""
+        """The id of the request in hand, where there is one."""
         self._events: list[Event] = []
         self._state: dict[str, Any] = {}
         self._log = log
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """What tools keep here, by key."""
+        """Values that tools keep in the session, by key."""
         return self._state
 
     @property
@@ -86,7 +86,7 @@ class Session:
 
     @property
     def tools_used(self) -> dict[str, ToolUse]:
-        """What each tool was used for: calls, failures, seconds and beats."""
+        """Maps each tool to its calls, failures, seconds and beats."""
         return tools_used(self._events)
 
     def append(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Keeps an agent's session where its work is kept, so that whoever gets the work next goes on from there."""
+"""Keeps an agent's session beside its work, so that the next holder of the work goes on from there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _logger = logging.getLogger(__name__)
 
 
 class Keeper(ABC):
-    """What all of them do: resume a session from what was saved, and save it at each commit."""
+    """Resumes a session from its last saved state, and saves it at each commit."""
 
     where: str
-    """What the session is kept in, for people."""
+    """Names the place where the session is kept, for people."""
 
     def __init__(self) -> None:
         self._over = False
 
     @abstractmethod
     def saved(self) -> bytes | None:
-        """What was saved last, if anything was."""
+        """Returns the state that was saved last, or None."""
 
     @abstractmethod
     def save(self, data: bytes) -> None:
@@ -33,7 +33,7 @@ class Keeper(ABC):
 
     @abstractmethod
     def lost(self, reason: str) -> None:
-        """The work is somebody else's: say so to whoever has to know."""
+        """The keeper calls this when another holder has the work: the subclass reports it."""
 
     def resume(self, session: Session) -> None:
         """Let the session be what the last attempt left, unless its own file knows more; keep it from here on."""

@@ -90,7 +90,7 @@ def tool_execution(
 
 
 class _Executor:
-    """What the sync and the async executor share."""
+    """Finds and parses tools, and beats around their calls, for both executors."""
 
     def __init__(self, tools: Iterable[Tool[Any, Any]] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -118,7 +118,7 @@ class _Executor:
 
 
 def checked(tool: Tool[Any, Any], result: object) -> ToolResult[Any]:
-    """What the handler returned, once it is known that a model can read it."""
+    """Returns the handler's result when a model can read it, else a result that says why not."""
     if not isinstance(result, ToolResult):
         result = ToolResult.error(f"tool {tool.name!r} returned a {type(result).__name__}, not a ToolResult")
     try:
@@ -188,7 +188,7 @@ class ToolExecutor(_Executor):
 
 
 class AsyncToolExecutor(_Executor):
-    """The same for an event loop: async tools are awaited, others run in a thread, so that the loop goes on."""
+    """Executes tools from an event loop: it awaits async tools and runs the others in a thread, so that the loop goes on."""
 
     async def execute(self, tool_call: ToolCall, *, context: ToolExecutionContext) -> ToolResult[Any]:
         self._beat_before(tool_call, context)

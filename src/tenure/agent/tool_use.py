@@ -1,4 +1,4 @@
-"""What the tools of an agent were used for, by name: a fold over its session, and counters for Prometheus.
+"""Counts the calls of an agent's tools, by name: a fold over its session, and counters for Prometheus.
 
 Names are those of tools that exist; what a model makes up is counted as `unknown`, so that no model can invent labels.
 """
@@ -38,7 +38,7 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class ToolOutcome(StrEnum):
-    """What became of a call."""
+    """How a tool call ended."""
 
     OK = "ok"
     FAILED = "failed"

@@ -41,7 +41,7 @@ class Leash:
             self.heartbeat.interrupt(error)
 
     def slack_s(self, countdown: Countdown) -> float:
-        """How long it may stay silent from now."""
+        """Returns the seconds for which the tool may stay silent from now."""
         return min(self._promise_s - self.heartbeat.elapsed(), countdown.remaining_s)
 
     def cut(self, countdown: Countdown) -> AgentError:

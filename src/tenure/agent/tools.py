@@ -1,4 +1,4 @@
-"""What a model may call: a function with typed parameters, told where it works by a `ToolContext`.
+"""A tool is a function with typed parameters that a model may call. A `ToolContext` tells it where it works.
 
 This file says what a tool is. Running one, with its beats and its rollback, is `tool_executor`.
 """
@@ -29,7 +29,7 @@ ResourceT = TypeVar("ResourceT")
 
 
 class Resources:
-    """What tools work with, by type: `context.resources.get(Filesystem)`."""
+    """Objects that tools work with, by type: `context.resources.get(Filesystem)`."""
 
     def __init__(self, provided: Mapping[type[object], object] | None = None) -> None:
         self._provided = dict(provided or {})
@@ -49,7 +49,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a call took."""
+    """The time and the beats that a call took."""
 
     seconds: float = 0.0
     beats: int = 0
@@ -57,7 +57,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class ToolResult(Generic[ValueT]):
-    """What a tool call came to. A failure is told to the model, which may do better; the session is as before the call."""
+    """The outcome of a tool call. The model reads a failure and may do better; the session is then as before the call."""
 
     success: bool
     value: ValueT | None = None

@@ -14,7 +14,7 @@ from tenure.nodes.messages.event import EventLine
 from tenure.work.registry import Workflow
 
 LONG_POLL_S = 10.0
-"""How long one request may be held at the node while a job is waited for."""
+"""A node holds one request for at most this long while a client waits for a job."""
 LOOK_EVERY_S = 0.25
 """How often a progress bar moves."""
 ENDED = frozenset({JobEnded.__name__, GateJobEnded.__name__})

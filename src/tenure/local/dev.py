@@ -33,7 +33,7 @@ ASIDE = re.compile(
     r"audit \{|serves |leads with epoch|draining: |cannot report: nobody leads now|the verdict of epoch \d+ is route"
     r"|the verdict of epoch \d+ is drain: answers, does not accept work|.* was refused: receipt handle expired"
 )
-"""What nodes say of every start, stop, request and cancelled job: of use in a log, and beside an editor in the way."""
+"""Log lines of nodes about each start, stop, request and cancelled job: useful in a log, noise beside an editor."""
 STYLES = {
     "JobEnded": "bold",
     "AttemptFailed": "red",
@@ -134,7 +134,7 @@ class Dev:
             self.say("dev", "waiting for a change that can be served", "red")
 
     def _follow(self, place: Site | Gateway) -> None:
-        """What is decided, as it is decided."""
+        """Prints each decision as it is made."""
         with Client([place.address], patience_s=5.0) as client:
             after: str | None = None
             while not self._stopped.is_set():

@@ -60,7 +60,7 @@ def embedded(
 
 
 class Embedded(Client):
-    """What `embedded()` gives: use it in a `with` block, or `close()` it."""
+    """A datacenter in a folder, as `embedded()` returns it. Use it in a `with` block, or `close()` it."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def queue_of(workflows: Sequence[Workflow[..., Any]]) -> str:
 
 
 class Log:
-    """What the host says, for those who look for it. One file, begun anew when it has grown."""
+    """Writes the host's output to one file, which begins anew when it has grown."""
 
     def __init__(self, path: Path) -> None:
         grown = path.exists() and path.stat().st_size > LOG_BYTES

@@ -1,4 +1,4 @@
-"""What a program and the host process of its datacenter say to each other: JSON lines over a socket pair.
+"""The messages between a program and the host process of its datacenter: JSON lines over a socket pair.
 
 The socket is also the lifeline: a host whose other end is gone hands over its work and ends, however the program died.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 PRIORITIES = (1, 0, -1)
-"""What a worker of its own serves, the highest first. Other priorities need a `tenure worker --priority`."""
+"""The priorities that the built-in worker serves, the highest first. Other priorities need a `tenure worker --priority`."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
@@ -29,11 +29,11 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     token: str = ""
     term_s: float = 5.0
     datacenter: str = "local"
-    """What a gate calls the one of this manager."""
+    """The name that gates use for this manager's datacenter."""
     datacenters: dict[str, list[str]] = {}
     """Managers by datacenter. Not empty: a gate before them, in the place of a manager."""
     settings: dict[str, Any] = {}
-    """Of the slots."""
+    """The settings of the slots."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

@@ -13,7 +13,7 @@ from tenure.work.registry import Workflow
 
 
 def modules_of(workflows: Iterable[Workflow[..., Any]]) -> list[str] | str:
-    """What slots must import in order to serve these; or, as text, why they cannot."""
+    """Returns the modules that slots must import to serve these workflows, or a text that says why they cannot."""
     found: dict[str, None] = {}
     for one in workflows:
         place = _place(one)

@@ -1,4 +1,4 @@
-"""What `tenure dev` runs on this machine: datacenters, each a manager that stays and a worker that comes anew with each change; a gate before them."""
+"""The nodes that `tenure dev` runs on this machine: datacenters, each a manager that stays and a worker that restarts with each change, and a gate before them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.local.lines import Begin
 from tenure.local.process import HostProcess
 
 Say = Callable[[str, str], None]
-"""Who, and what."""
+"""The name of the node that printed the line, and the line."""
 
 
 class Site:

@@ -19,7 +19,7 @@ class Sources:
         self._seen = self._look()
 
     def changed(self) -> list[Path]:
-        """What was written, added or removed since the last call."""
+        """Returns the files that were written, added or removed since the last call."""
         now = self._look()
         before, self._seen = self._seen, now
         return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))

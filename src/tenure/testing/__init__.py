@@ -1,4 +1,4 @@
-"""What users' tests need: a manual clock, fakes that fail on demand, fixtures.
+"""Tools for users' tests: a manual clock, fakes that fail on demand, fixtures.
 
     from tenure.testing import FakeMailbox, ManualClock, create_test_message
 

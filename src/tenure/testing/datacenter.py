@@ -77,7 +77,7 @@ class TestDatacenter(Client):
         self.engine = MemoryEngine(self.clock, ids=seeded_ids(Random(f"{seed}/engine")))
         self.registry = Registry(workflows)
         self.said: list[str] = []
-        """What manager and worker wrote to their logs."""
+        """The lines that manager and worker wrote to their logs."""
         self._seed, self._starts = seed, 0
         self._loop = VirtualLoop(self.clock, WatchedThreads(self.clock, hung_after_s))
         self._settings = SlotSettings(
@@ -235,7 +235,7 @@ class TestDatacenter(Client):
 
 
 class LoopCourier:
-    """What a workflow of the kit submits goes to the test's manager; it looks again as the clock moves."""
+    """Sends the jobs that a workflow of the kit submits to the test's manager, and looks again as the clock moves."""
 
     poll_s = 0.0
 

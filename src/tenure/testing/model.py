@@ -64,7 +64,7 @@ class ScriptedAdapter(ModelAdapter[Any]):
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """What the model was asked so far."""
+        """The requests that the model got so far."""
         return self._script.requests
 
     def complete(self, request: ModelRequest, on_chunk: OnChunk) -> ModelSaid:
@@ -72,7 +72,7 @@ class ScriptedAdapter(ModelAdapter[Any]):
 
 
 class AsyncScriptedAdapter(AsyncModelAdapter[Any]):
-    """The same for an event loop."""
+    """Answers from a script, in an event loop."""
 
     def __init__(
         self, lines: Iterable[Line], *, loop: InnerLoopConfig | None = None, prices: Prices | None = None

@@ -32,7 +32,7 @@ class Status:
     headers: dict[str, str] = field(default_factory=dict)
     message: str = "no"
     code: str = ""
-    """What kind of error it is, in the provider's words, where the status alone does not say."""
+    """The kind of error in the provider's words, where the status alone does not say it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class WatchedThreads:
 
     @property
     def busy(self) -> bool:
-        """Whether some thread neither waits on the clock nor hangs: then no time may pass."""
+        """Returns True while a thread neither waits on the clock nor hangs: then no time may pass."""
         with self._lock:
             now = self._real.monotonic()
             self._hung |= {ident for ident, since in self._running.items() if now - since > self._hung_after_s}

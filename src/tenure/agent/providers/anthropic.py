@@ -24,6 +24,6 @@ class AnthropicAdapter(SdkAdapter[OutputT]):
 
 
 class AsyncAnthropicAdapter(AsyncSdkAdapter[OutputT]):
-    """The same in an event loop."""
+    """Streams messages from an event loop."""
 
     dialect = MESSAGES

@@ -114,5 +114,5 @@ class ChatFold:
 
 
 def _reasoning(delta: Any) -> str:
-    """What servers of reasoning models (vLLM, DeepSeek) stream before the answer. It is no part of it, and it is progress."""
+    """Returns the reasoning that some servers (vLLM, DeepSeek) stream before the answer. It is no part of the answer, and it is progress."""
     return getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or ""

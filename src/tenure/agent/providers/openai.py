@@ -23,6 +23,6 @@ class OpenAIAdapter(SdkAdapter[OutputT]):
 
 
 class AsyncOpenAIAdapter(AsyncSdkAdapter[OutputT]):
-    """The same in an event loop."""
+    """Streams chat completions from an event loop."""
 
     dialect = CHAT

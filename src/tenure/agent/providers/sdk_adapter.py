@@ -1,4 +1,4 @@
-"""One model call through a provider's official SDK: what all of them share.
+"""Makes one model call through a provider's official SDK.
 
 A `Dialect` says how a provider's requests and streams look; the two adapters here make the call, sync and async, bound its waits, tell of each piece and
 translate its failures. Leaving a stream, by its end or by an exception, closes its connection: the provider stops generating.
@@ -41,7 +41,7 @@ class Dialect:
     client: str
     async_client: str
     create: Callable[[Any], Callable[..., Any]]
-    """Of a client, the call that makes an answer."""
+    """Returns the method of a client that makes an answer."""
     arguments: Callable[[ModelRequest, str, dict[str, Any]], dict[str, Any]]
     fold: Callable[[], Fold]
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class SdkAdapter(_ThroughSdk, ModelAdapter[OutputT]):
 
 
 class AsyncSdkAdapter(_ThroughSdk, AsyncModelAdapter[OutputT]):
-    """The same in an event loop. Cancelling the task ends the call at once, also while nothing comes."""
+    """Streams answers from an event loop. Cancelling the task ends the call at once, also while nothing comes."""
 
     asynchronous = True
 

@@ -21,7 +21,7 @@ _SAFE_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a program came to; of a long output the end is kept."""
+    """How a program ended, and the end of its output."""
 
     exit_code: int
     output: str

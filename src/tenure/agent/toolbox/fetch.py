@@ -21,7 +21,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was fetched."""
+    """One page that was fetched."""
 
     url: str
     status: int

@@ -21,7 +21,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Filesystem:
-    """What agents may read and write: regular files below `root`, up to `max_bytes` each."""
+    """Gives agents regular files below `root`, up to `max_bytes` each, to read and write."""
 
     def __init__(self, root: Path | str, *, writable: bool = True, max_bytes: int = 1_048_576) -> None:
         self.root = Path(root)
