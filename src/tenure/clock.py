@@ -1,4 +1,4 @@
-"""What time it is: the only file of the package that asks the machine.
+"""Clocks: the only file of the package that asks the machine for the time.
 
 Three times, because they answer three questions. `monotonic` measures a span inside one process and stands still while
 the machine sleeps. `boottime` goes on through suspend, is the same in every process of one boot, and is what leases and
@@ -191,7 +191,7 @@ class ManualClock(Clock):
 
     @property
     def waiting(self) -> int:
-        """How many threads wait on this clock now."""
+        """Returns the number of threads that wait on this clock now."""
         return self._waiting
 
     def sleep(self, seconds: float) -> None:

@@ -165,7 +165,7 @@ class EngineReadOnlyError(EngineError):
 
 
 class EngineCorruptError(EngineError):
-    """What is stored cannot be read."""
+    """A stored value cannot be read."""
 
 
 class EngineVersionError(EngineError):

@@ -1,4 +1,4 @@
-"""What a node's process writes to its log: lines for people, or JSON for machines, from one place.
+"""Formats the log of a node's process: lines for people, or JSON for machines.
 
 Everything goes through the standard library's logging, so that lines of the engines, of gossip and of a user's own code look the same as the
 node's. Facts travel beside the sentence: those given with it, and those of the context (a request, a job).

@@ -76,7 +76,7 @@ class Spanned:
 
     @property
     def traceparent(self) -> str:
-        """What a child elsewhere needs to know; empty when nothing is traced."""
+        """The trace context for a child in another process; empty when nothing is traced."""
         if self._span is None:
             return ""
         context = self._span.get_span_context()

@@ -1,4 +1,4 @@
-"""What clocks show in a place: the only file that knows time zones."""
+"""Local time of a place: the only file that knows time zones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenure.errors import ConfigurationError
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> Callable[[float], int]:
-    """How many seconds local clocks are ahead of UTC at a Unix time. Raises `ConfigurationError` for a place that is not known."""
+    """Returns the seconds by which local clocks are ahead of UTC at a Unix time. Raises `ConfigurationError` for an unknown place."""
     if name == "UTC":
         return lambda instant: 0
     try:

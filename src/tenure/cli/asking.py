@@ -1,4 +1,4 @@
-"""What the commands that ask a datacenter have in common: where it is, and how an answer is shown."""
+"""Options and output that the commands share which ask a datacenter: its address, and how an answer is shown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Where(NamedTuple):
         return [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
 
     def _elected(self) -> list[str]:
-        """Whoever leads, by the election of the engine; the usual address where no engine is named."""
+        """Returns the leader's address, read from the engine's election; the usual address where no engine is named."""
         if not self.engine:
             return [f"127.0.0.1:{DEFAULT_PORT}"]
         clock = SystemClock()
@@ -86,7 +86,7 @@ class Where(NamedTuple):
 
 
 def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, and `--datacenter`: for commands about what is in one datacenter, which a gate may have several of."""
+    """Adds the address options and `--datacenter`, for commands about one of a gate's datacenters."""
 
     @wraps(function)
     def called(*args: Any, where: Where, datacenter: str, **options: Any) -> Any:
@@ -135,7 +135,7 @@ def tell_missing(missing: Sequence[Missing]) -> None:
 
 
 def placed_columns(rows: Sequence[Any]) -> bool:
-    """Whether a column says where each row is from: a manager does not say, and need not."""
+    """Returns True when a column must name the datacenter of each row: a manager has only one."""
     return any(row.datacenter for row in rows)
 
 
@@ -161,7 +161,7 @@ def show(*tables: Table) -> None:
 
 
 def is_wide() -> bool:
-    """Whether there is room for more than what matters most."""
+    """Returns True when the terminal has room for the less important columns."""
     return console().width >= 100
 
 

@@ -1,4 +1,4 @@
-"""What `tenure doctor` looks at: the machine, the engine, the clocks, the ladder of timeouts, the nodes. Each gives findings."""
+"""The checks of `tenure doctor`: the machine, the engine, the clocks, the ladder of timeouts, the nodes. Each returns findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOM_BYTES = 64 << 20
 
 
 def machine() -> list[Finding]:
-    """Whether slots can live here."""
+    """Checks that slot processes can run on this machine."""
     found = [Finding(Level.OK, f"Python {platform.python_version()}"), _system(), _shared_memory(), _files(), _disk()]
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     words = f"{cores} cores, load {load:.1f}"
@@ -155,7 +155,7 @@ def nodes(client: Client) -> list[Finding]:
 
 
 def _crew(view: NodeList, datacenter: str) -> list[Finding]:
-    """Of one datacenter; where a manager answered, there is one without a name."""
+    """Checks the nodes of one datacenter. A manager answers with one datacenter that has no name."""
     found, where = [], f"{datacenter}: " if datacenter else ""
     if sum(one.datacenter == datacenter for one in view.managers) < 2:
         remedy = "Start a second `tenure manager` on the same engine"

@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a submission may have, as the argument `options`."""
+    """Adds the options of a submission, which arrive as the argument `options`."""
 
     @wraps(function)
     def called(

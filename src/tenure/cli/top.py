@@ -110,7 +110,7 @@ def command(as_json: bool, once: bool, interval: float) -> None:
 
 
 def table_of(found: list[Row], width: int = 120) -> Table:
-    """What matters most stands in every width: who, how far, how fresh, how much time. The rest comes with room."""
+    """Every width shows the most important columns: who, how far, how fresh, how much time. Wide terminals show the rest."""
     table = Table(title=f"{len(found)} running", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("workflow", no_wrap=True, ratio=2)
     table.add_column("job", no_wrap=True, ratio=2)

@@ -16,7 +16,7 @@ from tenure.health.checks import finite, whole
 
 
 class BrakePhase(StrEnum):
-    """Whether evictions are free, held, or let through slowly."""
+    """The brake lets evictions pass freely, holds them, or lets them through slowly."""
 
     RELEASED = "released"
     HOLDING = "holding"
@@ -46,7 +46,7 @@ class BrakeConfig:
 
 
 class BrakeStatus(NamedTuple):
-    """What the brake does, and why, for people."""
+    """The phase of the brake and the reason, for people."""
 
     phase: BrakePhase
     reason: str
@@ -87,7 +87,7 @@ class EvictionBrake:
             self._released_at = now
 
     def phase(self, now: float) -> BrakePhase:
-        """What it does now, by the last counts."""
+        """Returns the phase by the last counts."""
         if not self._engaged:
             return BrakePhase.RELEASED
         return BrakePhase.HOLDING if now - self._since < self.config.max_hold_s else BrakePhase.LIMITED

@@ -1,4 +1,4 @@
-"""What a number from outside must satisfy before a decision rests on it.
+"""Checks numbers from outside before a decision rests on them.
 
 NaN compares as neither less nor greater, so an unchecked one slips through every threshold: it is refused at the door.
 """

@@ -104,7 +104,7 @@ class ExtensionTracker:
 
     @property
     def remaining_extensions(self) -> int:
-        """How many more can be granted before a reset."""
+        """Returns the number of grants that are left before a reset."""
         return max(0, self.max_extensions - self.extension_count)
 
     def request_extension(

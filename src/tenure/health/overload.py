@@ -112,7 +112,7 @@ class HybridOverloadDetector:
 
     @property
     def baseline_ms(self) -> float:
-        """What latency is taken for normal now."""
+        """The latency that counts as normal now."""
         return self._baseline
 
     def record_latency(self, latency_ms: float) -> None:

@@ -15,7 +15,7 @@ from tenure.health.datacenter import DatacenterHealth
 
 
 class Place(NamedTuple):
-    """What a gate knows of one datacenter."""
+    """A gate's knowledge of one datacenter."""
 
     name: str
     health: DatacenterHealth | None

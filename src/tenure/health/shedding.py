@@ -1,4 +1,4 @@
-"""What an overloaded gate turns away: new work of low priority first, then all new work and what only informs.
+"""Decides the requests that an overloaded gate turns away: new work of low priority first, then all new work and requests that only inform.
 
 Never a cancel, a result, a report or a timeout: turning those away would make the load last longer. Pure.
 """
@@ -32,12 +32,12 @@ _RETRY_AFTER_S: Final = {
 
 
 def retry_after_s(state: OverloadState) -> float:
-    """How long whoever was turned away should stay away: the worse it is, the longer it takes to get better."""
+    """Returns the seconds that a refused caller should stay away: the worse the overload, the longer the recovery."""
     return _RETRY_AFTER_S[state]
 
 
 def what_passes(state: OverloadState, asked: Asked) -> str:
-    """What one who was turned away could do instead of waiting; empty where nothing helps."""
+    """Returns what a refused caller could do instead of waiting; empty where nothing helps."""
     if asked is Asked.SUBMIT and state in (OverloadState.BUSY, OverloadState.STRESSED):
         return f"or submit it with priority {_LOWEST[state]:.0f} or above"
     return ""

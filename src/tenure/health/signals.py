@@ -27,7 +27,7 @@ class ProgressState(StrEnum):
 
 
 class RoutingDecision(StrEnum):
-    """What to do with a node. `evict` stops new work at once; the eviction itself is `should_evict`'s to say."""
+    """The decision about a node. `evict` stops new work at once; `should_evict` decides the eviction itself."""
 
     ROUTE = "route"
     INVESTIGATE = "investigate"
@@ -142,7 +142,7 @@ class HealthConfig:
 
 
 class NodeHealthState(ABC):
-    """What the three kinds of nodes share. States are values: a new report is a new state.
+    """The fields and rules that the three kinds of nodes share. States are values: a new report is a new state.
 
     A method that ends in `_at` is pure and told the time; the document's properties without `now` ask `clock`, the
     machine's own where none was given. Times are monotonic seconds of the node that watches.

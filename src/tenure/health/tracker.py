@@ -27,14 +27,14 @@ T = TypeVar("T", bound=HealthSignals)
 
 
 class Eviction(NamedTuple):
-    """Whether to evict a node, and why (not)."""
+    """The decision to evict a node or not, with its reason."""
 
     should_evict: bool
     reason: str
 
 
 class Verdict(NamedTuple):
-    """What a node is told, and why. `held` says that the brake keeps it at its previous decision."""
+    """The decision about a node, with its reason. `held` is True while the brake keeps the previous decision."""
 
     decision: RoutingDecision
     reason: str
@@ -174,7 +174,7 @@ class NodeHealthTracker(Generic[T]):
     # What follows
 
     def get_routing_decision(self, node_id: str, *, now: float | None = None) -> RoutingDecision:
-        """What to do with a node: while the brake holds, a failing one keeps its previous decision."""
+        """Returns the decision about a node. While the brake holds, a failing node keeps its previous one."""
         now = self._advance(now)
         node = self._nodes.get(node_id)
         if node is None:
@@ -229,7 +229,7 @@ class NodeHealthTracker(Generic[T]):
         return Sweep(tuple(evict), draining, held, self._brake.status(now))
 
     def brake_status(self, *, now: float | None = None) -> BrakeStatus:
-        """What the brake of this kind of node does, and why."""
+        """Returns the phase of the brake for this kind of node, with the reason."""
         return self._brake.status(self._advance(now))
 
     # How
@@ -323,7 +323,7 @@ class NodeHealthTracker(Generic[T]):
 
 
 def _witness(node: _Node[T]) -> NodeHealthState | str:
-    """What explains a node's class: the suspicion, or its state."""
+    """Returns the reason for a node's class: the suspicion, or its state."""
     return node.suspected or node.timed or _UNTOLD
 
 

@@ -77,7 +77,7 @@ class CompletionRate:
 
 
 class ProgressCounts(NamedTuple):
-    """What a `WorkerHealthState` needs of the last interval."""
+    """The numbers of the last interval for a `WorkerHealthState`."""
 
     assigned: int
     completions_last_interval: int
@@ -150,7 +150,7 @@ class ProgressWindow:
 
 
 class Flow(NamedTuple):
-    """What a `ManagerHealthState` or a `GateHealthState` needs of the last interval."""
+    """The numbers of the last interval for a `ManagerHealthState` or a `GateHealthState`."""
 
     arrived_last_interval: int
     left_last_interval: int

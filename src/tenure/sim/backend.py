@@ -25,7 +25,7 @@ CALL_TIMEOUT_S = 2.0
 
 
 class Topic(NamedTuple):
-    """What a long poll waits for, and what a call changes."""
+    """The name of the state that a long poll waits on and that a call changes."""
 
     part: str
     name: str

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Fate(StrEnum):
-    """What becomes of one call."""
+    """The fate of one call."""
 
     ANSWERED = "answered"
     REFUSED = "refused"  # the engine said no at once, and nothing happened
@@ -66,15 +66,15 @@ class Connection:
         return Fate.ANSWERED
 
     def reaches(self) -> bool:
-        """Whether the engine is there, and what this process sends arrives."""
+        """Returns True when the engine runs and requests of this process reach it."""
         return not self.backend.outages and self._network.reachable(self.host.name, self.backend.name)
 
     def hears(self) -> bool:
-        """Whether the engine's answers arrive."""
+        """Returns True when the engine's answers reach this process."""
         return self._network.reachable(self.backend.name, self.host.name)
 
     def delay(self) -> int:
-        """How long one way takes, in ticks."""
+        """Returns the delay of one direction, in ticks."""
         low, high = self._network.link(self.host.name, self.backend.name).delay_s
         return to_ticks(low + (high - low) * self._random.random())
 
@@ -241,7 +241,7 @@ class Call:
 
 
 class EngineCalls:
-    """What an asyncio node calls its engine through."""
+    """Makes the engine calls of an asyncio node."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

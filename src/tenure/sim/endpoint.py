@@ -12,7 +12,7 @@ from tenure.sim.network import Network, copied
 from tenure.sim.transport import MAX_DATAGRAM_BYTES, Datagram, DatagramHandler, Handler, Transport
 
 RECEIVE_BUFFER = 4_096
-"""How many datagrams wait for a process that does not take them; then new ones are lost, as in a full socket buffer."""
+"""At most this many datagrams wait for a process that does not take them. Further ones are lost, as in a full socket buffer."""
 
 
 class Exchange:
@@ -27,7 +27,7 @@ class Exchange:
         self.future: asyncio.Future[Any] = future or source.loop.create_future()
 
     def again(self) -> Exchange:
-        """The same request, to be handled once more; its answer goes to whoever waits for this one."""
+        """Returns a copy of the request, to be handled once more; its answer goes to the waiter of this one."""
         return Exchange(self.source, self.target, copied(self.message), self.future)
 
     def succeed(self, reply: Any) -> None:
@@ -127,7 +127,7 @@ class SimTransport(Transport):
         self.serving[exchange] = self.loop.create_task(self._answer(exchange))
 
     def hung_up(self, exchange: Exchange) -> None:
-        """Whoever asked does not wait any more: as on a real connection, its handler is cancelled wherever it is."""
+        """The network calls this when the caller waits no more: as on a real connection, the handler is cancelled wherever it is."""
         task = self.serving.pop(exchange, None)
         if task is not None:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, as a list that can be printed, repeated and made shorter.
+"""The faults of a run, as a list that can be printed, repeated and made shorter.
 
 Each fault begins at a moment, lasts, and ends by itself: a crash ends in a restart, a partition heals. So any part of a
 schedule is a schedule, which is what makes it possible to search for the shortest one that still breaks something.
@@ -197,7 +197,7 @@ BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.ENGINE_LOST: _lose,
 }
 SURVIVABLE = tuple(kind for kind in FaultKind if kind is not FaultKind.ENGINE_LOST)
-"""What nobody who keeps everything in one engine has to lose anything by."""
+"""The faults that a node survives without loss when it keeps everything in one engine."""
 
 _AMOUNTS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.LOSS: (0.05, 0.6),

@@ -78,7 +78,7 @@ COLLECT_EVERY = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a run may take before it counts as a fault of the code that it runs."""
+    """A run that takes longer than this counts as a fault of the code that it runs."""
 
     steps: int = 5_000_000
     """Callbacks in one run."""

@@ -133,7 +133,7 @@ class SimLoop(RefusingLoop):
         return [task for ref in self._tasks if (task := ref()) is not None and not task.done()]
 
     def unread_errors(self) -> list[BaseException]:
-        """What tasks of this loop failed with and nobody has looked at."""
+        """The exceptions of this loop's tasks that no code has retrieved."""
         failed = [task for ref in self._tasks if (task := ref()) is not None and task.done() and task._log_traceback]
         return self._unread + [error for task in failed if (error := task.exception()) is not None]
 

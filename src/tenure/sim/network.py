@@ -82,7 +82,7 @@ class Cut(NamedTuple):
 
 
 RETRANSMIT_S = 0.2
-"""What one lost segment costs a request, doubled for each further one: Linux's smallest retransmission timeout."""
+"""The delay that one lost segment adds to a request, doubled for each further one: Linux's smallest retransmission timeout."""
 
 
 class Network:
@@ -93,7 +93,7 @@ class Network:
     ) -> None:
         self.default = link or Link()
         self.sent = Counter[str]()
-        """How many datagrams were sent, lost, cut and doubled; bytes too."""
+        """Counts the datagrams that were sent, lost, cut and doubled, and their bytes."""
         self._kernel, self._root, self._trace, self._random = kernel, root, trace, random
         self._context = contextvars.Context()
         self._bound: dict[str, SimTransport] = {}
@@ -137,7 +137,7 @@ class Network:
         return cuts
 
     def reachable(self, source: str, target: str) -> bool:
-        """Whether something sent now could arrive."""
+        """Returns True when a message that is sent now could arrive."""
         return not self._cuts or not any(source in cut.sources and target in cut.targets for cut in self._cuts)
 
     def link(self, source: str, target: str) -> Link:
@@ -256,7 +256,7 @@ class Network:
         transport.begin(exchange)
 
     def hang_up(self, exchange: Exchange) -> None:
-        """Whoever asked has closed the connection. The other end hears of it, unless nothing passes."""
+        """The caller has closed the connection. The other end learns of it, unless nothing passes."""
         source, target = exchange.source.address, exchange.target
         if exchange.source.loop.dead or not self.reachable(source, target):
             return
@@ -289,5 +289,5 @@ _ATOMS = (bytes, str, int, float, bool, type(None))
 
 
 def copied(message: Any) -> Any:
-    """What a peer gets is its own: nothing is shared but bytes and text, as on a real wire."""
+    """Copies a message for its receiver: as on a real wire, two processes share nothing but bytes and text."""
     return message if isinstance(message, _ATOMS) else copy.deepcopy(message)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tenure.sim.world import World
 
 Program = Callable[["Host"], Coroutine[Any, Any, object]]
-"""What a node runs: the process ends when it returns. What it raises ends the run."""
+"""The main function of a node. The process ends when it returns; an exception from it ends the run."""
 
 
 class Host:
-    """What one life of a process gets from outside: nothing else in the simulation is within its reach."""
+    """Everything that one life of a process gets from outside: it can reach nothing else in the simulation."""
 
     def __init__(self, node: Node, incarnation: int) -> None:
         world = node.world

@@ -27,7 +27,7 @@ CHUNK = 100
 
 @dataclass
 class Report:
-    """What came of many seeds."""
+    """The outcome of many seeds."""
 
     scenario: str
     runs: int = 0
@@ -37,7 +37,7 @@ class Report:
     failures: list[Outcome] = field(default_factory=list)
     """Shrunk, lowest seed first."""
     tally: Counter[str] = field(default_factory=Counter)
-    """What happened in all runs together."""
+    """The counts of all runs together."""
 
     @property
     def ok(self) -> bool:
@@ -103,7 +103,7 @@ def _play(name: str, seeds: list[int]) -> list[Outcome]:
 
 
 def shrunk(make: Make, outcome: Outcome) -> Outcome:
-    """The same failure with as few faults as can be found, and with its whole trace."""
+    """Returns the same failure with as few faults as can be found, and with its whole trace."""
     kind = outcome.failure.partition(":")[0]
 
     def fails(chosen: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What a kind of run looks like: who takes part, what goes wrong, and what must hold.
+"""A scenario describes one kind of run: its participants, its faults, and the invariants that must hold.
 
 A `Scenario` object is made for each run and may keep that run's observations. `run_one` plays one seed and says what
 came of it; it never raises for a failure of what it runs.
@@ -30,7 +30,7 @@ class Scenario(ABC):
     """One kind of run. Subclass it; state that it keeps belongs to one run."""
 
     duration_s: ClassVar[float] = 30.0
-    """How long a run lasts. Faults end before, so that what must settle has the rest of the time."""
+    """The length of a run. Faults end before it does, so that the nodes have time to settle."""
     faults: ClassVar[FaultProfile] = FaultProfile()
     link: ClassVar[Link] = Link()
     limits: ClassVar[Limits] = Limits()
@@ -42,7 +42,7 @@ class Scenario(ABC):
         """Make the nodes and start them."""
 
     def misfortunes(self, world: World, random: Random) -> tuple[Fault, ...]:
-        """What goes wrong in this run, in the order of time."""
+        """Returns the faults of this run, in the order of time."""
         return self.faults.generate(random, list(world.nodes), world.engines) if self.faults.most else ()
 
     def check(self, world: World) -> None:  # noqa: B027  a scenario may look only at the end
@@ -56,7 +56,7 @@ class Scenario(ABC):
         """Called at the end, when all faults are over."""
 
     def tally(self, world: World) -> Mapping[str, int]:
-        """What happened in this run, counted: so that tests can ask whether a thousand runs saw everything."""
+        """Returns counts of the events of this run, so that tests can ask whether a thousand runs saw everything."""
         return {}
 
     @staticmethod
@@ -71,7 +71,7 @@ Make = Callable[[], Scenario]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one run. Only plain data, so that it crosses processes."""
+    """The outcome of one run. It holds only plain data, so that it crosses processes."""
 
     scenario: str
     seed: int
@@ -170,7 +170,7 @@ def _checker(scenario: Scenario, world: World) -> Callable[[], None]:
 
 
 def reference(make: Make) -> str:
-    """What the command line calls this scenario."""
+    """The scenario's name on the command line."""
     if not isinstance(make, type):
         return repr(make)
     source = getattr(sys.modules.get(make.__module__), "__file__", None)

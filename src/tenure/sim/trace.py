@@ -1,4 +1,4 @@
-"""What happened in a run, in order: the evidence of a failure, and by its hash the proof that two runs are the same.
+"""Records the events of a run in order: the evidence of a failure, and by its hash the proof that two runs are the same.
 
 Only whole numbers and text that the seed decides go in: no addresses, no real time, nothing that depends on hash order.
 """
@@ -19,7 +19,7 @@ class Trace:
 
     def __init__(self, *, keep: int | None = 20_000) -> None:
         self.marks = 0
-        """How many events so far may have changed what an invariant looks at."""
+        """The number of events so far that may have changed the state which an invariant reads."""
         self.events = 0
         self._kept: deque[tuple[int, str, str]] = deque(maxlen=keep)
         self._unhashed: list[tuple[int, str, str]] = []
