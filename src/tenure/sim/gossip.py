@@ -67,7 +67,7 @@ class SimGossipTransport(GossipTransport):
         return book.address(self._transport.address)
 
     async def answer(self, sender: str, data: bytes) -> bytes | None:
-        """The connection that a stream of gossip gets."""
+        """Returns the answer to one gossip stream, or None where there is none."""
         if self._inbox is None or self._streams is None:
             return None
         try:

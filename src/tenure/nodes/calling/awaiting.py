@@ -1,7 +1,7 @@
-"""Requests to a node from an event loop, without threads: a connection for each that is under way, kept for the next.
+"""Requests to a node from an event loop, without threads: one connection for each request under way, kept for the next.
 
-The other end is `transport.py`. What is understood of HTTP/1.1 is what an answer of a node can be: a status, headers, and a body of a
-given length or in chunks.
+`h11` reads and writes HTTP/1.1; this file owns the sockets, the bounds and the reuse of connections. The other end is `web/transport.py`, or a proxy
+before it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from typing import NamedTuple, Protocol
 
+import h11
 import msgspec
 
 from tenure.nodes.calling.blocking import MAX_REPLY_BYTES, parse_address, read_answer
@@ -19,36 +20,82 @@ from tenure.nodes.messages.wire import Reply, Request, path_of
 
 _encode = msgspec.json.Encoder().encode
 _HEAD_BYTES = 65_536
+_READ_BYTES = 16_384
 
 
 class AsyncCaller(Protocol):
-    """How a node asks another. The simulator brings its own, on which requests travel and get lost."""
+    """Asks another node. The simulator brings its own, on which requests travel and get lost."""
 
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
         """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
 
 
 class _Broken(Exception):
-    """The connection ended, or what came is no answer."""
+    """The connection ended in the middle, or the bytes are no answer."""
 
 
 class _Ended(_Broken):
-    """It ended before an answer began."""
+    """The connection ended before an answer began."""
 
 
 class _HungUp(Exception):
     """A new connection over TLS ended before an answer began."""
 
 
-class Answer(NamedTuple):
-    """What came over HTTP, as far as it is looked at."""
+class HttpAnswer(NamedTuple):
+    """The parts of an HTTP answer that a caller reads."""
 
     status: int
     retry_after: str
     body: bytes
 
 
-Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+class _Connection:
+    """One connection to a node. It carries one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+
+    async def exchange(self, request: h11.Request, body: bytes) -> HttpAnswer:
+        """Sends one request and returns the answer. Raises `_Broken` or `OSError`; then the connection is of no more use."""
+        try:
+            parts = (self._http.send(request), self._http.send(h11.Data(body)), self._http.send(h11.EndOfMessage()))
+            self.writer.write(b"".join(part for part in parts if part))
+            await self.writer.drain()
+            return await self._read()
+        except h11.ProtocolError as error:
+            raise _Broken(f"its answer is no HTTP: {error}") from error
+
+    async def _read(self) -> HttpAnswer:
+        head: h11.Response | None = None
+        body, size = [], 0
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                data = await self._reader.read(_READ_BYTES)
+                if not data and head is None:
+                    raise _Ended("the connection ended")
+                self._http.receive_data(data)
+            elif isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                size += len(event.data)
+                if size > MAX_REPLY_BYTES:
+                    raise _Broken(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
+                body.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                after = next((value for name, value in head.headers if name == b"retry-after"), b"")
+                return HttpAnswer(head.status_code, after.decode("latin-1"), b"".join(body))
+            elif not isinstance(event, h11.InformationalResponse):
+                raise _Ended("the connection ended")
+
+    def reusable(self) -> bool:
+        """Prepares the connection for the next request; False where the node closes it."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
 
 
 class HttpCaller:
@@ -56,14 +103,14 @@ class HttpCaller:
 
     def __init__(self, *, token: str = "", source: str = "", tls: ClientTls | None = None) -> None:
         """`source`: the address of this machine to speak from, where it has several; empty: as the system chooses.
-        Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        Without `tls`, `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name the files."""
         self._tls = tls if tls is not None else ClientTls.from_environment()
         self._token = token
         self._source = (source, 0) if source else None
-        self._kept: dict[str, list[Line]] = {}
+        self._kept: dict[str, list[_Connection]] = {}
 
     async def ask(self, address: str, request: Request, timeout: float, *, token: str = "") -> Reply:
-        """`token`: instead of our own, where somebody else asks through us."""
+        """`token`: instead of our own, where another caller asks through us."""
         try:
             async with asyncio.timeout(timeout):
                 return read_answer(*await self._ask(address, request, token or self._token))
@@ -72,107 +119,51 @@ class HttpCaller:
         except (OSError, EOFError, _Broken, TimeoutError, msgspec.DecodeError) as error:
             raise unanswered(address, error, Reached.NOBODY) from error
 
-    async def _ask(self, address: str, request: Request, token: str) -> Answer:
-        data = _encoded(address, request, token)
+    async def _ask(self, address: str, request: Request, token: str) -> HttpAnswer:
+        body = _encode(request)
+        head = _head(address, request, token, len(body))
         while kept := self._kept.get(address):
             try:
-                return await self._exchange(address, kept.pop(), data)
+                return await self._exchange(address, kept.pop(), head, body)
             except (OSError, EOFError, _Broken):
-                continue  # it may have been closed since: a new one tells whether the node is there
+                continue  # the node may have closed it since: a new connection tells whether the node is there
         host, port = parse_address(address)
         secure = self._tls.context_for(address)
-        line = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
+        opened = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
         try:
-            return await self._exchange(address, line, data)
+            return await self._exchange(address, _Connection(*opened), head, body)
         except (ConnectionError, EOFError, _Ended, ssl.SSLEOFError) as error:
             if secure is None:
                 raise
             raise _HungUp(str(error)) from error
 
-    async def _exchange(self, address: str, line: Line, data: bytes) -> Answer:
-        reader, writer = line
+    async def _exchange(self, address: str, connection: _Connection, head: h11.Request, body: bytes) -> HttpAnswer:
         whole = False
         try:
-            writer.write(data)
-            await writer.drain()
-            answer, stays = await _read_answer(reader)
-            whole = stays
+            answer = await connection.exchange(head, body)
+            whole = connection.reusable()
             return answer
         finally:
-            # Also where we were cancelled in the middle: half an answer would be taken for the start of the next.
+            # Also where we were cancelled in the middle: the next request would read the rest of this answer as its own.
             if whole:
-                self._kept.setdefault(address, []).append(line)
+                self._kept.setdefault(address, []).append(connection)
             else:
-                writer.close()
+                connection.writer.close()
 
     def close(self) -> None:
-        for lines in self._kept.values():
-            for _, writer in lines:
-                # Nothing is under way on them, and a farewell over TLS would need a loop that goes on.
-                writer.transport.abort()
+        for connections in self._kept.values():
+            for connection in connections:
+                # Nothing is under way on them, and a TLS farewell would need a loop that goes on.
+                connection.writer.transport.abort()
         self._kept.clear()
 
 
-def _encoded(address: str, request: Request, token: str) -> bytes:
-    body = _encode(request)
-    head = [
-        f"POST {path_of(request)} HTTP/1.1",
-        f"Host: {address.rpartition('//')[2]}",
-        "Content-Type: application/json",
+def _head(address: str, request: Request, token: str, size: int) -> h11.Request:
+    headers = [
+        ("Host", address.rpartition("//")[2]),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(size)),
     ]
     if token:
-        head.append(f"Authorization: Bearer {token}")
-    head += [f"Content-Length: {len(body)}", "", ""]
-    return "\r\n".join(head).encode() + body
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
-    """Status, `Retry-After` and body, and whether the connection may be used again."""
-    try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except asyncio.LimitOverrunError as error:
-        raise _Broken("the head of its answer is too large") from error
-    except asyncio.IncompleteReadError as error:
-        raise _Ended("the connection ended") from error
-    status, *lines = head.split("\r\n")
-    if not status.startswith("HTTP/1."):
-        raise _Broken(f"{status[:40]!r} is no HTTP")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = await _read_chunks(reader)
-    else:
-        body = await _read_exactly(reader, _size(headers.get("content-length", ""), 10))
-    stays = headers.get("connection", "").lower() != "close" and status.startswith("HTTP/1.1")
-    return Answer(_size(status[9:12], 10), headers.get("retry-after", ""), body), stays
-
-
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    parts: list[bytes] = []
-    left = MAX_REPLY_BYTES
-    while size := _size((await reader.readline()).decode("latin-1").split(";")[0].strip(), 16):
-        left -= size
-        if left < 0:
-            raise _Broken(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
-        parts.append((await _read_exactly(reader, size + 2))[:-2])
-    while (await reader.readline()).strip():
-        continue  # trailers
-    return b"".join(parts)
-
-
-async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
-    if size > MAX_REPLY_BYTES + 2:
-        raise _Broken(f"the answer is larger than {MAX_REPLY_BYTES:,} bytes")
-    try:
-        return await reader.readexactly(size)
-    except asyncio.IncompleteReadError as error:
-        raise _Broken("the connection ended in the middle of an answer") from error
-
-
-def _size(text: str, base: int) -> int:
-    try:
-        size = int(text, base)
-    except ValueError:
-        raise _Broken(f"{text[:40]!r} is no length") from None
-    if size < 0:
-        raise _Broken(f"{size} is no length")
-    return size
+        headers.append(("Authorization", f"Bearer {token}"))
+    return h11.Request(method="POST", target=path_of(request), headers=headers)
