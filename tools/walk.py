@@ -1,0 +1,79 @@
+"""Count how far one trivial job walks through the source: functions, files, folders, calls and changes of folder.
+
+    python tools/walk.py            the figures
+    python tools/walk.py --files    the files too, with the number of calls into each
+
+It submits a no-op to a datacenter of the test kit (memory engine, inline slots, manual clock) and profiles every Python call from the submission to the
+result. A first job runs unprofiled, so that imports and caches do not count. `clock`, `errors` and the test kit are left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+from tenure import workflow
+from tenure.testing import datacenter
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "tenure"
+LEFT_OUT = ("clock.py", "errors.py", "testing/")
+
+
+@workflow
+def nothing(ctx: object, n: int) -> int:
+    return n
+
+
+class Walk:
+    """Counts calls into the source, and how often two calls in a row are in different folders."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.functions: set[tuple[str, str]] = set()
+        self.folder_changes = 0
+        self._last = ""
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event != "call":
+            return
+        path = frame.f_code.co_filename
+        if not path.startswith(str(SOURCE)):
+            return
+        name = path[len(str(SOURCE)) + 1 :]
+        if name.startswith(LEFT_OUT):
+            return
+        self.files[name] += 1
+        self.functions.add((name, frame.f_code.co_qualname))
+        folder = name.rpartition("/")[0]
+        self.folder_changes += folder != self._last
+        self._last = folder
+
+
+def main() -> int:
+    kit = datacenter.TestDatacenter()
+    try:
+        kit.submit(nothing, n=0).wait()
+        walk = Walk()
+        threading.setprofile(walk)
+        sys.setprofile(walk)
+        kit.submit(nothing, n=1).wait()
+        sys.setprofile(None)
+        threading.setprofile(None)
+    finally:
+        kit.close()
+    folders = {name.rpartition("/")[0] for name in walk.files}
+    print(
+        f"{len(walk.functions)} functions in {len(walk.files)} files of {len(folders)} folders; "
+        f"{walk.files.total():,} calls, {walk.folder_changes:,} changes of folder"
+    )
+    if "--files" in sys.argv:
+        for name, calls in walk.files.most_common():
+            print(f"{calls:>6} {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
