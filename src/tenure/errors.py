@@ -60,6 +60,7 @@
     ├── JobError
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
+    │   ├── DatacenterFullError       there is no room for more state now                   (retry)
     │   ├── UnknownJobError           no job of that id
     │   ├── UnknownScheduleError      no schedule of that name
     │   ├── JobNotEndedError          it still runs after the time that somebody waited     (retry)
@@ -321,6 +322,17 @@ class SubmissionConflictError(JobError):
     def __init__(self, field: str, value: str, job_id: str) -> None:
         self.field, self.value, self.job_id = field, value, job_id
         super().__init__(f"{field} {value!r} belongs to job {job_id!r}, which was submitted with other contents")
+
+
+class DatacenterFullError(JobError):
+    """The state of a datacenter is at its budget: nothing new is accepted until jobs end. What was accepted goes on."""
+
+    retryable = True
+    remedy = "Ask again later; wait for jobs to end, cancel some, keep finished ones for less long (--keep-finished), or submit smaller arguments"
+
+    def __init__(self, fact: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(fact)
 
 
 class UnknownJobError(JobError):

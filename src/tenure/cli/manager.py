@@ -32,6 +32,10 @@ from tenure.web.limits import HttpLimits
 @click.option("--datacenter", default="local", show_default=True, help="What gates call this datacenter.")
 @click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
+@click.option("--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists.")
+@click.option(
+    "--state-budget", default=48.0, show_default=True, help="MiB of state at which new jobs are refused; at most 48."
+)
 @click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
 @click.option(
     "--healthcheck", default=30.0, show_default=True, help="Seconds without proof before a worker is suspect."
@@ -55,6 +59,8 @@ def command(
     datacenter: str,
     report: float,
     fallback: float,
+    keep_finished: float,
+    state_budget: float,
     stuck: float,
     healthcheck: float,
     log_format: str,
@@ -89,6 +95,8 @@ def command(
             datacenter=datacenter,
             report_s=report,
             fallback_s=fallback,
+            keep_finished_s=keep_finished,
+            state_budget=int(state_budget * 1_048_576),
         )
         asyncio.run(_run(settings, node_log("manager", settings.name, log_format)))
     except TenureError as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from tenure.jobs import budget
 from tenure.jobs.book import JobBook, Lane
 from tenure.jobs.outbox import mailbox_name
 
@@ -18,6 +19,7 @@ class AlarmKind(StrEnum):
     NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
     NO_LEADER = "no_leader"
     ENGINE_SILENT = "engine_does_not_answer"
+    NEARLY_FULL = "state_nearly_full"
 
 
 class Alarm(NamedTuple):
@@ -71,6 +73,18 @@ def stranded(
         facts = f"{len(waiting):,} waiting in {mailbox}, the oldest for {now - oldest:.0f} s, and nothing was claimed for {quiet:.0f} s"
         alarms.append(Alarm(AlarmKind.NOTHING_CLAIMED, mailbox, facts, _remedy(mailbox, found)))
     return alarms
+
+
+def nearly_full(book: JobBook) -> list[Alarm]:
+    """The state comes near its budget, at which new jobs are refused."""
+    if not budget.is_crowded(book):
+        return []
+    jobs, ended, most = len(book.jobs), len(book.ended), book.settings.state_budget
+    facts = f"{jobs:,} jobs ({ended:,} of them ended) fill {budget.claimed(book):,} of {most:,} bytes of state"
+    if budget.is_full(book):
+        facts += ", and new ones are refused"
+    remedy = "Let jobs end or cancel some; submit smaller arguments; keep finished jobs for less long: tenure manager --keep-finished"
+    return [Alarm(AlarmKind.NEARLY_FULL, "state", facts, remedy)]
 
 
 def _remedy(mailbox: str, crew: Crew) -> str:

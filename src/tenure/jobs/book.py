@@ -26,10 +26,15 @@ from tenure.jobs.model import (
 )
 from tenure.jobs.schedule import ScheduleRecord
 from tenure.jobs.settings import JobSettings
+from tenure.jobs.state_size import StateSize
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
 
 SNAPSHOT_VERSION = 1
+
+HISTORY_SHARE = 4
+"""The histories of all jobs together take at most this part of the budget, and beyond it `SHORT_HISTORY_BYTES` each."""
+SHORT_HISTORY_BYTES = 512
 
 WorkflowKey = tuple[str, str]
 """(job id, workflow name)."""
@@ -63,9 +68,13 @@ _state_decoder = msgspec.msgpack.Decoder(BookState)
 class JobBook:
     """Every job that this datacenter knows."""
 
-    def __init__(self, settings: JobSettings | None = None, state: BookState | None = None) -> None:
+    def __init__(
+        self, settings: JobSettings | None = None, state: BookState | None = None, *, state_bytes: int | None = None
+    ) -> None:
         self.settings = settings or JobSettings()
         self.state = state or BookState()
+        self.size = StateSize(self.state, state_bytes)
+        """The bytes that a snapshot has at most."""
         self.resting: Timers[WorkflowKey] = Timers()
         """Workflows whose attempt is decided and not recorded as sent, until its time comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
@@ -107,6 +116,7 @@ class JobBook:
         if fold is None:
             raise EngineVersionError(f"this Tenure cannot fold a {type(event).__name__}")
         fold(self, event)
+        self.size.folded(event)
         if self.settings.history_limit:
             self._note(event, encoded)
 
@@ -121,7 +131,13 @@ class JobBook:
 
     def snapshot(self) -> bytes:
         """All of the state, in an encoding that depends on nothing but the state."""
-        return _encode_state(self.state)
+        state = _encode_state(self.state)
+        self.size.measured(len(state))
+        return state
+
+    def measure(self) -> None:
+        """Make `size` exact. Costs about 2 ms for each megabyte."""
+        self.snapshot()
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: JobSettings | None = None) -> JobBook:
@@ -135,7 +151,7 @@ class JobBook:
                 f"the snapshot has version {state.version}, and this Tenure reads up to {SNAPSHOT_VERSION}",
                 remedy="Start the newer version again",
             )
-        return cls(settings, state)
+        return cls(settings, state, state_bytes=len(snapshot))
 
     def live_jobs(self) -> Iterator[JobInfo]:
         return (info for info in self.state.jobs.values() if not info.state.terminal)
@@ -218,14 +234,30 @@ class JobBook:
             return  # the job itself holds its submission
         history = info.history
         if encoded.startswith(_PROGRESS) and history and history[-1].startswith(_PROGRESS):
-            history[-1] = encoded  # a run of progress is one line: the newest
+            self.size.line_left(history.pop())  # a run of progress is one line: the newest
             info.elided += 1
-            return
-        history.append(encoded)
         limit = self.settings.history_limit
-        if len(history) > limit:
-            del history[limit // 10]  # the beginning explains the end: keep some of it
-            info.elided += 1
+        if len(history) >= limit:
+            # The beginning explains the end: keep some of it.
+            self._elide(info, limit // 10)
+        if self.size.history + len(encoded) > self.settings.state_budget // HISTORY_SHARE:
+            self._elide_all_but(info, SHORT_HISTORY_BYTES - len(encoded))
+            if len(encoded) > SHORT_HISTORY_BYTES:
+                info.elided += 1
+                return
+        history.append(encoded)
+        self.size.line_came(encoded)
+
+    def _elide(self, info: JobInfo, place: int) -> None:
+        self.size.line_left(info.history.pop(place))
+        info.elided += 1
+
+    def _elide_all_but(self, info: JobInfo, room: int) -> None:
+        """All histories together are at their share: this one keeps its newest lines, as far as they fit."""
+        held = sum(map(len, info.history))
+        while info.history and held > room:
+            held -= len(info.history[0])
+            self._elide(info, 0)
 
 
 def results_expire_at(info: JobInfo) -> float:

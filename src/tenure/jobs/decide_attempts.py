@@ -10,6 +10,7 @@ import zlib
 import msgspec
 
 from tenure.errors import LimitError
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
@@ -233,7 +234,7 @@ def failure(book: JobBook, command: c.RecordFailure, now: float, rules: Rules) -
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
     if why := stale(info, workflow, command.attempt, command.delivery):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
-    failed = failed_attempt(workflow, command, now)
+    failed = failed_attempt(book, workflow, command, now)
     events: list[e.Event] = [failed]
     if ended := consequence(
         info,
@@ -247,7 +248,7 @@ def failure(book: JobBook, command: c.RecordFailure, now: float, rules: Rules) -
     return Decision(events, Outcome.ACCEPTED, failed.rule, "", info.id)
 
 
-def failed_attempt(workflow: Workflow, command: c.RecordFailure, now: float) -> e.AttemptFailed:
+def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, now: float) -> e.AttemptFailed:
     """The end of an attempt, and what comes next: another attempt after its rest, or nothing."""
     retry = workflow.spec.retry
     final = command.cause in FINAL or not command.retryable or workflow.attempt >= retry.max_attempts
@@ -266,7 +267,7 @@ def failed_attempt(workflow: Workflow, command: c.RecordFailure, now: float) -> 
         attempt=command.attempt,
         cause=command.cause,
         worker=command.worker or workflow.worker,
-        error=command.error[: LIMITS.max_error_chars],
+        error=command.error[: budget.max_error_chars(book)],
         next_attempt=upcoming,
         not_before=now + rest if upcoming else 0.0,
         exclude=command.cause in EXCLUDING,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from tenure.errors import StaleEpochError, SubmissionConflictError
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook, results_expire_at
@@ -12,9 +15,11 @@ from tenure.jobs.model import JobInfo
 from tenure.jobs.rules import Rules
 from tenure.jobs.settings import JobLimits
 from tenure.jobs.states import JobState
-from tenure.jobs.submission import digest, settled, validate
+from tenure.jobs.submission import digest, encoded_size, settled, validate
 
 LIMITS = JobLimits()
+ARCHIVED_BYTES = 512
+"""An archived id takes at most about this much."""
 
 
 def take_lead(book: JobBook, command: c.TakeLead, now: float, rules: Rules) -> Decision:
@@ -45,6 +50,8 @@ def submit(book: JobBook, command: c.SubmitJob, now: float, rules: Rules) -> Dec
         if known_digest(book, other) != contents:
             raise SubmissionConflictError("idempotency key", key, other)
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "its idempotency key was used before", other)
+    # The state holds each workflow twice, and what becomes of it.
+    budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_size(submission))
     submitted = e.JobSubmitted(
         at=now,
         by=command.by or submission.submitted_by,
@@ -84,6 +91,7 @@ def cancel(book: JobBook, command: c.CancelJob, now: float, rules: Rules) -> Dec
     if info is None:
         if job_id in book.state.tombstones:
             return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, "it was cancelled before it was known", job_id)
+        budget.check_tombstones(book)
         stone = e.TombstoneSet(
             at=now, by=command.by, rule=Rule.ASKED, job_id=job_id, state=JobState.CANCELLED, reason=reason
         )
@@ -148,25 +156,31 @@ def archive(book: JobBook, command: c.ArchiveJob, now: float, rules: Rules) -> D
     held = why_not_archived(book, info, now)
     if held:
         return Decision([], Outcome.NOTHING, Rule.RETENTION, held, command.job_id)
-    room = book.settings.max_remembered
-    surplus = max(0, len(book.state.archive) + 1 - room)
-    oldest = iter(book.state.archive)
     archived = e.JobArchived(
         at=now,
         by=command.by,
         rule=Rule.RETENTION,
         job_id=info.id,
-        forget=tuple(next(oldest) for _ in range(surplus)),
+        forget=no_longer_remembered(book),
         evidence={"ended_at": info.ended_at},
     )
     return Decision([archived], Outcome.ACCEPTED, Rule.RETENTION, "", info.id)
+
+
+def no_longer_remembered(book: JobBook) -> tuple[str, ...]:
+    """The oldest archived ids that make way for one more: those beyond `max_remembered`, or one after the other beyond their share of the budget."""
+    archive = book.state.archive
+    surplus = max(0, len(archive) + 1 - book.settings.max_remembered)
+    if not surplus and archive and budget.archive_is_full(book, ARCHIVED_BYTES):
+        surplus = 2  # two for one: a budget that was lowered is reached as well
+    return tuple(islice(archive, surplus))
 
 
 def why_not_archived(book: JobBook, info: JobInfo, now: float) -> str:
     """Empty when the job may leave memory."""
     if not info.state.terminal:
         return f"it is {info.state}"
-    if now < info.ended_at + book.settings.archive_after:
+    if now < info.ended_at + budget.keep_finished(book):
         return "it ended a short while ago"
     if not info.cleaned:
         return "its messages are not revoked yet"

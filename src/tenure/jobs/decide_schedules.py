@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tenure.errors import ConfigurationError, UnknownScheduleError
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
@@ -15,6 +16,7 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.rules import Rules
 from tenure.jobs.schedule import Overlap, Schedule, ScheduleRecord
 from tenure.jobs.schedule import validate as check_schedule
+from tenure.jobs.submission import encoded_size
 from tenure.jobs.submission import validate as check_submission
 
 MOST_SCHEDULES = 10_000
@@ -46,6 +48,7 @@ def put(book: JobBook, command: c.PutSchedule, now: float, rules: Rules) -> Deci
         raise ConfigurationError(
             f"there are {MOST_SCHEDULES:,} schedules already", remedy="Remove some that are not used"
         )
+    budget.check_schedules(book, budget.SMALL_RECORD_BYTES + encoded_size(schedule))
     event = e.ScheduleSet(at=now, by=command.by, rule=Rule.ASKED, schedule=schedule)
     return Decision([event], Outcome.ACCEPTED, Rule.ASKED, "changed" if known else "new")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
@@ -189,6 +190,8 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
             by_gate=stone.gate_epoch > 0,
         )
         return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, stone.reason, job_id, reply)
+    # A gate's word has no share of its own: it would be told again and again.
+    budget.check_room(book)
     event = e.TombstoneSet(
         at=now,
         by="gate",

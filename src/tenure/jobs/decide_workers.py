@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tenure.errors import LimitError
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook, WorkflowKey
@@ -68,7 +69,7 @@ def failed_with_it(
             worker=command.worker,
             error=command.reason,
         )
-        failed = failed_attempt(workflow, evicted, now)
+        failed = failed_attempt(book, workflow, evicted, now)
         yield failed
         outcome = consequence(
             info,
@@ -170,6 +171,8 @@ def drain(book: JobBook, command: c.DrainWorker, now: float, rules: Rules) -> De
     if command.drained == (name in book.state.drained):
         word = "it is drained already" if command.drained else "it is not drained"
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, word)
+    if command.drained:
+        budget.check_room(book)
     drained = e.WorkerDrained(
         at=now, by=command.by, rule=Rule.ASKED, worker=name, drained=command.drained, reason=command.reason[:1_000]
     )

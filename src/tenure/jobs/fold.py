@@ -81,7 +81,8 @@ def job_submitted(book: JobBook, event: e.JobSubmitted) -> None:
         open_workflows=len(submission.workflows),
     )
     book.jobs[event.job_id] = info
-    book.state.tombstones.pop(event.job_id, None)
+    book.size.job_came(info)
+    book.size.tombstone_left(event.job_id, book.state.tombstones.pop(event.job_id, None))
     if submission.idempotency_key:
         book.keys[submission.idempotency_key] = event.job_id
     for workflow in info.workflows.values():
@@ -218,9 +219,9 @@ def job_cleaned(book: JobBook, event: e.JobCleaned) -> None:
 
 
 def tombstone_set(book: JobBook, event: e.TombstoneSet) -> None:
-    book.state.tombstones[event.job_id] = Tombstone(
-        at=event.at, state=event.state, reason=event.reason, by=event.by, gate_epoch=event.gate_epoch
-    )
+    stone = Tombstone(at=event.at, state=event.state, reason=event.reason, by=event.by, gate_epoch=event.gate_epoch)
+    book.state.tombstones[event.job_id] = stone
+    book.size.tombstone_came(event.job_id, stone)
 
 
 def local_timeout_reported(book: JobBook, event: e.LocalTimeoutReported) -> None:
@@ -269,11 +270,12 @@ def results_expired(book: JobBook, event: e.ResultsExpired) -> None:
 
 def job_archived(book: JobBook, event: e.JobArchived) -> None:
     info = book.state.jobs.pop(event.job_id)
+    book.size.job_left(info)
     book.ended.pop(event.job_id, None)
     book.uncleaned.pop(event.job_id, None)
     book.expiring.cancel(event.job_id)
     tracking = info.timeout_tracking
-    book.state.archive[event.job_id] = ArchivedJob(
+    archived = ArchivedJob(
         state=info.state,
         ended_at=info.ended_at,
         archived_at=event.at,
@@ -283,6 +285,8 @@ def job_archived(book: JobBook, event: e.JobArchived) -> None:
         gate_epoch=tracking.gate_epoch,
         ended_by_gate=info.ended_by_gate,
     )
+    book.state.archive[event.job_id] = archived
+    book.size.archived_came(event.job_id, archived)
     for job_id in event.forget:
         drop_archived(book, job_id)
         book.state.forgotten_early += 1
@@ -290,6 +294,7 @@ def job_archived(book: JobBook, event: e.JobArchived) -> None:
 
 def drop_archived(book: JobBook, job_id: str) -> None:
     archived = book.state.archive.pop(job_id)
+    book.size.archived_left(job_id, archived)
     if book.keys.get(archived.idempotency_key) == job_id:
         del book.keys[archived.idempotency_key]
 
@@ -300,7 +305,7 @@ def forgotten(book: JobBook, event: e.Forgotten) -> None:
     while archive and archive[job_id := next(iter(archive))].archived_at <= event.until:
         drop_archived(book, job_id)
     while stones and stones[job_id := next(iter(stones))].at <= event.until:
-        del stones[job_id]
+        book.size.tombstone_left(job_id, stones.pop(job_id))
 
 
 FOLD: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {

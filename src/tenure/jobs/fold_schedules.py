@@ -14,26 +14,33 @@ if TYPE_CHECKING:
 
 def cron_fired(book: JobBook, event: e.CronFired) -> None:
     if record := book.state.schedules.get(event.schedule):
+        book.size.schedule_left(event.schedule, record)
         record.last_instant = max(event.instant, record.last_instant)
         record.last_job, record.fired = event.job_id, record.fired + 1
+        book.size.schedule_came(event.schedule, record)
 
 
 def schedule_set(book: JobBook, event: e.ScheduleSet) -> None:
-    known = book.state.schedules.get(event.schedule.name)
-    if known is None:
-        book.state.schedules[event.schedule.name] = ScheduleRecord(schedule=event.schedule, since=event.at)
+    name = event.schedule.name
+    record = book.state.schedules.get(name)
+    if record is None:
+        record = book.state.schedules[name] = ScheduleRecord(schedule=event.schedule, since=event.at)
     else:
-        known.schedule, known.since = event.schedule, event.at
+        book.size.schedule_left(name, record)
+        record.schedule, record.since = event.schedule, event.at
+    book.size.schedule_came(name, record)
 
 
 def schedule_removed(book: JobBook, event: e.ScheduleRemoved) -> None:
-    del book.state.schedules[event.schedule]
+    book.size.schedule_left(event.schedule, book.state.schedules.pop(event.schedule))
 
 
 def instants_skipped(book: JobBook, event: e.InstantsSkipped) -> None:
     record = book.state.schedules[event.schedule]
+    book.size.schedule_left(event.schedule, record)
     record.last_instant = max(event.until, record.last_instant)
     record.skipped, record.last_skipped = record.skipped + event.count, event.reason
+    book.size.schedule_came(event.schedule, record)
 
 
 SCHEDULE_FOLDS: Mapping[type[e.Event], Callable[[JobBook, Any], None]] = {

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from tenure.jobs import budget
 from tenure.jobs.book import JobBook, WorkflowKey
 from tenure.jobs.queues import opens_at, room
 from tenure.jobs.states import WorkflowState
@@ -128,10 +129,14 @@ def to_expire(book: JobBook, now: float) -> list[str]:
 def to_archive(book: JobBook, now: float, *, limit: int = 100) -> list[str]:
     """Ended jobs old enough to leave memory; `ArchiveJob` says whether anything else holds them."""
     due: list[str] = []
-    for job_id in book.ended:
-        if len(due) >= limit or book.jobs[job_id].ended_at + book.settings.archive_after > now:
+    keep_s = budget.keep_finished(book)
+    for job_id in islice(book.ended, 10 * limit):
+        info = book.jobs[job_id]
+        if len(due) >= limit or info.ended_at + keep_s > now:
             break
-        due.append(job_id)
+        # One that its gate has not heard of, or that is not cleaned up, must not stand in the way of those behind it.
+        if info.cleaned and (info.gate_acked or info.ended_at + book.settings.id_memory <= now):
+            due.append(job_id)
     return due
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from tenure.errors import LimitError
+from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.commands import Decision, Outcome
@@ -45,6 +46,8 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
     check(after)
     if after == before and name in book.state.queues:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
+    if name not in book.state.queues:
+        budget.check_room(book)
     changed = e.QueueChanged(
         at=now,
         by=command.by,

@@ -13,6 +13,11 @@ GATE_STUCK_THRESHOLD_S = 180.0
 """No progress in any running datacenter for this long, and the job is stuck everywhere."""
 
 
+MAX_STATE_BUDGET = 50_331_648
+"""48 MiB: three quarters of the bytes that a snapshot may have (`state_size.STATE_LIMIT`)."""
+MIN_STATE_BUDGET = 262_144
+
+
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a manager decides jobs by."""
 
@@ -30,10 +35,17 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Ids, idempotency keys and tombstones are remembered for this long after the end."""
     max_remembered: int = 250_000
     """And at most this many archived ids, so that memory stays bounded whatever the rate."""
+    state_budget: int = MAX_STATE_BUDGET
+    """Bytes of state at which nothing new is accepted. A third more is kept free for what accepted jobs still bring (decision 0220)."""
 
     def __post_init__(self) -> None:
         for field in ("check_interval", "report_interval", "fallback_after", "default_timeout", "stuck_threshold"):
             check_positive(field, getattr(self, field))
+        if not MIN_STATE_BUDGET <= self.state_budget <= MAX_STATE_BUDGET:
+            allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_STATE_BUDGET:,} bytes"
+            raise LimitError("state_budget", self.state_budget, allowed)
+        if not self.archive_after >= 0:  # also refuses NaN
+            raise LimitError("archive_after", self.archive_after, "0 seconds or more")
         if self.history_limit < 0:
             raise LimitError("history_limit", self.history_limit, "0 or more")
         if self.archive_after > self.id_memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,7 @@ from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.settings import JobLimits, JobSettings, check_positive
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -50,6 +52,20 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
         )
 
 
+def fits_a_snapshot(value: Any) -> bool:
+    """False for integers beyond 64 bits. JSON can carry them, and the msgpack of a snapshot cannot."""
+    try:
+        _encode_msgpack(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def encoded_size(value: Any) -> int:
+    """The bytes that this takes in a snapshot."""
+    return len(_encode_msgpack(value))
+
+
 def check_name(field: str, value: str, limits: JobLimits) -> None:
     if not value or len(value) > limits.max_id_chars or not value.isprintable():
         raise LimitError(field, repr(value), f"1 to {limits.max_id_chars} printable characters")
@@ -68,6 +84,13 @@ def check_spec(spec: WorkflowSpec, limits: JobLimits) -> None:
             f"{size:,} bytes",
             f"at most {limits.max_arguments_bytes:,} bytes",
             remedy="Put large inputs into the store, and pass the key",
+        )
+    if not fits_a_snapshot(spec.arguments):
+        raise LimitError(
+            f"an integer in the arguments of {spec.name!r}",
+            "beyond 64 bits",
+            f"between {-(2**63):,} and {2**64 - 1:,}",
+            remedy="Pass it as a string",
         )
     if spec.stall is not None:
         check_positive(f"stall of {spec.name!r}", spec.stall)

@@ -101,6 +101,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             "ids": self._ids,
             "engine_now": self.time.now,
             "on_change": lambda: self.on_change(),
+            "say": self._say,
         }
 
     async def run(self) -> None:

@@ -25,6 +25,7 @@ from tenure.errors import (
     EngineFullError,
     EngineUnavailableError,
     EngineWentBackError,
+    LimitError,
     SequenceConflictError,
     StaleEpochError,
     StaleSnapshotError,
@@ -108,8 +109,9 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         ids: IdSource,
         engine_now: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._on_change = on_change
+        self._on_change, self._say = on_change, say
         """Called when the book holds more that is durable."""
         self.journal, self._calls, self._clock, self._ids = journal, calls, clock, ids
         self._engine_now = engine_now
@@ -357,12 +359,17 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             return False  # writing a large book again and again would cost more than folding what came since
         if self._writing is not None and not self._writing.done():
             return False  # the book is ahead of the journal while an append is under way
-        state, seq = self.book.snapshot(), self.seq
         try:
+            state, seq = self.book.snapshot(), self.seq
             await self._calls.run(self.journal.snapshot, state, seq, epoch=self._epoch)
             await self._calls.run(self.journal.truncate, seq)
         except (StaleSnapshotError, StaleEpochError) as error:
             self.step_down(f"a snapshot was refused: {error}")
+            return False
+        except (LimitError, OverflowError) as error:
+            # Too large, or a number that a snapshot cannot hold. Nothing is lost: the journal keeps every entry, and a later state may fit.
+            self._snapshot_at, self._bytes_since = self.seq, 0
+            self._say(f"the state cannot be saved, so the journal keeps growing: {error}")
             return False
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = seq, len(state), 0
         return True

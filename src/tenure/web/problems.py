@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenure.errors import (
     ConfigurationError,
+    DatacenterFullError,
     DeposedError,
     EngineError,
     KeyRefusedError,
@@ -18,6 +19,7 @@ from tenure.nodes.messages.client import Problem, ProblemKind
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
     KeyRefusedError: ProblemKind.CONFLICT,
+    DatacenterFullError: ProblemKind.TOO_MANY,
     UnknownJobError: ProblemKind.UNKNOWN,
     UnknownScheduleError: ProblemKind.UNKNOWN,
     ConfigurationError: ProblemKind.INVALID,
@@ -29,5 +31,5 @@ _KINDS: dict[type[TenureError], ProblemKind] = {
 
 def problem(error: TenureError) -> Problem:
     kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
-    rest = error.retry_after_s if isinstance(error, NodeUnavailableError) else 0.0
+    rest = error.retry_after_s if isinstance(error, (NodeUnavailableError, DatacenterFullError)) else 0.0
     return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable, retry_after_s=rest)

@@ -13,10 +13,11 @@ from typing import ClassVar
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import ConfigurationError, SubmissionConflictError, TenureError
+from tenure.errors import ConfigurationError, DatacenterFullError, SubmissionConflictError, TenureError
 from tenure.health.manager import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook, SubmitJob
+from tenure.jobs.budget import is_full
 from tenure.jobs.commands import AnswerQuery, Identity, ObeyGlobalCancel, ObeyGlobalTimeout
 from tenure.jobs.events import Dispatched, JobSubmitted
 from tenure.jobs.messages import (
@@ -102,6 +103,8 @@ class GateDesk:
         outcomes = await self._candidacy.submit_all([SubmitJob(by="gate", submission=one) for one in submissions])
         taken, answers = [], []
         for one, outcome in zip(submissions, outcomes, strict=True):
+            if isinstance(outcome, DatacenterFullError):
+                continue  # not answered, so the gate still owes it and sends it again
             if isinstance(outcome, (SubmissionConflictError, ConfigurationError)):
                 answers.append(self._never(one, str(outcome)))
             elif isinstance(outcome, TenureError):
@@ -143,9 +146,11 @@ class GateDesk:
         )
 
     async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
-        decisions = decided(await self._candidacy.submit_all([self._command_for(word) for word in words]))
+        outcomes = await self._candidacy.submit_all([self._command_for(word) for word in words])
+        # A word about an unknown job needs a tombstone. Where there is no room for one the gate gets no answer, and says it again.
+        decisions = decided(outcome for outcome in outcomes if not isinstance(outcome, DatacenterFullError))
         replies = [decision.reply for decision in decisions if decision.reply is not None]
-        assert len(replies) == len(words), "a gate's word is always answered"
+        assert len(replies) == len(decisions), "a gate's word that is heard is answered"
         return replies
 
     def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery:
@@ -168,6 +173,7 @@ class GateDesk:
             leads=leads,
             leader=address_of(leader),
             has_quorum=has_quorum(engine_answers=candidacy.engine_answers, term_is_current=candidacy.term_is_current),
+            accepting_jobs=not is_full(candidacy.ledger.book),
         )
         return (
             self._flow.described(view, candidacy.ledger.book, self._manager.standings(), now, candidacy.time.now())
@@ -223,6 +229,7 @@ class DispatchFlow:
             leads=view.leads,
             leader=view.leader,
             has_quorum=view.has_quorum,
+            accepting_jobs=view.accepting_jobs,
             active_worker_count=free.workers,
             drained_worker_count=free.drained,
             available_capacity=free.capacity,

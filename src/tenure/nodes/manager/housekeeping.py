@@ -10,9 +10,11 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Store
 from tenure.jobs import ArchiveJob, Decision, ExpireResults, ForgetOld
 from tenure.jobs.book import results_expire_at
+from tenure.jobs.budget import needs_measuring
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
+from tenure.nodes.journaled import decided
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.views import large_results
 
@@ -21,6 +23,8 @@ ARCHIVE = "jobs"
 LARGE_RESULTS = "results"
 LARGE_RESULTS_TTL_S = 7 * 86_400
 FORGET_EVERY_S = 600.0
+ARCHIVED_AT_ONCE = 100
+"""Then dispatches and deadlines have their turn."""
 
 
 class Housekeeping:
@@ -37,21 +41,25 @@ class Housekeeping:
         self._ledger, self._calls, self._archive, self._large, self._commit = ledger, calls, archive, large, commit
         self._forget_at = 0.0
 
-    async def tend(self, now: float) -> None:
-        """Whatever is due. The store is put right before the journal says so."""
+    async def tend(self, now: float) -> bool:
+        """Do what is due, at most so much at a time; True when there is more. The store is put right before the journal says so."""
         book = self._ledger.book
         for job_id in to_expire(book, now):
             for _, key in large_results(book.jobs[job_id]):
                 await self._calls.run(self._large.delete, key)
             await self._commit(ExpireResults(by="leader", job_id=job_id))
-        for job_id in to_archive(book, now):
+        due = to_archive(book, now, limit=ARCHIVED_AT_ONCE)
+        for job_id in due:
             record = await self._without_lasting_results(book.jobs[job_id], now)
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
-            await self._commit(ArchiveJob(by="leader", job_id=job_id))
+        decided(await self._ledger.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in due]))
+        if needs_measuring(book):
+            book.measure()
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
             await self._commit(ForgetOld(by="leader"))
         await self._ledger.snapshot_if_due()
+        return len(due) == ARCHIVED_AT_ONCE
 
     async def _without_lasting_results(self, info: JobInfo, now: float) -> JobInfo:
         """The record, with results that have an end moved to where the engine itself lets go of them."""

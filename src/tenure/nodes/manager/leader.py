@@ -28,10 +28,11 @@ from tenure.jobs import (
     RecordResult,
     next_due,
 )
+from tenure.jobs.budget import max_result_bytes
 from tenure.jobs.commands import Command
-from tenure.jobs.decide_jobs import LIMITS
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_dispatch, to_revoke
+from tenure.jobs.submission import fits_a_snapshot
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.journaled import decided
@@ -200,9 +201,12 @@ class Leader:
         return len(messages)
 
     async def _command_for(self, message: Message[WorkResult, WorkItem]) -> RecordResult | RecordFailure | None:
-        """A result that is too large for the journal is kept in the store, before anybody is told of it."""
+        """A result that is too large for the journal, or for the state, is kept in the store, before anybody is told of it."""
         command = command_for(message)
-        if not isinstance(command, RecordResult) or len(message.body.result) <= LIMITS.max_result_bytes:
+        most = max_result_bytes(self.ledger.book)
+        if not isinstance(command, RecordResult) or (
+            len(message.body.result) <= most and fits_a_snapshot(command.result)
+        ):
             return command
         key = f"{command.job_id}/{command.workflow}/{command.attempt}"
         await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
@@ -218,14 +222,15 @@ class Leader:
                 await self._dispatch()
                 await self._revoke()
                 await self._check_deadlines()
-                await self._housekeeping.tend(self._now())
+                more = await self._housekeeping.tend(self._now())
             except EngineError as error:
                 if not error.retryable:
                     raise
                 self._say(f"what is due has to wait: {error}")
                 await self._clock.async_sleep(1.0)
                 continue
-            await self._rest()
+            if not more:
+                await self._rest()
 
     async def _rest(self) -> None:
         """Until something changed, or something is due."""

@@ -18,6 +18,7 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, LimitError, TenureError, UnknownJobError
 from tenure.jobs import CancelJob, Decision, JobBook, SubmitJob
+from tenure.jobs.budget import check_worker
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
@@ -262,6 +263,7 @@ class Manager:
         leader = self._candidacy.leader
         if leader is None:
             return self._elsewhere()
+        check_worker(self.ledger.book, report.worker)
         return await leader.desk.report(report)
 
     async def _extend(self, ask: ExtendDeadline) -> Reply:

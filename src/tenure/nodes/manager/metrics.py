@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from tenure.jobs import JobBook
 from tenure.jobs import events as e
 from tenure.jobs.alarms import Alarm
+from tenure.jobs.budget import claimed
 from tenure.jobs.outbox import mailbox_name
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ class ManagerGauges(Collector):
         jobs.add_metric(["live"], len(book.jobs) - len(book.ended))
         jobs.add_metric(["ended"], len(book.ended))
         yield jobs
+        yield _one("tenure_state_bytes", "Bytes of state, with what live jobs may yet need.", claimed(book))
+        yield _one("tenure_state_budget_bytes", "At so many, new jobs are refused.", book.settings.state_budget)
         attempts = GaugeMetricFamily("tenure_attempts_open", "Attempts that have not ended.", labels=["state"])
         attempts.add_metric(["resting"], len(book.resting))
         attempts.add_metric(["held"], sum(map(len, book.ready.values())))

@@ -9,7 +9,7 @@ from tenure.clock import Clock
 from tenure.errors import EngineError
 from tenure.jobs import Decision
 from tenure.jobs import events as e
-from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, stranded
+from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, nearly_full, stranded
 from tenure.jobs.book import Lane, lane_of
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
@@ -91,7 +91,9 @@ class Observer:
             return [Alarm(kind, node.election_name, f"nobody is known to lead for {without:.0f} s", _REMEDIES[kind])]
         if node.leader is None:
             return []
-        return stranded(node.ledger.book, node.time.now(), self._started, self._crew, self._stranded_after_s)
+        book = node.ledger.book
+        waiting = stranded(book, node.time.now(), self._started, self._crew, self._stranded_after_s)
+        return [*nearly_full(book), *waiting]
 
     def lead(self, leader: Leader) -> Term:
         self._started = {}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, DatacenterFullError
 from tenure.jobs import (
     Decision,
     FireCron,
@@ -67,8 +67,14 @@ class Clockwork:
             if skip:
                 reason = f"{now - skip[-1]:.0f} s late, and of missed runs the schedule wants {record.schedule.missed.value!r}"
                 await commit(SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason))
-            for instant in fire:
-                await commit(FireCron(by="leader", schedule=name, instant=instant))
+            try:
+                for instant in fire:
+                    await commit(FireCron(by="leader", schedule=name, instant=instant))
+            except DatacenterFullError as error:
+                # The instant stays due. The schedule's rule for missed runs decides when there is room again.
+                self._say(f"schedule {name!r} waits for room: {error}")
+                self._timers.set(name, now + error.retry_after_s)
+                continue
             self._arm(name)
 
     def _arm(self, name: str) -> None:

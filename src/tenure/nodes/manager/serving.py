@@ -13,7 +13,7 @@ from tenure.errors import LimitError, NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
-from tenure.jobs.settings import STUCK_THRESHOLD_S, JobSettings, check_positive
+from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.calling.tls import ServerTls
@@ -68,6 +68,10 @@ class ManagerSettings:
     """How often a gate hears where each of its jobs stands."""
     fallback_s: float = 300.0
     """A local timeout that no gate has answered for this long is executed here."""
+    keep_finished_s: float = 3_600.0
+    """A finished job stays in memory, and in lists, for so long; less where its room is needed."""
+    state_budget: int = MAX_STATE_BUDGET
+    """Bytes of state at which new jobs are refused."""
 
     def __post_init__(self) -> None:
         _ = self.front  # which refuses what is not protected
@@ -75,8 +79,19 @@ class ManagerSettings:
         FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
+        _ = self.jobs  # which has rules of its own
         if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
             raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
+
+    @property
+    def jobs(self) -> JobSettings:
+        return JobSettings(
+            stuck_threshold=self.stuck_s,
+            report_interval=self.report_s,
+            fallback_after=self.fallback_s,
+            archive_after=self.keep_finished_s,
+            state_budget=self.state_budget,
+        )
 
     @property
     def front(self) -> Front:
@@ -128,11 +143,7 @@ async def serve(
                 random=fresh_random(),
                 ids=new_id,
                 ttl_s=settings.term_s,
-                settings=JobSettings(
-                    stuck_threshold=settings.stuck_s,
-                    report_interval=settings.report_s,
-                    fallback_after=settings.fallback_s,
-                ),
+                settings=settings.jobs,
                 fleet=fleet,
                 pool=pool,
                 say=say,
