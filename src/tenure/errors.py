@@ -12,6 +12,7 @@
     │   ├── EngineBusyError           somebody else holds it for longer than we waited  (retry)
     │   ├── EngineReadOnlyError       we may not write there
     │   ├── EngineCorruptError        what is stored cannot be read
+    │   │   └── JournalDamagedError   an entry or the snapshot of a journal cannot be read or applied; says which
     │   ├── EngineVersionError        a newer Tenure wrote it, or the server is too old
     │   ├── EngineRefusedError        this engine cannot give that guarantee, and says so
     │   ├── EngineWentBackError       it lost what it had acknowledged
@@ -167,6 +168,20 @@ class EngineReadOnlyError(EngineError):
 
 class EngineCorruptError(EngineError):
     """A stored value cannot be read."""
+
+
+class JournalDamagedError(EngineCorruptError):
+    """An entry or the snapshot of a journal cannot be read, has a wrong checksum, or cannot be applied.
+
+    `part` is "entry" or "snapshot", `seq` its sequence (0 where nothing says which), `why` what is wrong with it.
+    """
+
+    remedy = "See it with `tenure journal check --engine URL`, mend it with `tenure journal repair`; no node leads until then"
+
+    def __init__(self, journal: str, part: str, seq: int, why: str, *, remedy: str | None = None) -> None:
+        self.journal, self.part, self.seq, self.why = journal, part, seq, why
+        which = {"entry": f"entry {seq}", "snapshot": f"the snapshot at {seq}"}.get(part, part)
+        super().__init__(f"{which} of journal {journal!r} is damaged: {why}", remedy=remedy)
 
 
 class EngineVersionError(EngineError):

@@ -20,6 +20,7 @@ class AlarmKind(StrEnum):
     NO_LEADER = "no_leader"
     ENGINE_SILENT = "engine_does_not_answer"
     NEARLY_FULL = "state_nearly_full"
+    JOURNAL_DAMAGED = "journal_cannot_be_read"
 
 
 class Alarm(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Election, Engine, Term
-from tenure.errors import DeposedError, EngineError, TermLostError
+from tenure.errors import DeposedError, EngineError, JournalDamagedError, TermLostError
 from tenure.ids import IdSource
 from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.journaled import Journaled
@@ -24,6 +24,9 @@ from tenure.randomness import Random
 
 RESIGN_S = 5.0
 """What a stop may wait for the engine: on a busy one a second was too short, and the next leader waited for the term instead."""
+
+LOOK_AGAIN_S = 10.0
+"""Between two looks at a journal that could not be read."""
 
 
 class Leads(Protocol):
@@ -76,6 +79,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self.term_is_current = False
         """Somebody leads: this node, or whoever kept it from being elected."""
         self._campaign_at = 0.0
+        self._told_damage = ""
 
     @abstractmethod
     def _new_ledger(self) -> LedgerT:
@@ -108,17 +112,38 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         """Campaign, lead, follow; until cancelled. Cancelling resigns, so that the next one need not wait."""
         while True:
             try:
+                if self.ledger.damage is not None:
+                    await self._look_again()
                 term = await self._campaign()
                 if term is None:
                     await self.ledger.follow(self.ttl_s / 4)
                 else:
                     await self._lead(term)
+            except JournalDamagedError as error:
+                self._refuse_to_lead(error)
             except EngineError as error:
                 if not error.retryable:
                     raise
                 self.engine_answers = self.term_is_current = False
                 self._say(f"the engine is out of reach: {error}")
                 await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
+
+    def _refuse_to_lead(self, damage: JournalDamagedError) -> None:
+        """Stay up without leading: somebody has to mend the journal, and finds this node by its alarm and its answers."""
+        self.ledger.damage = damage
+        self.engine_answers, self.term_is_current = True, False
+        if str(damage) != self._told_damage:
+            self._told_damage = str(damage)
+            self._say(f"this node refuses to lead: {damage}")
+
+    async def _look_again(self) -> None:
+        """Read the journal anew after a while: once it is mended, this node goes on without a restart."""
+        current = await self._calls.run(self._election.current)
+        self.term_is_current = current is not None and current.candidate != self.name
+        await self._clock.async_sleep(LOOK_AGAIN_S)
+        await self.ledger.load()
+        self._told_damage = ""
+        self._say(f"journal {self.journal_name!r} can be read again, up to {self.ledger.seq}")
 
     async def _campaign(self) -> Term | None:
         # A busy leader's standby folds many times a second; it asks for the lead four times a term.
@@ -142,6 +167,9 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             self._say(f"elected with epoch {term.epoch}, and overtaken: {error}")
             self.ledger = self._new_ledger()
             return
+        except JournalDamagedError:
+            await self._resign(term)  # another node may be able to read it
+            raise
         self._say(f"leads with epoch {term.epoch}")
         self.leader = self._new_leader()
         leading = asyncio.create_task(self.leader.run())

@@ -25,6 +25,7 @@ from tenure.errors import (
     EngineFullError,
     EngineUnavailableError,
     EngineWentBackError,
+    JournalDamagedError,
     LimitError,
     SequenceConflictError,
     StaleEpochError,
@@ -35,6 +36,8 @@ from tenure.errors import (
 from tenure.ids import IdSource
 from tenure.jobs.commands import Command
 from tenure.jobs.events import Event, encode_event
+from tenure.nodes.journal_checksum import checked_id, checked_state
+from tenure.nodes.journal_reading import Replays, fold_entry, load_book
 
 SNAPSHOT_EVERY = 500
 """Entries between two snapshots: what a new manager folds at most before it can serve."""
@@ -47,10 +50,8 @@ _RETRY_MOST_S = 1.0
 ViewT = TypeVar("ViewT")
 
 
-class Book(Protocol):
-    """A fold over a journal."""
-
-    def replay(self, encoded_events: Iterable[bytes]) -> None: ...
+class Book(Replays, Protocol):
+    """A fold over a journal that can be kept."""
 
     def snapshot(self) -> bytes: ...
 
@@ -123,6 +124,8 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         self._in_flight: asyncio.Future[None] | None = None
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
         self.deposed: DeposedError | None = None
+        self.damage: JournalDamagedError | None = None
+        """Set while the journal cannot be read to its end: then this book is not shown to anybody, and this node cannot lead."""
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
         """Called with each decision once it is durable, in their order. What follows from a decision belongs here, and not after
         `commit`: whoever asked may have hung up meanwhile, and is not there to go on (decision 0182)."""
@@ -155,8 +158,11 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
     async def read(self, look: Callable[[BookT], ViewT]) -> ViewT:
         """What the book shows, once all of it is durable: nobody is shown a decision that may yet be refused.
 
-        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing.
+        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing, and
+        `JournalDamagedError` while it cannot have one.
         """
+        if self.damage is not None:
+            raise self.damage
         view = look(self.book)
         if self._in_flight is not None:
             await asyncio.shield(self._in_flight)
@@ -169,26 +175,18 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
     # Following
 
     async def load(self) -> None:
-        """Start from the newest snapshot and fold everything after it. Until then the old book answers."""
-        while True:
-            try:
-                return await self._load()
-            except Truncated:
-                continue  # there is a newer snapshot than the one that we started from
+        """Start from the newest snapshot and fold everything after it. Until then the old book answers.
 
-    async def _load(self) -> None:
-        book, seq = self.new_book(), 0
-        snapshot = await self._calls.run(self.journal.latest_snapshot)
-        if snapshot is not None:
-            book, seq = self.restored(snapshot.state), snapshot.seq
-            self._snapshot_at, self._snapshot_bytes = snapshot.seq, len(snapshot.state)
-        self._bytes_since = 0
-        while entries := await self._calls.run(self.journal.read, seq):
-            for entry in entries:
-                book.replay(entry.events)
-                self._bytes_since += sum(map(len, entry.events))
-                seq = entry.seq
-        self.book, self.seq = book, seq
+        Raises `JournalDamagedError`, and is then damaged until a later `load` succeeds.
+        """
+        try:
+            loaded = await load_book(self.journal, self._calls, self.new_book, self.restored)
+        except JournalDamagedError as error:
+            self.damage = error
+            raise
+        self.damage, self._bytes_since = None, loaded.bytes_since
+        self._snapshot_at, self._snapshot_bytes = loaded.snapshot_at, loaded.snapshot_bytes
+        self.book, self.seq = loaded.book, loaded.seq
         self._on_change()
 
     async def follow(self, wait_s: float) -> int:
@@ -199,7 +197,11 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             await self.load()  # we were away for longer than the journal remembers
             return 1
         for entry in entries:
-            self.book.replay(entry.events)
+            try:
+                fold_entry(self.journal.name, self.book, entry, self.seq)
+            except JournalDamagedError as error:
+                self.damage = error
+                raise
             self.seq = entry.seq
         if entries:
             self._on_change()
@@ -302,7 +304,8 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
     async def _append(self, events: list[bytes]) -> int:
         """The sequence that the events got. While the engine does not answer, nobody knows; so we ask until it does."""
         assert self._epoch is not None
-        append_id, expect, pause = self._ids(), self.seq, _RETRY_S
+        expect, pause = self.seq, _RETRY_S
+        append_id = checked_id(self._ids(), expect + 1, self._epoch, events)
         lost_answer = False
         while True:
             try:
@@ -360,7 +363,8 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         if self._writing is not None and not self._writing.done():
             return False  # the book is ahead of the journal while an append is under way
         try:
-            state, seq = self.book.snapshot(), self.seq
+            seq = self.seq
+            state = checked_state(self.book.snapshot(), seq)
             await self._calls.run(self.journal.snapshot, state, seq, epoch=self._epoch)
             await self._calls.run(self.journal.truncate, seq)
         except (StaleSnapshotError, StaleEpochError) as error:

@@ -218,8 +218,11 @@ class EventFeed:
         return await self._calls.run(self._journal.read, before, limit=READ_ENTRIES)
 
     def _matches(self, request: GetEvents, data: bytes) -> str:
-        """The event's type, or nothing when it was not asked for."""
-        event = _glance.decode(data)
+        """The event's type, or nothing when it was not asked for, or is damaged: whoever reads the journal to lead says so."""
+        try:
+            event = _glance.decode(data)
+        except msgspec.DecodeError:
+            return ""
         if event.submission is not None:
             if len(self._queues) >= _KNOWN_QUEUES:
                 self._queues.clear()

@@ -15,6 +15,7 @@ from tenure.jobs import JobBook
 from tenure.jobs import events as e
 from tenure.jobs.events import Rule, decode_event
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
 from tests.worlds.datacenter.times import EXTENSION_BOUND_S, LATE_S
 
 Require = Callable[[object, str], None]
@@ -95,14 +96,17 @@ class JournalWatch:
         if found is None or found.seq == self._snapshot.seq:
             return
         self._require(found.seq > self._snapshot.seq, f"a snapshot at {found.seq} replaced a later one")
+        whole = opened(found)
+        self._require(whole.checked and not whole.damage, f"the snapshot at {found.seq} has no right checksum")
         book = JobBook.restore(self._snapshot.state) if self._snapshot.state else JobBook()
         for seq in range(self._snapshot.seq + 1, found.seq + 1):
             book.replay(self.entries.pop(seq))
-        self._require(book.snapshot() == found.state, f"the snapshot at {found.seq} is not the fold up to there")
-        self._snapshot = found
+        self._require(book.snapshot() == whole.state, f"the snapshot at {found.seq} is not the fold up to there")
+        self._snapshot = found._replace(state=whole.state)
 
     def _judge(self, entry: Entry) -> None:
         self._require(entry.seq == self.seq + 1, f"entry {entry.seq} follows {self.seq}")
+        self._require(is_checked(entry) and not entry_damage(entry), f"entry {entry.seq} has no right checksum")
         events = [decode_event(encoded) for encoded in entry.events]
         first = events[0]
         if isinstance(first, e.LeaderElected):

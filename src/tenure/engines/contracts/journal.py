@@ -8,13 +8,19 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One append: its events were written together, or not at all."""
+    """One append: its events were written together, or not at all.
+
+    An entry that the engine cannot take apart is returned as well, without events, so that one damaged entry does not hide the others:
+    `damage` then says what is wrong with it, and `stored` holds the bytes as they are.
+    """
 
     seq: int
     epoch: int
     append_id: str
     at: float
     events: tuple[bytes, ...]
+    damage: str = ""
+    stored: bytes = b""
 
 
 class Head(NamedTuple):

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -47,6 +47,14 @@ class Line(msgspec.Struct, array_like=True, frozen=True):
     append_id: str
     writer: str
     events: list[bytes]
+
+
+class Found(NamedTuple):
+    """A message of the stream, as it is stored."""
+
+    seq: int
+    data: bytes
+    at: float
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -109,7 +117,7 @@ class NatsJournal(Journal):
     async def _refused(self, epoch: int, expect: int, writer: str) -> int:
         """Somebody was faster; or it was ourselves, and the first answer was lost."""
         found = await self._message({"seq": expect + 1})
-        if found is not None and found[1].writer == writer:
+        if found is not None and (line := _line(found.data)) is not None and line.writer == writer:
             return expect + 1
         head = await self._find_head()
         if epoch < head.epoch:
@@ -124,8 +132,25 @@ class NatsJournal(Journal):
     async def _find_head(self) -> Head:
         await self._make()
         found = await self._message({"last_by_subj": self._subject})
-        self._head = Head(0, 0) if found is None else Head(found[0], found[1].epoch)
+        self._head = Head(0, 0) if found is None else Head(found.seq, await self._epoch_at(found))
         return self._head
+
+    async def _epoch_at(self, last: Found) -> int:
+        """The epoch that wrote the last entry. If that entry is damaged: the highest one that anything before it shows.
+
+        A term of the same epoch cannot be won twice, because the election counts for itself; so this keeps a journal with a damaged end
+        readable, and lets nobody else write there.
+        """
+        if (line := _line(last.data)) is not None:
+            return line.epoch
+        mark = await self._mark()
+        seq, floor = last.seq - 1, mark[0].truncated if mark else 0
+        while seq > floor:
+            found = await self._message({"seq": seq})
+            if found is not None and (line := _line(found.data)) is not None:
+                return line.epoch
+            seq -= 1
+        return mark[0].epoch if mark else 0
 
     def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
         if limit < 1:
@@ -186,12 +211,13 @@ class NatsJournal(Journal):
     async def _entry(self, seq: int) -> Entry:
         found = await self._message({"seq": seq})
         if found is None:
-            raise EngineCorruptError(
-                f"entry {seq} of journal {self.name!r} is not in {self._stream}", remedy="Restore the stream"
-            )
-        return Entry(found[0], found[1].epoch, found[1].append_id, found[2], tuple(found[1].events))
+            mark = await self._mark()
+            if mark and seq <= mark[0].truncated:
+                raise Truncated(seq - 1, mark[0].truncated + 1)
+            return Entry(seq, 0, "", 0.0, (), f"it is missing in the stream {self._stream}")
+        return _entry(found.seq, found.at, found.data)
 
-    async def _message(self, which: dict[str, Any]) -> tuple[int, Line, float] | None:
+    async def _message(self, which: dict[str, Any]) -> Found | None:
         """From the stream's leader."""
         try:
             answer = await self._engine.link.ask(f"STREAM.MSG.GET.{self._stream}", which)
@@ -200,8 +226,7 @@ class NatsJournal(Journal):
                 return None
             raise
         message = answer["message"]
-        line = _decode(base64.b64decode(message.get("data", "")))
-        return message["seq"], line, unix(message["time"])
+        return Found(message["seq"], base64.b64decode(message.get("data", "")), unix(message["time"]))
 
     async def _info(self) -> dict[str, Any]:
         return await self._engine.link.ask(f"STREAM.INFO.{self._stream}")
@@ -296,19 +321,28 @@ class NatsJournal(Journal):
         return self._call("latest_snapshot", self._latest_snapshot)
 
     async def _latest_snapshot(self) -> Snapshot | None:
-        while True:
-            found = await self._mark()
-            if found is None:
-                return None
+        before: Mark | None = None
+        while (found := await self._mark()) is not None:
             mark = found[0]
             try:
                 return Snapshot(mark.seq, mark.epoch, await self._engine.blobs.read(mark.blob, mark.chunks))
-            except BlobGoneError:
-                continue  # a newer one replaced it meanwhile
+            except BlobGoneError:  # a newer one replaced it meanwhile
+                if mark == before:
+                    raise self._lost("its snapshot is gone") from None
+                before = mark
+        return None
 
     async def _mark(self) -> tuple[Mark, int] | None:
         pointer = await self._engine.blobs.pointer(self._pointer)
-        return None if pointer is None else (_decode_mark(pointer.data), pointer.revision)
+        if pointer is None:
+            return None
+        try:
+            return _decode_mark(pointer.data), pointer.revision
+        except msgspec.DecodeError as error:
+            raise self._lost(f"the place of its snapshot cannot be read: {error}") from error
+
+    def _lost(self, why: str) -> EngineCorruptError:
+        return EngineCorruptError(f"journal {self.name!r} in NATS: {why}", remedy="Restore the streams from a backup")
 
     def truncate(self, seq: int) -> None:
         self._call("truncate", self._truncate, seq)
@@ -341,5 +375,15 @@ class NatsJournal(Journal):
 
 
 def _entry(seq: int, at: float, data: bytes) -> Entry:
-    line = _decode(data)
+    line = _line(data)
+    if line is None:
+        return Entry(seq, 0, "", at, (), "it is not epoch, id, writer and events", data)
     return Entry(seq, line.epoch, line.append_id, at, tuple(line.events))
+
+
+def _line(data: bytes) -> Line | None:
+    """The entry that a message carries; None for one that is damaged."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return None

@@ -97,6 +97,11 @@ class RedisJournal(Journal):
 
 
 def _entry(seq: int, stored: bytes) -> Entry:
-    at, epoch, packed = stored.split(b"\n", 2)
-    append_id, events = _unpack(packed)
-    return Entry(seq, int(epoch), append_id, int(at) / 1e6, events)
+    if not stored:
+        return Entry(seq, 0, "", 0.0, (), "it is missing")
+    try:
+        at, epoch, packed = stored.split(b"\n", 2)
+        append_id, events = _unpack(packed)
+        return Entry(seq, int(epoch), append_id, int(at) / 1e6, events)
+    except (ValueError, msgspec.DecodeError) as error:
+        return Entry(seq, 0, "", 0.0, (), f"it is not time, epoch, id and events: {error}", stored)

@@ -85,7 +85,7 @@ class SqliteJournal(Journal):
             if after < row.first - 1:
                 raise Truncated(after, row.first)
             rows = tx.execute(sql.READ_ENTRIES, (row.id, after, limit)).fetchall()
-        return [Entry(seq, epoch, append_id, at / 1e6, _unpack(events)) for seq, epoch, append_id, at, events in rows]
+        return [_entry(*row) for row in rows]
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
@@ -132,3 +132,11 @@ class SqliteJournal(Journal):
             if upto >= row.first:
                 tx.execute(sql.TRUNCATE_ENTRIES, (row.id, upto))
                 tx.execute(sql.SET_FIRST, (upto + 1, row.id))
+
+
+def _entry(seq: int, epoch: int, append_id: str, at: int, events: bytes) -> Entry:
+    try:
+        return Entry(seq, epoch, append_id, at / 1e6, _unpack(events))
+    except (msgspec.DecodeError, TypeError) as error:
+        stored = events if isinstance(events, bytes) else str(events).encode()
+        return Entry(seq, epoch, append_id, at / 1e6, (), f"its events are no list of byte strings: {error}", stored)

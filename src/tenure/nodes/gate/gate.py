@@ -187,6 +187,8 @@ class Gate:
         reasons: dict[str, str] = {}
         if not self.candidacy.engine_answers:
             reasons["engine"] = "its engine does not answer"
+        if self.candidacy.ledger.damage is not None:
+            reasons["journal"] = str(self.candidacy.ledger.damage)
         if self.watch.link_suspect():
             reasons["link"] = self.watch.brake().reason
         return reasons
@@ -282,11 +284,14 @@ class Gate:
 
     def _elsewhere(self) -> Reply:
         leader = self._leader_address()
-        if not leader or self.leads:
+        damaged = self.candidacy.ledger.damage is not None and not self.candidacy.term_is_current
+        if not leader or self.leads or damaged:
             return self._nobody()
         return Redirect(address=leader, epoch=self.candidacy.ledger.book.epoch)
 
     def _nobody(self) -> Problem:
+        if self.candidacy.ledger.damage is not None:
+            return problem(self.candidacy.ledger.damage)
         return Problem(
             kind=ProblemKind.UNAVAILABLE,
             fact="no gate leads now, as far as this one knows",

@@ -178,6 +178,8 @@ class Manager:
         """Why this manager should not be asked now; empty when it should."""
         if not self._candidacy.engine_answers:
             return {"engine": "it does not answer"}
+        if self.ledger.damage is not None:
+            return {"journal": str(self.ledger.damage)}
         if not self.ledger.seq:
             return {"journal": "it was not read yet"}
         if not self.leads and not self._candidacy.term_is_current:
@@ -274,6 +276,8 @@ class Manager:
         """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
         state = self._candidacy.ledger.book.state
         address = address_of(state.leader)
+        if self.ledger.damage is not None and not (address and self._candidacy.term_is_current):
+            return problem(self.ledger.damage)
         if not address or state.leader == self._candidacy.name:
             return Problem(
                 kind=ProblemKind.UNAVAILABLE,

@@ -85,6 +85,8 @@ class Observer:
         node = self._candidacy
         if node.leader is not None or node.term_is_current:
             self._led_at = self._clock.boottime()
+        if (damage := node.ledger.damage) is not None:
+            return [Alarm(AlarmKind.JOURNAL_DAMAGED, node.journal_name, damage.fact, damage.remedy)]
         without = self._clock.boottime() - self._led_at
         if without > NO_LEADER_AFTER_TERMS * node.ttl_s:
             kind = AlarmKind.NO_LEADER if node.engine_answers else AlarmKind.ENGINE_SILENT

@@ -1,0 +1,149 @@
+"""Reading a journal with distrust: each entry and snapshot is checked before it is folded, and an error names the one that is wrong.
+
+Managers and gates read their journals through this, and so does `tenure journal`, so that all of them find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Entry, Journal, Snapshot
+from tenure.errors import EngineCorruptError, EngineVersionError, JournalDamagedError, Truncated
+from tenure.jobs.gate_events import decode_any_event
+from tenure.nodes.journal_checksum import entry_damage, opened
+
+NEWER = "A newer Tenure wrote it: start that version again, and go back only with a copy of the engine from before it"
+
+
+class Replays(Protocol):
+    """A fold over a journal."""
+
+    def replay(self, encoded_events: Iterable[bytes]) -> None: ...
+
+
+BookT = TypeVar("BookT", bound=Replays)
+
+
+def fold_entry(journal: str, book: Replays, entry: Entry, after: int) -> None:
+    """Check one entry and fold it. Raises `JournalDamagedError`; the book is then worth nothing."""
+    if entry.seq != after + 1:
+        raise JournalDamagedError(journal, "entry", after + 1, f"it is missing: {entry.seq} comes after {after}")
+    if why := entry_damage(entry):
+        raise JournalDamagedError(journal, "entry", entry.seq, why)
+    try:
+        book.replay(entry.events)
+    except Exception as error:
+        # Whatever is raised while stored bytes are folded says that they cannot be applied: it must not end the node.
+        raise cannot_apply(journal, entry, error) from error
+
+
+def cannot_apply(journal: str, entry: Entry, error: Exception) -> JournalDamagedError:
+    unknown = unknown_kind(entry)
+    if unknown:
+        why = f"this Tenure knows no event of the kind {unknown!r}"
+        return JournalDamagedError(journal, "entry", entry.seq, why, remedy=NEWER)
+    why = f"its events cannot be applied: {type(error).__name__}: {error}"
+    return JournalDamagedError(journal, "entry", entry.seq, why)
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_kind = msgspec.json.Decoder(_Kind)
+
+
+def kind_of(event: bytes) -> str:
+    """The kind that an event says it is of; empty for what is no event."""
+    try:
+        return _kind.decode(event).type
+    except msgspec.DecodeError:
+        return ""
+
+
+def unknown_kind(entry: Entry) -> str:
+    """The kind of the first event that reads well and that this release does not know; empty where there is none.
+
+    Damage looks otherwise: the checksum of such an entry is right.
+    """
+    for event in entry.events:
+        try:
+            decode_any_event(event)
+        except msgspec.ValidationError as error:
+            if "`$.type`" in str(error) and (kind := kind_of(event)):
+                return kind
+        except msgspec.DecodeError:
+            continue
+    return ""
+
+
+def restore(journal: str, snapshot: Snapshot, restored: Callable[[bytes], BookT]) -> BookT:
+    """The book that a snapshot was taken of. Raises `JournalDamagedError`."""
+    found = opened(snapshot)
+    if found.damage:
+        raise JournalDamagedError(journal, "snapshot", snapshot.seq, found.damage)
+    try:
+        return restored(found.state)
+    except EngineVersionError as error:
+        raise JournalDamagedError(journal, "snapshot", snapshot.seq, error.fact, remedy=error.remedy or None) from error
+    except Exception as error:
+        why = f"it cannot be read: {type(error).__name__}: {error}"
+        raise JournalDamagedError(journal, "snapshot", snapshot.seq, why) from error
+
+
+class Loaded(NamedTuple, Generic[BookT]):
+    """A journal that was folded to its end."""
+
+    book: BookT
+    seq: int
+    snapshot_at: int
+    snapshot_bytes: int
+    bytes_since: int
+    """Of the events above the snapshot."""
+
+
+async def load_book(
+    journal: Journal, calls: Calls, new_book: Callable[[], BookT], restored: Callable[[bytes], BookT]
+) -> Loaded[BookT]:
+    """Start from the newest snapshot and fold everything after it. Raises `JournalDamagedError`."""
+    while True:
+        try:
+            return await _load(journal, calls, new_book, restored)
+        except Truncated:
+            continue  # there is a newer snapshot than the one that we started from
+        except JournalDamagedError:
+            raise
+        except EngineCorruptError as error:
+            raise JournalDamagedError(journal.name, "something", 0, error.fact) from error
+
+
+async def _load(
+    journal: Journal, calls: Calls, new_book: Callable[[], BookT], restored: Callable[[bytes], BookT]
+) -> Loaded[BookT]:
+    book, seq, kept, size = new_book(), 0, 0, 0
+    snapshot = await calls.run(journal.latest_snapshot)
+    if snapshot is not None:
+        try:
+            book = restore(journal.name, snapshot, restored)
+        except JournalDamagedError as error:
+            raise await _with_hint(journal, calls, error) from error
+        seq, kept = snapshot.seq, len(snapshot.state)
+    while entries := await calls.run(journal.read, seq):
+        for entry in entries:
+            fold_entry(journal.name, book, entry, seq)
+            seq, size = entry.seq, size + sum(map(len, entry.events))
+    return Loaded(book, seq, snapshot.seq if snapshot is not None else 0, kept, size)
+
+
+async def _with_hint(journal: Journal, calls: Calls, error: JournalDamagedError) -> JournalDamagedError:
+    """The same error of a snapshot, saying whether everything that it was made of is still in the journal."""
+    try:
+        await calls.run(journal.read, 0, limit=1)
+        hint = "all entries below it are still there, so that it can be made again"
+    except Truncated:
+        hint = "the entries below it are gone"
+    return JournalDamagedError(error.journal, error.part, error.seq, f"{error.why}; {hint}", remedy=error.remedy)

@@ -1,0 +1,155 @@
+"""A manager whose journal is damaged stays up, refuses to lead, says which entry and what to do, and goes on once it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
+
+from tenure.engines.contracts import Entry
+from tenure.engines.memory.journal import MemoryJournal
+from tenure.jobs.alarms import AlarmKind
+from tenure.nodes.journaled import Journaled
+from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.messages.client import Done, GetJob, ListJobs, Problem, ProblemKind, Redirect, Submit
+
+
+def log_of(office: Office) -> Any:
+    return office.engine.journal(JOURNAL)._log
+
+
+async def led_and_stopped(office: Office, until: Callable[[], Any] = lambda: True) -> None:
+    """A journal with a few entries, and nobody who leads."""
+    first, _ = office.open("m-1")
+    await office.until(lambda: first.leads)
+    for number in range(3):
+        assert isinstance(await ask(first, Submit(submission=submission(f"j-{number}"))), Done)
+    await office.until(until)
+    await office.kill("m-1")
+
+
+def damaged(entry: Entry, **changes: Any) -> Entry:
+    return entry._replace(**(changes or {"events": (entry.events[0].replace(b"at", b"ta"), *entry.events[1:])}))
+
+
+DAMAGE = {
+    "a byte": lambda entry: damaged(entry),
+    "undecodable": lambda entry: damaged(entry, events=(), damage="its events are no list of byte strings"),
+    "not an event": lambda entry: damaged(entry, append_id="0" * 32, events=(b"{",)),
+    "not applicable": lambda entry: damaged(
+        entry, append_id="0" * 32, events=(b'{"type":"JobCleaned","at":1.0,"job_id":"nobody"}',)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_manager_stays_up_refuses_to_lead_and_says_which_entry(kind: str) -> None:
+    async def story(office: Office) -> None:
+        await led_and_stopped(office)
+        log = log_of(office)
+        whole = log.entries[2]
+        log.entries[2] = DAMAGE[kind](whole)
+        manager, _ = office.open("m-2")
+        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        await office.until(lambda: any("refuses to lead" in text for text in office.said))
+        assert not manager.leads
+        assert "entry 3 of journal 'jobs'" in manager.unready["journal"]
+        manager.observer.look()
+        (alarm,) = manager.observer.alarms
+        assert (alarm.kind, alarm.subject) == (AlarmKind.JOURNAL_DAMAGED, "jobs")
+        assert "tenure journal check" in alarm.remedy
+        for request in (Submit(submission=submission("j-9")), GetJob(job_id="j-0"), ListJobs()):
+            answer = await ask(manager, request)
+            assert isinstance(answer, Problem)
+            assert (answer.kind, answer.retryable) == (ProblemKind.UNAVAILABLE, False)
+            assert "entry 3" in answer.fact
+            assert "tenure journal" in answer.remedy
+        assert not office.tasks["m-2"].done()
+        assert sum("refuses to lead" in text for text in office.said) == 1
+        log.entries[2] = whole
+        await office.until(lambda: manager.leads, seconds=60)
+        assert manager.unready == {}
+        assert (await ask(manager, Submit(submission=submission("j-9")))).job_id == "j-9"
+
+    run(story)
+
+
+def test_a_missing_entry_is_named() -> None:
+    async def story(office: Office) -> None:
+        await led_and_stopped(office)
+        log = log_of(office)
+        log.entries[2] = log.entries[3]
+        manager, _ = office.open("m-2")
+        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        assert "entry 3 of journal 'jobs' is damaged: it is missing" in manager.unready["journal"]
+
+    run(story)
+
+
+def test_an_event_of_a_newer_release_is_told_from_damage() -> None:
+    async def story(office: Office) -> None:
+        await led_and_stopped(office)
+        log = log_of(office)
+        log.entries[2] = damaged(log.entries[2], append_id="0" * 32, events=(b'{"type":"FormatRaised","at":1.0}',))
+        manager, _ = office.open("m-2")
+        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        assert "knows no event of the kind 'FormatRaised'" in manager.unready["journal"]
+        assert "newer Tenure" in manager.unready["journal"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept: bool, monkeypatch: Any) -> None:
+    async def story(office: Office) -> None:
+        monkeypatch.setattr(Journaled, "snapshot_every", 2)
+        if kept:
+            monkeypatch.setattr(MemoryJournal, "truncate", lambda self, seq: None)
+        log = log_of(office)
+        await led_and_stopped(office, until=lambda: log.snapshot)
+        state = log.snapshot.state
+        log.snapshot = log.snapshot._replace(state=state[:-1] + bytes([state[-1] ^ 1]))
+        manager, _ = office.open("m-2")
+        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        assert f"the snapshot at {log.snapshot.seq} of journal 'jobs'" in manager.unready["journal"]
+        hint = "can be made again" if kept else "the entries below it are gone"
+        assert hint in manager.unready["journal"]
+
+    run(story)
+
+
+def test_a_snapshot_of_a_newer_format_says_so() -> None:
+    async def story(office: Office) -> None:
+        await led_and_stopped(office)
+        log = log_of(office)
+        newer = msgspec.msgpack.encode({"version": 2, "jobs": {}})
+        office.engine.journal(JOURNAL).snapshot(newer, 2, epoch=log.head.epoch)
+        manager, _ = office.open("m-2")
+        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        assert "version 2, and this Tenure reads up to 1" in manager.unready["journal"]
+        assert "Start the newer version again" in manager.unready["journal"]
+
+    run(story)
+
+
+def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
+    async def story(office: Office) -> None:
+        first, _ = office.open("m-1")
+        await office.until(lambda: first.leads)
+        second, candidacy = office.open("m-2")
+        await office.until(lambda: second.ledger.seq > 0)
+        log = log_of(office)
+        assert isinstance(await ask(first, Submit(submission=submission("j-1"))), Done)
+        log.entries[-1] = damaged(log.entries[-1])  # before the standby is woken
+        await office.until(lambda: second.ledger.damage is not None, seconds=60)
+        await office.until(lambda: candidacy.term_is_current, seconds=30)
+        assert isinstance(await ask(second, Submit(submission=submission("j-2"))), Redirect)
+        assert "journal" in second.unready
+        assert first.leads
+        assert isinstance(await ask(first, Submit(submission=submission("j-2"))), Done)
+
+    run(story)
