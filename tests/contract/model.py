@@ -23,6 +23,7 @@ class Mail:
     delivery: int = 0
     stage: str = ""  # of the delivery under lease: claimed, held, started
     fresh: bool = True  # never delivered, never delayed: these come in order
+    suspect: bool = False  # its last claim ran out, and no holder has given it back since
 
     @property
     def used_up(self) -> bool:
@@ -49,8 +50,9 @@ class Model:
         self.now += seconds
         for mail in self.mail:
             if mail.state in ("leased", "delayed") and mail.due <= self.now:
-                if mail.state == "leased" and mail.stage == "claimed":
-                    mail.count -= 1
+                if mail.state == "leased":
+                    mail.suspect = True
+                    mail.base += mail.stage == "claimed"  # it never started: its number stays used, and is forgiven
                 mail.state, mail.fresh = "ready", False
 
     def accepts(self, key: str | None, generation: int) -> bool:
@@ -76,7 +78,7 @@ class Model:
     def claim(self, mail: Mail, lease: float, provisional: bool) -> int:
         self.deliveries += 1
         mail.state, mail.due, mail.delivery = "leased", self.now + lease, self.deliveries
-        mail.stage, mail.fresh = "claimed" if provisional else "held", False
+        mail.stage, mail.fresh = "claimed" if provisional and not mail.suspect else "held", False
         mail.count += 1
         if lease == 0:
             self.pass_time(0)
@@ -92,6 +94,7 @@ class Model:
             known.live, known.checkpoint = None, mail.checkpoint
 
     def nack(self, mail: Mail, delay: float) -> None:
+        mail.suspect = False
         if mail.used_up:
             self.end(mail, "dead")
         elif delay:
@@ -100,7 +103,7 @@ class Model:
             mail.state = "ready"
 
     def release(self, mail: Mail) -> None:
-        mail.state = "ready"
+        mail.state, mail.suspect = "ready", False
         if mail.stage == "started":
             mail.base += 1  # its number is used, and forgiven
         else:
@@ -123,7 +126,7 @@ class Model:
         return known is None or not (known.revoked or known.live is not None or known.generation > mail.generation)
 
     def replay(self, mail: Mail) -> None:
-        mail.state, mail.base = "ready", mail.count
+        mail.state, mail.base, mail.suspect = "ready", mail.count, False
         if mail.key is not None:
             self.keys[mail.key].live = mail
 

@@ -67,7 +67,7 @@ def test_a_lease_holds_to_the_last_moment_and_not_a_moment_longer(case: EngineCa
     case.pass_time(0.001)
     with pytest.raises(ReceiptHandleExpiredError):
         ACTS[act](late)
-    assert "y" in [message.body for message in mailbox.receive(2)]
+    assert "y" in [message.body for _ in range(2) for message in mailbox.receive(2)]
 
 
 def test_extending_counts_from_now(case: EngineCase, engine: Engine) -> None:
@@ -105,7 +105,7 @@ def test_a_lease_of_no_time_is_over_at_once(engine: Engine) -> None:
     for message in got:
         with pytest.raises(ReceiptHandleExpiredError):
             message.acknowledge()
-    assert [message.delivery_count for message in mailbox.receive(10)] == [2, 2]
+    assert [message.delivery_count for _ in range(2) for message in mailbox.receive(10)] == [2, 2]
 
 
 def test_the_holder_knows_by_its_own_clock_when_to_stop(case: EngineCase, engine: Engine) -> None:
@@ -174,15 +174,15 @@ def test_started_work_that_is_released_keeps_its_number_and_is_forgiven(engine: 
 
 
 def test_a_provisional_delivery_that_never_started_does_not_count(case: EngineCase, engine: Engine) -> None:
-    """Interleaving 11: killed between claim and start: back within seconds, and not counted."""
+    """Interleaving 11: killed between claim and start: back within seconds, and forgiven. How it goes on: test_suspects."""
     mailbox = engine.mailbox("work", max_delivery_count=1)
     mailbox.send("x")
-    for _ in range(3):
-        message = held(mailbox, case.s(2), provisional=True)
-        assert message.delivery_count == 1
-        case.pass_time(2)
-        assert_every_act_is_refused(message)
-    assert held(mailbox, 60).delivery_count == 1
+    message = held(mailbox, case.s(2), provisional=True)
+    assert message.delivery_count == 1
+    case.pass_time(2)
+    assert_every_act_is_refused(message)
+    message = held(mailbox, 60)
+    assert (message.delivery_count, message.attempt) == (2, 1)
 
 
 def test_a_provisional_delivery_counts_once_it_was_extended(case: EngineCase, engine: Engine) -> None:
@@ -227,8 +227,10 @@ def test_a_checkpoint_is_there_for_the_next_delivery(case: EngineCase, engine: E
 
 def test_many_leases_run_out_in_one_moment_and_all_come_back(case: EngineCase, engine: Engine) -> None:
     mailbox = engine.mailbox("work")
-    mailbox.send_many([Outgoing(str(n)) for n in range(500)])
-    assert len(mailbox.receive(500, case.s(10))) == 500
+    mailbox.send_many([Outgoing(str(n)) for n in range(200)])
+    assert len(mailbox.receive(200, case.s(10))) == 200
     case.pass_time(10)
-    assert mailbox.depth() == (500, 0, 0)
-    assert {message.body for message in mailbox.receive(1_000)} == {str(n) for n in range(500)}
+    assert mailbox.depth() == (200, 0, 0)
+    batches = [mailbox.receive(1_000) for _ in range(200)]
+    assert {message.body for batch in batches for message in batch} == {str(n) for n in range(200)}
+    assert mailbox.receive() == []

@@ -116,7 +116,7 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.id, self.body, self.receipt_handle = inner.id, inner.body, inner.receipt_handle
         self.delivery_count, self.forgiven, self.enqueued_at = inner.delivery_count, inner.forgiven, inner.enqueued_at
         self.reply_to, self.checkpoint, self.failure = inner.reply_to, inner.checkpoint, inner.failure
-        self.key, self.generation = inner.key, inner.generation
+        self.key, self.generation, self.suspect = inner.key, inner.generation, inner.suspect
         self.lease_until = lease_until
 
     def _do(self, act: Any, what: str, *, frees: bool = False, answers: bool = False) -> None:

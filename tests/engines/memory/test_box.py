@@ -151,7 +151,7 @@ def test_the_same_calls_and_ids_give_the_same_run() -> None:
         return seen
 
     assert run() == run()
-    assert len(run()) == 12
+    assert len(run()) == 10
 
 
 def test_stepping_the_wall_clock_changes_no_lease_and_no_timestamp() -> None:

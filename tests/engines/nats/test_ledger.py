@@ -24,8 +24,10 @@ steps = st.lists(
                 "delayed",
                 "claim",
                 "claim",
+                "claim of old",
                 "await",
                 "await",
+                "await of old",
                 "confirm",
                 "withdraw",
                 "look",
@@ -60,8 +62,10 @@ def command(kind: str, box: str, number: int, name: str, held: list[tuple[str, s
         "send": c.Send(name, box, [c.Item(b"1", reply_to="b"), c.Item(b"2")]),
         "keyed": c.Send(name, box, [c.Item(b"k", key="k", generation=number), c.Item(b"l", key="l")]),
         "delayed": c.Send(name, box, [c.Item(b"d", delay=float(number))]),
-        "claim": c.Claim(name, box, number + 1, 1.0, 2, number % 2 == 0),
-        "await": c.Await(name, box, number + 1, 10.0, 2, number % 2 == 0, float(number)),
+        "claim": c.ClaimApart(name, box, number + 1, 1.0, 2, number % 2 == 0),
+        "await": c.AwaitApart(name, box, number + 1, 10.0, 2, number % 2 == 0, float(number)),
+        "claim of old": c.Claim(name, box, number + 1, 1.0, 2, number % 2 == 0),
+        "await of old": c.Await(name, box, number + 1, 10.0, 2, number % 2 == 0, float(number)),
         "confirm": c.Confirm(name, box, held[: number + 1] or [("x", "y")], 10.0),
         "withdraw": c.Withdraw(name, box, receipt),
         "look": c.Look(name, box),
@@ -106,7 +110,7 @@ def test_a_fold_that_went_over_snapshots_gives_the_same_answers(plan: list[tuple
         assert (straight.handed, straight.dropped) == (other.handed, other.dropped)
         for name in BOXES:  # nothing lies there while somebody waits for it
             assert not (straight.box(name).counts[State.READY] and straight.box(name).stands.keep(straight.now))
-        if kind == "claim":
+        if kind.startswith("claim"):
             held = [(delivery.id, asked.id) for delivery in answers[0]] or held
         for one in straight.handed:
             held = [(delivery.id, one.receipt) for delivery in one.deliveries]

@@ -8,7 +8,8 @@ import pytest
 
 from tenure.engines.contracts import FailureCause
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger import Delivery, Ledger
+from tenure.engines.nats.deliveries import Delivery
+from tenure.engines.nats.ledger import Ledger
 from tenure.engines.nats.stands import HAND_OVER_S
 from tenure.errors import ReceiptHandleExpiredError
 
@@ -25,11 +26,22 @@ class Story:
         self.number += 1
         return f"{process}.{self.number}"
 
-    def stand(self, process: str, *, most: int = 1, limit: int | None = None, provisional: bool = False) -> str:
+    def stand(
+        self,
+        process: str,
+        *,
+        most: int = 1,
+        limit: int | None = None,
+        provisional: bool = False,
+        kind: type[c.Await] = c.AwaitApart,
+    ) -> str:
         name = self.name(process)
-        at, deliveries = self.apply(c.Await(name, "a", most, LEASE, limit, provisional, 30.0))
+        at, deliveries = self.apply(kind(name, "a", most, LEASE, limit, provisional, 30.0))
         assert (at, deliveries) == (self.at, [])
         return name
+
+    def claim(self, process: str, *, most: int = 1, limit: int | None = None, provisional: bool = False) -> Any:
+        return self.apply(c.ClaimApart(self.name(process), "a", most, LEASE, limit, provisional))
 
     def send(self, *bodies: bytes, reply_to: str | None = None) -> None:
         self.apply(c.Send(self.name("sender"), "a", [c.Item(body, reply_to=reply_to) for body in bodies]))
@@ -101,17 +113,87 @@ def test_what_nobody_confirms_comes_back_soon_with_another_fence_and_is_forgiven
     assert story.confirm(*lost) == []
     with pytest.raises(ReceiptHandleExpiredError):
         story.end(*lost)
-    (again,) = story.apply(c.Claim(story.name("q"), "a", 1, LEASE, 1, False))
-    assert (again.delivery_count, again.forgiven) == (2, 1)
+    (again,) = story.claim("q", limit=1)
+    assert (again.delivery_count, again.forgiven, again.suspect) == (2, 1, False)
 
 
-def test_a_provisional_claim_that_nobody_confirms_does_not_count() -> None:
+def test_a_provisional_claim_that_nobody_confirms_is_forgiven_and_says_nothing_of_the_message() -> None:
+    """Whoever died while it waited has not had it."""
+    story = Story()
+    story.stand("p", most=2, provisional=True)
+    story.send(b"1", b"2")
+    story.look(HAND_OVER_S)
+    found = story.claim("q", most=2)
+    assert [(one.delivery_count, one.forgiven, one.suspect) for one in found] == [(2, 1, False), (2, 1, False)]
+
+
+def test_a_provisional_claim_that_was_confirmed_and_runs_out_makes_its_message_suspect() -> None:
     story = Story()
     story.stand("p", provisional=True)
     story.send(b"1")
+    story.confirm(*story.only())
+    story.look(LEASE)
+    story.send(b"2")
+    (again,) = story.claim("q", most=5, provisional=True)
+    assert (again.delivery_count, again.forgiven, again.suspect) == (2, 1, True)
+    story.look(LEASE)
+    (again,) = story.claim("q", most=5, provisional=True)
+    assert again.body == b"2"
+    (again,) = story.claim("q", most=5, provisional=True)
+    assert (again.delivery_count, again.forgiven, again.suspect) == (3, 1, True)
+
+
+def test_suspect_messages_are_handed_over_one_to_each_who_waits() -> None:
+    story = Story()
+    story.send(b"1", b"2", b"3")
+    story.claim("dead", most=2)
+    assert [one.body for one in story.claim("alive")] == [b"3"]
+    story.look(LEASE - 10)
+    first, second = story.stand("p", most=9), story.stand("q", most=9)
+    story.look(10)
+    assert sorted(story.handed[first] + story.handed[second]) == [b"1", b"2"]
+
+
+def test_a_suspect_message_handed_to_one_who_died_waiting_is_forgiven_and_stays_suspect() -> None:
+    story = Story()
+    story.send(b"1")
+    story.claim("dead")
+    story.look(LEASE - 5)
+    gone = [story.stand(f"gone{number}", limit=2, provisional=True) for number in range(3)]
+    story.look(5)
+    for receipt in reversed(gone):
+        assert story.handed == {receipt: [b"1"]}
+        story.look(HAND_OVER_S)
+    (again,) = story.claim("alive", most=5, limit=2, provisional=True)
+    assert (again.delivery_count, again.forgiven, again.suspect) == (5, 3, True)
+
+
+def test_a_suspect_message_that_its_new_holder_confirmed_counts() -> None:
+    story = Story()
+    story.send(b"1")
+    story.claim("dead")
+    story.look(LEASE - 10)
+    story.stand("p", provisional=True)
+    story.look(10)
+    delivery, receipt = story.only()
+    assert delivery.suspect
+    story.confirm(delivery, receipt)
+    story.look(LEASE)
+    (again,) = story.claim("q")
+    assert (again.delivery_count, again.forgiven) == (3, 0)
+
+
+def test_claims_of_the_releases_before_are_folded_as_they_were() -> None:
+    """They are in the log, and each process that reads it must come to what the first one told."""
+    story = Story()
+    story.stand("p", provisional=True, kind=c.Await)
+    story.send(b"1", b"2")
     story.look(HAND_OVER_S)
-    (again,) = story.apply(c.Claim(story.name("q"), "a", 1, LEASE, None, False))
-    assert (again.delivery_count, again.forgiven) == (1, 0)
+    found = story.apply(c.Claim(story.name("q"), "a", 2, LEASE, None, True))
+    assert [(one.delivery_count, one.forgiven) for one in found] == [(1, 0), (1, 0)]
+    story.look(LEASE)
+    found = story.apply(c.Claim(story.name("q"), "a", 2, LEASE, None, False))
+    assert [(one.delivery_count, one.forgiven) for one in found] == [(1, 0), (1, 0)]
 
 
 def test_a_process_that_did_not_confirm_is_handed_nothing_until_it_asks_again() -> None:

@@ -61,6 +61,43 @@ def test_functions_of_an_older_version_are_made_anew_and_data_stay(
         assert connection.execute(ask).fetchone() == (str(schema_module.VERSION),)
 
 
+def test_functions_of_a_lower_revision_are_replaced_and_the_version_stays(
+    opened: Opened, postgres_url: str, schema: str
+) -> None:
+    """As the first release left them: no revision is written down, and `lease` is not there."""
+    opened().mailbox("work").send("x")
+    at = sql.Identifier(schema)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DELETE FROM {}.meta WHERE name = 'functions'").format(at))
+        lease = "(text, int, float8, bigint, smallint, int, float8, boolean)"
+        connection.execute(sql.SQL("DROP FUNCTION {}.lease" + lease).format(at))
+        assert [message.body for message in opened().mailbox("work").receive()] == ["x"]
+        kept = connection.execute(sql.SQL("SELECT name, value FROM {}.meta ORDER BY name").format(at)).fetchall()
+        assert ("functions", str(schema_module.REVISION)) in kept
+        assert ("version", str(schema_module.VERSION)) in kept
+
+
+def test_functions_of_a_higher_revision_are_used_as_they_are(opened: Opened, postgres_url: str, schema: str) -> None:
+    opened().mailbox("work").send("x")
+    at = sql.Identifier(schema)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("UPDATE {}.meta SET value = '99' WHERE name = 'functions'").format(at))
+        assert [message.body for message in opened().mailbox("work").receive()] == ["x"]
+        ask = sql.SQL("SELECT value FROM {}.meta WHERE name = 'functions'").format(at)
+        assert connection.execute(ask).fetchone() == ("99",)
+
+
+def test_a_process_of_the_first_release_claims_as_it_did(opened: Opened, postgres_url: str, schema: str) -> None:
+    """It runs on while a newer one replaces the functions, and unpacks 12 columns."""
+    opened().mailbox("work").send("x")
+    call = sql.SQL("SELECT * FROM {}.claim('work', 5, 60, 7, 1::smallint, NULL, NULL, true)").format(
+        sql.Identifier(schema)
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        ((*row,),) = connection.execute(call).fetchall()
+    assert (len(row), row[2], row[10], row[11]) == (12, 1, b'"x"', 0)
+
+
 def test_a_migration_that_fails_half_way_leaves_nothing(
     opened: Opened, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ def test_a_new_boot_frees_the_leases_and_terms_of_the_earlier_one(opened: Opener
     clock.advance(5)
     engine = opened()
     (again,) = engine.mailbox("work").receive(10, 60)
-    assert (again.id, again.delivery_count) == (held.id, 2)
+    assert (again.id, again.delivery_count, again.suspect) == (held.id, 2, True)
     assert engine.election("chief").current() is None
     with pytest.raises(TermLostError):
         engine.election("chief").renew(term)

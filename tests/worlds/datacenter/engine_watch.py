@@ -91,8 +91,8 @@ class WorkBox(Box):
         super().add_keyed(record, name, generation, now, delay)
         self._watch.sent(name, generation)
 
-    def claim(self, now: float, lease: float, limit: int | None, stage: Stage) -> Record | None:
-        record = super().claim(now, lease, limit, stage)
+    def claim(self, now: float, lease: float, limit: int | None, stage: Stage, *, first: bool = True) -> Record | None:
+        record = super().claim(now, lease, limit, stage, first=first)
         if record is not None and record.key is not None:
             self._watch.claimed(record.key)
         return record

@@ -38,6 +38,7 @@ from tenure.engines.contracts.messages import (
     ReplyT,
     Sent,
     Ticket,
+    why_given_up,
 )
 from tenure.engines.contracts.store import Store
 
@@ -78,4 +79,5 @@ __all__ = [
     "Term",
     "Ticket",
     "term_margin",
+    "why_given_up",
 ]

@@ -75,6 +75,10 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
         Whatever is ready is returned at once; a ready message is never held back for a full batch. The wait ends early on
         `wake()` and `close()`, with an empty list. A body that cannot be decoded becomes a dead letter and is not returned.
         A `provisional` delivery counts only once it was extended: it is a claim, and the work has not started.
+
+        A message is *suspect* when its last claim ended by the expiry of its lease, as it does when the holder dies. It comes
+        alone (a batch ends before the first suspect one), and counts from the claim on, also from a provisional one: so a
+        message that kills its holders reaches `max_delivery_count`, and its neighbours in a batch do not.
         """
 
     @abstractmethod

@@ -82,6 +82,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
 
 
+def why_given_up(times: int, *, expired: bool) -> str:
+    """The reason of a dead letter that used up its deliveries. `expired`: the last claim ended with its lease."""
+    ended = ": the last claim ended by the expiry of its lease" if expired else ""
+    return f"delivered {times} time{'s' if times != 1 else ''} without being settled{ended}"
+
+
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """What another process needs to act on a delivery: a slot claims, its supervisor extends and settles for it."""
 
@@ -108,9 +114,13 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     """The decoded body; None when `failure` is set."""
     receipt_handle: str
     delivery_count: int
-    """1 for the first delivery. It grows with every delivery that was started, so that the fence does."""
+    """1 for the first delivery. No two executions have the same number: only one that its holder released before it
+    started is given out again."""
     forgiven: int
-    """How many of them do not count against a limit: handed over by `release`, or before a replay."""
+    """How many of them do not count against a limit: handed over by `release`, never started, or before a replay."""
+    suspect: bool = False
+    """True when the claim before this one ended by the expiry of its lease: the message may have killed its holder. It
+    comes alone, and this delivery counts from the claim on, also a provisional one."""
     enqueued_at: float
     reply_to: str | None
     checkpoint: bytes | None

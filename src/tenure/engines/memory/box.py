@@ -16,8 +16,19 @@ from typing import Protocol
 
 import msgspec
 
-from tenure.engines.contracts import DeadLetter, Depth, Failure, FailureCause
-from tenure.engines.memory.records import CLAIMED, DELAYED, ENDED, LEASED, READY, STARTED, KeyMemory, Record, Stage
+from tenure.engines.contracts import DeadLetter, Depth, Failure, FailureCause, why_given_up
+from tenure.engines.memory.records import (
+    CLAIMED,
+    DELAYED,
+    ENDED,
+    HELD,
+    LEASED,
+    READY,
+    STARTED,
+    KeyMemory,
+    Record,
+    Stage,
+)
 
 _SLACK = 64  # dead entries that are not worth a clean-up
 
@@ -90,8 +101,8 @@ class Box:
 
     # Going out
 
-    def claim(self, now: float, lease: float, limit: int | None, stage: Stage) -> Record | None:
-        """Lease the next record that is ready. Callers promote first."""
+    def claim(self, now: float, lease: float, limit: int | None, stage: Stage, *, first: bool = True) -> Record | None:
+        """Lease the next record that is ready. Callers promote first. A suspect one is leased only as the first of its batch."""
         ready = self.ready
         while ready:
             record = ready.popleft()
@@ -101,6 +112,11 @@ class Box:
             if limit is not None and record.count - record.base >= limit:
                 self._exhausted(record, now)
                 continue
+            if record.suspect:
+                if not first:
+                    ready.appendleft(record)
+                    return None
+                stage = HELD  # counted from here on: it may end its holder before the first extension
             record.state = LEASED
             record.stage = stage
             record.receipt += 1
@@ -129,8 +145,9 @@ class Box:
                 continue
             if state is LEASED:
                 del self.leased[record.id]
+                record.suspect = True
                 if record.stage is CLAIMED:
-                    record.count -= 1
+                    record.base += 1  # its number may be known to somebody who is only slow: it is not given out again
             else:
                 self.delayed -= 1
             record.state = READY
@@ -162,6 +179,7 @@ class Box:
     def give_back(self, record: Record, now: float, delay: float, limit: int | None) -> None:
         """Nacked. The last allowed delivery does not come back, it becomes a dead letter at once."""
         del self.leased[record.id]
+        record.suspect = False
         if limit is not None and record.count - record.base >= limit:
             self._exhausted(record, now)
             return
@@ -174,7 +192,7 @@ class Box:
             record.base += 1
         else:
             record.count -= 1
-        record.state = READY
+        record.state, record.suspect = READY, False
         self.ready.appendleft(record)
         if self.waiters:
             self.alert()
@@ -227,8 +245,7 @@ class Box:
             self.home.post(record, encode_failure(news), True)
 
     def _exhausted(self, record: Record, now: float) -> None:
-        times = record.count - record.base
-        reason = f"delivered {times} time{'s' if times != 1 else ''} without being settled"
+        reason = why_given_up(record.count - record.base, expired=record.suspect)
         self.bury(record, FailureCause.DELIVERIES, reason, now)
 
     def replay(self, message_id: str, now: float) -> bool:
@@ -237,7 +254,7 @@ class Box:
         record, _ = self.dead[message_id]
         self.keys.readmit(record, now)
         del self.dead[message_id]
-        record.base, record.ended = record.count, ""
+        record.base, record.ended, record.suspect = record.count, "", False
         self.add(record, now)
         return True
 

@@ -192,7 +192,7 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if timers and timers[0][0] <= now:
             box.promote(now)
         found: list[Message[BodyT, ReplyT]] = []
-        while record := box.claim(now, lease, self.max_delivery_count, stage):
+        while record := box.claim(now, lease, self.max_delivery_count, stage, first=not found):
             try:
                 if record.is_failure:
                     found.append(self._make(self, record, None, _decode_failure(record.body)))
@@ -202,7 +202,7 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 del box.leased[record.id]
                 box.bury(record, FailureCause.UNDECODABLE, f"the body cannot be decoded: {error}", now)
             else:
-                if len(found) == most:
+                if record.suspect or len(found) == most:
                     break
         return found
 

@@ -27,6 +27,7 @@ class MemoryMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.body = body
         self.delivery_count = record.count
         self.forgiven = record.base
+        self.suspect = record.suspect
         self.enqueued_at = record.enqueued_at
         self.reply_to = record.reply_to
         self.checkpoint = record.checkpoint

@@ -24,7 +24,7 @@ class State(IntEnum):
 class Stage(IntEnum):
     """How far the delivery under lease has come; it decides whether the delivery counts."""
 
-    CLAIMED = 0  # provisional: uncounted again when it is released or runs out
+    CLAIMED = 0  # provisional: uncounted again when it is released, forgiven when it runs out
     HELD = 1  # uncounted again only when it is released
     STARTED = 2  # extended at least once: it may have had effects, so its fence is never given out again
 
@@ -54,6 +54,7 @@ class Record:
         "route",
         "stage",
         "state",
+        "suspect",
     )
 
     def __init__(self, id: str, body: bytes, enqueued_at: float) -> None:
@@ -70,7 +71,8 @@ class Record:
         self.stage = HELD
         self.receipt = 0  # grows with every delivery, also with those that do not count
         self.count = 0
-        self.base = 0  # deliveries that are forgiven: before the last replay, or handed over
+        self.base = 0  # deliveries that are forgiven: before the last replay, handed over, or never started
+        self.suspect = False  # its last claim ran out, and no holder has settled, released or nacked it since
         self.due = 0.0  # when a lease runs out, or a delay ends
         self.armed = inf  # the time of its one valid timer: never later than `due` while leased or delayed
         self.ended = ""  # why a receipt is dead although its lease would still run

@@ -34,6 +34,10 @@ class Stage(IntEnum):
     HELD = 1  # uncounted again only when it is released
     STARTED = 2  # extended: it may have had effects, so its fence is never given out again
     HANDED = 3  # to a standing claim that has not confirmed it: as STARTED, but forgiven when it runs out
+    UNSTARTED = (
+        4  # provisional, by a claim that knows suspects: uncounted again when it is released, forgiven when it runs out
+    )
+    OFFERED = 5  # UNSTARTED once its standing claim confirms it; nobody may have had it, so it makes nothing suspect
 
 
 class Record(msgspec.Struct):
@@ -54,6 +58,7 @@ class Record(msgspec.Struct):
     base: int = 0  # deliveries that are forgiven
     due: float = 0.0  # when a lease runs out, or a delay ends
     ticket: int = 0  # of its one valid place in `ready` or among the timers
+    suspect: bool = False  # its last claim ran out, and no holder has released or nacked it since
 
 
 class Key(msgspec.Struct):
@@ -112,12 +117,15 @@ class Box:
 
     def _ran_out(self, record: Record) -> None:
         """A provisional claim that was not started does not count; nor does what was handed to somebody who never said so."""
-        if record.stage is Stage.CLAIMED:
-            record.count -= 1
-        elif record.stage is Stage.HANDED:
-            record.base += 1
-        else:
+        stage = record.stage
+        if stage is not Stage.HANDED and stage is not Stage.OFFERED:
+            record.suspect = True
+        if stage is Stage.HELD or stage is Stage.STARTED:
             return
+        if stage is Stage.CLAIMED:
+            record.count -= 1
+        else:
+            record.base += 1
         self.dropped += self.stands.drop_process(record.receipt.rpartition(".")[0])
 
     def next_due(self) -> float:
@@ -160,14 +168,23 @@ class Box:
 
     # Going out
 
-    def claim(self, now: float, lease: float, receipt: str, stage: Stage) -> Record | None:
-        """Lease the next one that is ready."""
+    def next_is_suspect(self) -> bool:
+        """Dropping dead places changes nothing."""
+        ready = self.ready
+        while ready and not self._is_valid(ready[0][1], ready[0][0], ready=True):
+            ready.popleft()
+        return bool(ready) and self.records[ready[0][1]].suspect
+
+    def claim(self, now: float, lease: float, receipt: str, stage: Stage, *, apart: bool) -> Record | None:
+        """Lease the next one that is ready. With `apart` a suspect one counts from here on, or from when it is confirmed."""
         ready = self.ready
         while ready:
             ticket, name = ready.popleft()
             record = self.records.get(name)
             if record is None or record.ticket != ticket or record.state is not State.READY:
                 continue
+            if apart and record.suspect:
+                stage = Stage.HANDED if stage in (Stage.HANDED, Stage.OFFERED) else Stage.HELD
             record.stage, record.receipt = stage, receipt
             record.count += 1
             self._time(record, State.LEASED, now + lease)
@@ -182,6 +199,8 @@ class Box:
     def confirm(self, record: Record, due: float) -> None:
         if record.stage is Stage.HANDED:
             record.stage = Stage.HELD
+        elif record.stage is Stage.OFFERED:
+            record.stage = Stage.UNSTARTED
         if due > record.due:
             self._time(record, State.LEASED, due)
 
@@ -197,6 +216,7 @@ class Box:
 
     def release(self, record: Record) -> None:
         """Back to the front. A number that was used is forgiven, not given out again."""
+        record.suspect = False
         if record.stage is Stage.STARTED:
             record.base += 1
         else:
@@ -243,7 +263,7 @@ class Box:
                 raise KeyRefusedError(record.key, record.generation, key.generation, revoked=key.revoked)
             key.live, key.ended_at = record.id, inf
         del self.dead[message]
-        record.base = record.count
+        record.base, record.suspect = record.count, False
         self.add(record, now)
         return True
 

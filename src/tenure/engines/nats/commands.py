@@ -55,6 +55,14 @@ class Await(Command, tag="await", frozen=True):
     seconds: float
 
 
+class ClaimApart(Claim, tag="claim-apart", frozen=True):
+    """A claim that knows of suspect messages (decision 0210): they come alone and count, and no number is given out again."""
+
+
+class AwaitApart(Await, tag="await-apart", frozen=True):
+    """As `ClaimApart`, and stands where nothing is there."""
+
+
 class Confirm(Command, tag="confirm", frozen=True):
     """What was handed over has arrived: from now on it is held for the lease that was asked for."""
 
@@ -186,6 +194,8 @@ AnyCommand: TypeAlias = (
     Send
     | Claim
     | Await
+    | ClaimApart
+    | AwaitApart
     | Confirm
     | Withdraw
     | Look

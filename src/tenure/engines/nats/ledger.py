@@ -7,57 +7,26 @@ refuses raises, and has changed nothing. The rules of mailboxes are in `box`; he
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from tenure.engines.contracts import Failure, FailureCause
+from tenure.engines.contracts import Failure, FailureCause, why_given_up
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.box import Box, Kept, Record, Stage, State
+from tenure.engines.nats.deliveries import Awaited, Delivery, Handed
 from tenure.engines.nats.pages import Heard, Seat, Value
 from tenure.engines.nats.stands import HAND_OVER_S, Stand
 from tenure.engines.nats.values import Values
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
 
-FORMAT = 2
-_READABLE = (1, FORMAT)
-"""Format 1 had no standing claims."""
+FORMAT = 3
+_READABLE = (1, 2, FORMAT)
+"""Format 1 had no standing claims, format 2 no suspect messages."""
 DUPLICATE = object()
 """What `apply` gives for a command that has come before: an answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
 _encode_failure = msgspec.json.Encoder().encode
-
-
-class Delivery(NamedTuple):
-    """What a claim gives of a record: it may change before the claimer looks at it."""
-
-    id: str
-    body: bytes
-    delivery_count: int
-    forgiven: int
-    enqueued_at: float
-    reply_to: str | None
-    checkpoint: bytes | None
-    key: str | None
-    generation: int
-    is_failure: bool
-
-
-class Standing(NamedTuple):
-    """What an `Await` came to: deliveries, or a claim that stands from `at` on."""
-
-    at: float
-    deliveries: list[Delivery]
-
-
-class Handed(NamedTuple):
-    """What a standing claim was given, and when."""
-
-    receipt: str
-    box: str
-    lease: float
-    at: float
-    deliveries: list[Delivery]
 
 
 class KeptLedger(msgspec.Struct, array_like=True):
@@ -103,6 +72,8 @@ class Ledger:
             c.Send: self._send,
             c.Claim: self._claim,
             c.Await: self._await,
+            c.ClaimApart: self._claim,
+            c.AwaitApart: self._await,
             c.Confirm: self._confirm,
             c.Withdraw: self._withdraw,
             c.Look: self._look,
@@ -168,9 +139,11 @@ class Ledger:
         while self._touched:
             box = self.boxes[next(iter(self._touched))]
             while box.counts[State.READY] and (stand := box.stands.take_newest(self.now)) is not None:
-                stage = Stage.CLAIMED if stand.provisional else Stage.HANDED
+                stage = Stage.HANDED
+                if stand.provisional:
+                    stage = Stage.OFFERED if stand.apart else Stage.CLAIMED
                 lease = min(stand.lease, HAND_OVER_S)
-                if found := self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage):
+                if found := self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage, stand.apart):
                     self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
                 else:
                     box.stands.put_back(stand)
@@ -202,18 +175,22 @@ class Ledger:
 
     def _claim(self, command: c.Claim) -> list[Delivery]:
         box = self._at_now(command.box)
-        stage = Stage.CLAIMED if command.provisional else Stage.HELD
-        return self._deliver(box, command.id, command.most, command.lease, command.limit, stage)
+        return self._claim_now(box, command, apart=isinstance(command, c.ClaimApart))
 
-    def _await(self, command: c.Await) -> Standing:
-        box = self._at_now(command.box)
-        stage = Stage.CLAIMED if command.provisional else Stage.HELD
-        found = self._deliver(box, command.id, command.most, command.lease, command.limit, stage)
+    def _claim_now(self, box: Box, command: c.Claim | c.Await, *, apart: bool) -> list[Delivery]:
+        stage = Stage.HELD
+        if command.provisional:
+            stage = Stage.UNSTARTED if apart else Stage.CLAIMED
+        return self._deliver(box, command.id, command.most, command.lease, command.limit, stage, apart)
+
+    def _await(self, command: c.Await) -> Awaited:
+        box, apart = self._at_now(command.box), isinstance(command, c.AwaitApart)
+        found = self._claim_now(box, command, apart=apart)
         if not found:
             until = self.now + command.seconds
-            stand = Stand(command.id, command.most, command.lease, command.limit, command.provisional, until)
+            stand = Stand(command.id, command.most, command.lease, command.limit, command.provisional, until, apart)
             box.stands.add(stand, self.now)
-        return Standing(self.now, found)
+        return Awaited(self.now, found)
 
     def _confirm(self, command: c.Confirm) -> list[str]:
         """The ids of those that were confirmed in time."""
@@ -230,31 +207,21 @@ class Ledger:
         self._at_now(command.box)
 
     def _deliver(
-        self, box: Box, receipt: str, most: int, lease: float, limit: int | None, stage: Stage
+        self, box: Box, receipt: str, most: int, lease: float, limit: int | None, stage: Stage, apart: bool
     ) -> list[Delivery]:
+        """Lease up to `most`. With `apart` a batch ends before the first suspect one, which comes alone."""
         found: list[Delivery] = []
         while len(found) < most:
-            record = box.claim(self.now, lease, receipt, stage)
+            if apart and found and (found[0].suspect or box.next_is_suspect()):
+                break
+            record = box.claim(self.now, lease, receipt, stage, apart=apart)
             if record is None:
                 break
             if limit is not None and record.count - 1 - record.base >= limit:
                 record.count -= 1
                 self._give_up(box, record)
                 continue
-            found.append(
-                Delivery(
-                    record.id,
-                    record.body,
-                    record.count,
-                    record.base,
-                    record.enqueued_at,
-                    record.reply_to,
-                    record.checkpoint,
-                    record.key,
-                    record.generation,
-                    record.is_failure,
-                )
-            )
+            found.append(Delivery.of(record))
         return found
 
     def _end(self, command: c.End) -> list[str]:
@@ -275,6 +242,7 @@ class Ledger:
 
     def _nack(self, command: c.Nack) -> None:
         box, record = self._held(command)
+        record.suspect = False  # its holder lives, and has said so
         if command.limit is not None and record.count - record.base >= command.limit:
             self._give_up(box, record)
         else:
@@ -302,8 +270,7 @@ class Ledger:
         self._dead(box, record, command.cause, command.reason)
 
     def _give_up(self, box: Box, record: Record) -> None:
-        times = record.count - record.base
-        reason = f"delivered {times} time{'s' if times != 1 else ''} without being settled"
+        reason = why_given_up(record.count - record.base, expired=record.suspect)
         self._dead(box, record, FailureCause.DELIVERIES, reason)
 
     def _dead(self, box: Box, record: Record, cause: FailureCause, reason: str) -> None:

@@ -21,9 +21,10 @@ from tenure.engines.nats import commands as c
 from tenure.engines.nats import faults, streams
 from tenure.engines.nats.background import end
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
+from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.follower import Follower, unix
-from tenure.engines.nats.ledger import DUPLICATE, Delivery, Ledger
+from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.link import Link
 from tenure.engines.nats.standing import Standing
 from tenure.engines.nats.streams import Names

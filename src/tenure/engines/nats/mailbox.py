@@ -35,7 +35,7 @@ from tenure.engines.contracts import (
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.box import State
 from tenure.engines.nats.dead_letters import NatsDeadLetters
-from tenure.engines.nats.ledger import Delivery
+from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.message import NatsMessage
 from tenure.engines.nats.standing import Claimed
 from tenure.engines.nats.waiting import Poll, Polls
@@ -143,7 +143,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         while True:
             if log.may_hold(self.name):
                 asked, receipt = clock.boottime(), log.new_id()
-                command = c.Claim(receipt, self.name, most, lease, self.max_delivery_count, provisional)
+                command = c.ClaimApart(receipt, self.name, most, lease, self.max_delivery_count, provisional)
                 if deliveries := await self.engine.timed("receive", log.ask(command)):
                     return Claimed(receipt, asked + lease, deliveries, {})
                 current = True
@@ -163,7 +163,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         while True:
             seconds = max(0.001, end - clock.monotonic())
             asked, receipt = clock.boottime(), log.new_id()
-            command = c.Await(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
+            command = c.AwaitApart(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
             poll.doubtful, poll.take = False, None
             log.standing.begin(receipt, self.name, poll)
             try:

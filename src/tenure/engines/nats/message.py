@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 from tenure.engines.checks import check_checkpoint, check_seconds
 from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger import Delivery
+from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.standing import Claimed
 from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
 
@@ -64,6 +64,7 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             ),
         )
         message.body, message.failure, message.checkpoint = body, failure, delivery.checkpoint
+        message.suspect = delivery.suspect
         message._confirmed = claimed.confirmed
         return message
 

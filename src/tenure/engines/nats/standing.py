@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger import Delivery, Handed
+from tenure.engines.nats.deliveries import Delivery, Handed
 from tenure.engines.nats.stands import HAND_OVER_S
 from tenure.engines.nats.waiting import Poll
 

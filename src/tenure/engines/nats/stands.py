@@ -23,6 +23,7 @@ class Stand(msgspec.Struct):
     limit: int | None
     provisional: bool
     until: float
+    apart: bool = False  # it was left by an `AwaitApart`
 
 
 class Stands:

@@ -8,7 +8,7 @@ from math import inf
 
 from tenure.clock import Clock
 from tenure.engines.nats.box import Box
-from tenure.engines.nats.ledger import Handed
+from tenure.engines.nats.deliveries import Handed
 
 
 class Poll:

@@ -33,6 +33,7 @@ from tenure.engines.contracts import (
     ReplyT,
     Sent,
     Ticket,
+    why_given_up,
 )
 from tenure.engines.postgres.connections import Rows
 from tenure.engines.postgres.dead_letters import PostgresDeadLetters
@@ -193,10 +194,10 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             checkpoint,
             encoded,
             forgiven,
+            suspect,
         ) = row
         if exhausted is not None:
-            reason = f"delivered {exhausted} time{'s' if exhausted != 1 else ''} without being settled"
-            self._bury(number, token, FailureCause.DELIVERIES, reason)
+            self._bury(number, token, FailureCause.DELIVERIES, why_given_up(exhausted, expired=suspect))
             return None
         try:
             body = None if is_failure else self.body_codec.decode(encoded)
@@ -218,6 +219,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             checkpoint=checkpoint,
             failure=failure,
             forgiven=forgiven,
+            suspect=suspect,
         )
 
     def _bury(self, number: int, token: int, cause: FailureCause, reason: str) -> None:

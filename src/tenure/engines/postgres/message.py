@@ -31,6 +31,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "lease_until",
         "receipt_handle",
         "reply_to",
+        "suspect",
     )
 
     def __init__(
@@ -49,6 +50,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         checkpoint: bytes | None = None,
         failure: Failure | None = None,
         forgiven: int = 0,
+        suspect: bool = False,
     ) -> None:
         self._mailbox, self._row, self._token = mailbox, row, token
         self.id = str(row)
@@ -56,7 +58,7 @@ class PostgresMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.body = body
         self.delivery_count, self.enqueued_at, self.lease_until = delivery_count, enqueued_at, lease_until
         self.generation, self.key, self.reply_to = generation, key, reply_to
-        self.checkpoint, self.failure, self.forgiven = checkpoint, failure, forgiven
+        self.checkpoint, self.failure, self.forgiven, self.suspect = checkpoint, failure, forgiven, suspect
 
     @classmethod
     def adopted(cls, mailbox: PostgresMailbox[Any, Any], ticket: Ticket) -> PostgresMessage[Any, Any]:

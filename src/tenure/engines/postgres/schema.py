@@ -14,7 +14,10 @@ from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
-# version: what brings the tables from the version before to it, if they change; the functions are always made anew.
+"""Of the tables, and of what functions mean by their rows. A process refuses a schema of a version above its own."""
+REVISION = 3
+"""Of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: they take and give the same."""
+# version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
 FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")
 
@@ -53,7 +56,7 @@ def render(name: str, schema: str) -> str:
 
 def ensure(session: psycopg.Connection[Any], schema: str) -> None:
     """Make sure that the schema is there in our version. Raises EngineVersionError when it is a newer one."""
-    if _version(session, schema) == VERSION:
+    if _is_current(session, schema):
         return
     with session.transaction():
         # Released with the transaction: works behind a transaction pooler too.
@@ -64,7 +67,7 @@ def ensure(session: psycopg.Connection[Any], schema: str) -> None:
                 f"schema {schema!r} is of version {found}, and this Tenure knows versions up to {VERSION}",
                 remedy="Upgrade Tenure, or name another schema in the URL: ?schema=other",
             )
-        if found == VERSION:
+        if _is_current(session, schema):
             return  # somebody else was faster
         try:
             _migrate(session, schema, found)
@@ -82,8 +85,9 @@ def _migrate(session: psycopg.Connection[Any], schema: str, found: int) -> None:
             session.execute(render(MIGRATIONS[version], schema))
     for name in FUNCTIONS:
         session.execute(render(name, schema))
-    keep = "INSERT INTO {}.meta (name, value) VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-    session.execute(sql.SQL(keep).format(sql.Identifier(schema)), (str(VERSION),))
+    keep = "INSERT INTO {}.meta (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    for name, value in (("version", VERSION), ("functions", REVISION)):
+        session.execute(sql.SQL(keep).format(sql.Identifier(schema)), (name, str(value)))
 
 
 def _drop_functions(session: psycopg.Connection[Any], schema: str) -> None:
@@ -95,12 +99,20 @@ def _drop_functions(session: psycopg.Connection[Any], schema: str) -> None:
         session.execute(f"DROP FUNCTION {signature}")
 
 
+def _is_current(session: psycopg.Connection[Any], schema: str) -> bool:
+    return _version(session, schema) == VERSION and _number(session, schema, "functions") >= REVISION
+
+
 def _version(session: psycopg.Connection[Any], schema: str) -> int:
     """0 when there is nothing yet."""
     # Not to_regclass: inside a transaction it may answer from a cache that is older than the lock we waited for.
     ask_table = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'meta'"
     if session.execute(ask_table, (schema,)).fetchone() is None:
         return 0
-    ask = sql.SQL("SELECT value FROM {}.meta WHERE name = 'version'").format(sql.Identifier(schema))
-    row = session.execute(ask).fetchone()
+    return _number(session, schema, "version")
+
+
+def _number(session: psycopg.Connection[Any], schema: str, name: str) -> int:
+    ask = sql.SQL("SELECT value FROM {}.meta WHERE name = %s").format(sql.Identifier(schema))
+    row = session.execute(ask, (name,)).fetchone()
     return int(row[0]) if row else 0

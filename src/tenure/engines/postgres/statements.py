@@ -18,7 +18,7 @@ class Statements:
     send_mixed: str = (
         "SELECT * FROM {s}.send_mixed(%b::text, %b::bytea[], %b::float8[], %b::text[], %b::bigint[], %b::text[])"
     )
-    claim: str = "SELECT * FROM {s}.claim(%b::text, %b::int, %b::float8, %b::bigint, %b::smallint, %b::int, %b::float8, %b::boolean)"
+    claim: str = "SELECT * FROM {s}.lease(%b::text, %b::int, %b::float8, %b::bigint, %b::smallint, %b::int, %b::float8, %b::boolean)"
     give_back: str = "SELECT {s}.give_back(%b::text, %b::bigint[])"
     acknowledge: str = "SELECT {s}.acknowledge(%b::bigint, %b::bigint, %b::text, %b::text)"
     acknowledge_many: str = "SELECT {s}.acknowledge_many(%b::bigint[], %b::bigint[])"

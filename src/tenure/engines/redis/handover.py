@@ -47,7 +47,7 @@ class Notice(msgspec.Struct, array_like=True, frozen=True):
         size = None if self.checkpoint_bytes is False else int(self.checkpoint_bytes)
         checkpoint, body = (None, rest) if size is None else (rest[:size], rest[size:])
         key, reply_to = (str(word).encode() if word is not False else None for word in (self.key, self.reply_to))
-        return [1, 0, self.id.encode(), self.now, self.generation, self.failure, key, reply_to, checkpoint, body]
+        return [1, 0, self.id.encode(), self.now, self.generation, self.failure, key, reply_to, checkpoint, body, 0]
 
 
 _read_notice = msgspec.json.Decoder(Notice).decode

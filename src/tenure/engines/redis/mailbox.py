@@ -179,7 +179,7 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def message(self, row: list[Any], token: str, lease_until: float) -> RedisMessage[BodyT, ReplyT] | None:
         """A delivery as the server tells it; None when its body is of no use, and it was given up."""
-        deliveries, forgiven, name, enqueued, generation, is_failure, key, reply_to, checkpoint, encoded = row
+        deliveries, forgiven, name, enqueued, generation, is_failure, key, reply_to, checkpoint, encoded, suspect = row
         message_id = name.decode()
         try:
             body = None if is_failure else self.body_codec.decode(encoded)
@@ -203,6 +203,7 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             checkpoint=checkpoint,
             failure=failure,
             forgiven=int(forgiven or 0),
+            suspect=bool(suspect),
         )
 
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:

@@ -35,6 +35,7 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "key",
         "receipt_handle",
         "reply_to",
+        "suspect",
     )
 
     def __init__(
@@ -53,6 +54,7 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         checkpoint: bytes | None = None,
         failure: Failure | None = None,
         forgiven: int = 0,
+        suspect: bool = False,
     ) -> None:
         self._mailbox, self._token = mailbox, token
         self.id = message_id
@@ -62,7 +64,7 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._lease_until = lease_until
         self._aside: Aside | None = None
         self.generation, self.key, self.reply_to = generation, key, reply_to
-        self.checkpoint, self.failure, self.forgiven = checkpoint, failure, forgiven
+        self.checkpoint, self.failure, self.forgiven, self.suspect = checkpoint, failure, forgiven, suspect
 
     @classmethod
     def adopted(cls, mailbox: RedisMailbox[Any, Any], ticket: Ticket) -> RedisMessage[Any, Any]:

@@ -32,6 +32,7 @@ from tenure.engines.contracts import (
     ReplyT,
     Sent,
     Ticket,
+    why_given_up,
 )
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.dead_letters import SqliteDeadLetters
@@ -204,9 +205,13 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = database.now()
             rows = tx.execute(sql.SELECT_CLAIMABLE, (self.name, now, most)).fetchall()
             while self.max_delivery_count is not None and (spent := [row for row in rows if self._is_spent(row)]):
-                told += [bury(tx, self.name, row[0], self.exhausted(row[3]), self.new_id(), now) for row in spent]
+                for row in spent:
+                    death = self.exhausted(row[3], row[4], expired=bool(row[12]))
+                    told.append(bury(tx, self.name, row[0], death, self.new_id(), now))
                 rows = tx.execute(sql.SELECT_CLAIMABLE, (self.name, now, most)).fetchall()
-            until, state, counted = now + visibility_us, 1 if provisional else 2, 0 if provisional else 1
+            rows = _up_to_a_suspect(rows)
+            uncounted = provisional and not (rows and rows[0][12])
+            until, state, counted = now + visibility_us, 1 if uncounted else 2, 0 if uncounted else 1
             if len(rows) == 1:
                 tx.execute(sql.CLAIM, (until, state, counted, rows[0][0]))
             elif rows:
@@ -219,9 +224,8 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _is_spent(self, row: Any) -> bool:
         return self.max_delivery_count is not None and row[3] - row[4] >= self.max_delivery_count
 
-    def exhausted(self, deliveries: int) -> Death:
-        reason = f"delivered {deliveries} times without being settled; max_delivery_count is {self.max_delivery_count}"
-        return Death(FailureCause.DELIVERIES, reason, deliveries)
+    def exhausted(self, deliveries: int, forgiven: int, *, expired: bool) -> Death:
+        return Death(FailureCause.DELIVERIES, why_given_up(deliveries - forgiven, expired=expired), deliveries)
 
     def _decode(self, message: SqliteMessage[BodyT, ReplyT], failure: int, body: bytes) -> bool:
         """Fill in the body, or the failure; what cannot be decoded becomes a dead letter."""
@@ -294,3 +298,11 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def close(self) -> None:
         self._polls.close()
+
+
+def _up_to_a_suspect(rows: list[Any]) -> list[Any]:
+    """The rows of one claim: those before the first suspect one, or that one alone."""
+    for place, row in enumerate(rows):
+        if row[12]:
+            return rows[: place or 1]
+    return rows

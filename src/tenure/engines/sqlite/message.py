@@ -36,6 +36,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "lease_until",
         "receipt_handle",
         "reply_to",
+        "suspect",
     )
 
     def __init__(self, mailbox: SqliteMailbox[BodyT, ReplyT], row: Any, lease_until: float) -> None:
@@ -53,7 +54,9 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             self.reply_to,
             self.checkpoint,
             _,
+            suspect,
         ) = row
+        self.suspect = bool(suspect)
         self._mailbox, self._seq, self._claim = mailbox, seq, claims + 1
         self.receipt_handle = f"{seq}-{claims + 1}-{self.id}"
         self.delivery_count = deliveries + 1
@@ -80,6 +83,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             ticket.reply_to,
             None,
             b"",
+            0,
         )
         message = cls(mailbox, row, ticket.lease_until)
         message.body = cast("BodyT", None)  # the contract: an adopted handle has none
@@ -144,7 +148,7 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = database.now()
             deliveries, forgiven = self._deliveries(tx, now)
             if most is not None and deliveries - forgiven >= most:
-                told = self._bury(tx, self._mailbox.exhausted(deliveries), now)
+                told = self._bury(tx, self._mailbox.exhausted(deliveries, forgiven, expired=False), now)
             else:
                 tx.execute(sql.NACK_OURS, (now + delay, *self.receipt(now)))
         self._mailbox.ring(told)

@@ -14,10 +14,10 @@ CREATE TABLE message (
   seq         INTEGER PRIMARY KEY,
   mailbox     TEXT    NOT NULL,
   visible_at  INTEGER NOT NULL,  -- claimable from here on; while leased, the end of the lease
-  state       INTEGER NOT NULL,  -- 0 waiting, 1 claimed provisionally, 2 held, 3 started (was extended)
+  state       INTEGER NOT NULL,  -- 0 waiting, 1 claimed provisionally, 2 held, 3 started (was extended); 1 to 3 after visible_at: suspect
   claims      INTEGER NOT NULL,  -- receipts given out so far; only the newest one is valid
-  deliveries  INTEGER NOT NULL,  -- those that count
-  forgiven    INTEGER NOT NULL,  -- deliveries before the last replay, or handed over: the threshold does not count them
+  deliveries  INTEGER NOT NULL,  -- numbers given out, without the one of a provisional claim
+  forgiven    INTEGER NOT NULL,  -- deliveries before the last replay, handed over or never started: the threshold does not count them
   generation  INTEGER NOT NULL,
   failure     INTEGER NOT NULL,  -- 1: the body is a Failure, posted in place of a reply
   enqueued_at INTEGER NOT NULL,

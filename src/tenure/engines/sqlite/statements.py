@@ -21,8 +21,8 @@ LATEST_TIMES = (
     "SELECT max(died_at) FROM dead_letter",
     "SELECT max(at) FROM journal_entry",
 )
-# Once per boot: whoever held them is gone. They go back to the place in the queue that they had.
-FREE_ALL_LEASES = "UPDATE message SET state = 0, visible_at = enqueued_at WHERE state <> 0"  # whole table
+# Once per boot: whoever held them is gone. They go back to the place in the queue that they had, and are suspect by their state.
+FREE_ALL_LEASES = "UPDATE message SET visible_at = enqueued_at WHERE state <> 0"  # whole table
 # Once per boot: whoever led is gone.
 END_ALL_TERMS = "UPDATE election SET expires_at = min(expires_at, ?)"  # whole table, a handful of rows
 
@@ -36,12 +36,17 @@ VALUES (?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 INSERT_PLAIN = """
 INSERT INTO message (mailbox, id, body, visible_at, enqueued_at, state, claims, deliveries, forgiven, generation, failure)
 VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0)"""
-# The next ones to claim, in order. message_next, so the cost does not depend on the length of the queue.
+# The next ones to claim, in order. message_next, so the cost does not depend on the length of the queue. Where a claim ran out
+# (state <> 0) the message is suspect; a provisional one then keeps its number, and is forgiven.
 SELECT_CLAIMABLE = """
-SELECT seq, id, claims, deliveries, forgiven, generation, failure, enqueued_at, key, reply_to, checkpoint, body
+SELECT seq, id, claims, deliveries + (state = 1), forgiven + (state = 1), generation, failure, enqueued_at, key, reply_to,
+       checkpoint, body, state <> 0
 FROM message WHERE mailbox = ? AND visible_at <= ? ORDER BY visible_at, seq LIMIT ?"""
-# Lease one. pk.
-CLAIM = "UPDATE message SET visible_at = ?, state = ?, claims = claims + 1, deliveries = deliveries + ? WHERE seq = ?"
+# Lease one; `state` on the right is still that of the claim that ran out. pk.
+CLAIM = """
+UPDATE message
+SET visible_at = ?, state = ?, claims = claims + 1, deliveries = deliveries + (state = 1) + ?, forgiven = forgiven + (state = 1)
+WHERE seq = ?"""
 # When the next message can be claimed. message_next.
 NEXT_VISIBLE_AT = "SELECT visible_at FROM message WHERE mailbox = ? ORDER BY visible_at LIMIT 1"
 

@@ -1,12 +1,13 @@
 -- How messages are claimed, and what becomes of a delivery.
 
 -- Lease up to p_max messages that are due, oldest first (index message_due). Looks from p_floor on, and below it only if that
--- was not enough. With nothing due: one row without an id, whose o_due says in how many seconds something will be, if p_look, and
--- whose o_enqueued_at says how long the search took.
-CREATE FUNCTION {schema}.claim(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
+-- was not enough. One whose lease ran out (it still has a token) is suspect: a batch ends before the first of them, and it comes
+-- alone and counts from here on. With nothing due: one row without an id, whose o_due says in how many seconds something will be,
+-- if p_look, and whose o_enqueued_at says how long the search took.
+CREATE FUNCTION {schema}.lease(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
     p_limit integer, p_floor float8, p_look boolean)
 RETURNS TABLE (o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer, o_generation bigint,
-    o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer)
+    o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer, o_suspect boolean)
 LANGUAGE plpgsql {planner} AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
@@ -14,6 +15,7 @@ DECLARE
     v_below timestamptz := 'infinity';
     v_left integer := p_max;
     v_found integer;
+    v_locked integer;
     v_next timestamptz;
 BEGIN
     IF p_stage = 0 THEN
@@ -21,28 +23,44 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     LOOP
-        RETURN QUERY
-        WITH picked AS MATERIALIZED (
-            SELECT m.id, m.visible_at,
-                   m.deliveries - CASE WHEN m.token IS NOT NULL AND m.stage = 0 THEN 1 ELSE 0 END AS counted
-            FROM {schema}.message m
-            WHERE m.mailbox = p_mailbox AND m.visible_at >= v_from AND m.visible_at <= v_now AND m.visible_at < v_below
-            ORDER BY m.visible_at, m.id
-            LIMIT v_left
-            FOR UPDATE SKIP LOCKED
-        )
-        UPDATE {schema}.message m
-        SET token = p_token,
-            stage = p_stage,
-            visible_at = v_now + make_interval(secs => p_lease),
-            deliveries = p.counted + CASE WHEN p.counted - m.base >= p_limit THEN 0 ELSE 1 END
-        FROM picked p
-        WHERE m.id = p.id
-        RETURNING m.id, date_part('epoch', p.visible_at), m.deliveries, date_part('epoch', m.enqueued_at),
-                  CASE WHEN p.counted - m.base >= p_limit THEN p.counted - m.base END, m.generation, m.failure, m.key, m.reply_to, m.checkpoint, m.body, m.base;
-        GET DIAGNOSTICS v_found = ROW_COUNT;
+        v_found := 0;
+        FOR o_id, o_due, o_deliveries, o_enqueued_at, o_exhausted, o_generation, o_failure, o_key, o_reply_to, o_checkpoint,
+            o_body, o_forgiven, o_suspect, v_locked IN
+            WITH picked AS MATERIALIZED (
+                SELECT m.id, m.visible_at, m.deliveries AS counted, m.token IS NOT NULL AS suspect,
+                       m.base + CASE WHEN m.token IS NOT NULL AND m.stage = 0 THEN 1 ELSE 0 END AS forgiven
+                FROM {schema}.message m
+                WHERE m.mailbox = p_mailbox AND m.visible_at >= v_from AND m.visible_at <= v_now AND m.visible_at < v_below
+                      AND (m.token IS NULL OR v_left = p_max)
+                ORDER BY m.visible_at, m.id
+                LIMIT v_left
+                FOR UPDATE SKIP LOCKED
+            ), ordered AS (
+                SELECT p.*, count(*) OVER () AS locked, row_number() OVER w AS place, bool_or(p.suspect) OVER w AS cut
+                FROM picked p
+                WINDOW w AS (ORDER BY p.visible_at, p.id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+            )
+            UPDATE {schema}.message m
+            SET token = p_token,
+                stage = CASE WHEN p.suspect THEN greatest(p_stage, 1::smallint) ELSE p_stage END,
+                visible_at = v_now + make_interval(secs => p_lease),
+                deliveries = p.counted + CASE WHEN p.counted - p.forgiven >= p_limit THEN 0 ELSE 1 END,
+                base = p.forgiven
+            FROM ordered p
+            WHERE m.id = p.id AND (p.place = 1 OR NOT p.cut)
+            RETURNING m.id, date_part('epoch', p.visible_at), m.deliveries, date_part('epoch', m.enqueued_at),
+                      CASE WHEN p.counted - p.forgiven >= p_limit THEN p.counted - p.forgiven END, m.generation, m.failure,
+                      m.key, m.reply_to, m.checkpoint, m.body, m.base, p.suspect, p.locked
+        LOOP
+            v_found := v_found + 1;
+            RETURN NEXT;
+        END LOOP;
         v_left := v_left - v_found;
-        EXIT WHEN v_left = 0 OR v_from = '-infinity';
+        IF v_locked > v_found THEN
+            -- Others may have passed over what we locked and did not take.
+            PERFORM {schema}.ring('m/' || p_mailbox);
+        END IF;
+        EXIT WHEN v_left = 0 OR v_locked > v_found OR o_suspect OR v_from = '-infinity';
         v_below := v_from;
         v_from := '-infinity';
     END LOOP;
@@ -56,6 +74,17 @@ BEGIN
         RETURN NEXT;
     END IF;
 END $$;
+
+-- As `lease`, for processes of the first release, which run on while the functions are made anew and know 12 columns.
+CREATE FUNCTION {schema}.claim(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
+    p_limit integer, p_floor float8, p_look boolean)
+RETURNS TABLE (o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer, o_generation bigint,
+    o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer)
+LANGUAGE sql AS $$
+    SELECT l.o_id, l.o_due, l.o_deliveries, l.o_enqueued_at, l.o_exhausted, l.o_generation, l.o_failure, l.o_key, l.o_reply_to,
+           l.o_checkpoint, l.o_body, l.o_forgiven
+    FROM {schema}.lease(p_mailbox, p_max, p_lease, p_token, p_stage, p_limit, p_floor, p_look) l
+$$;
 
 -- Give back what a claim took whose answer never arrived: nobody has these deliveries.
 CREATE FUNCTION {schema}.give_back(p_mailbox text, p_tokens bigint[]) RETURNS void LANGUAGE plpgsql {planner} AS $$

@@ -18,10 +18,10 @@ CREATE TABLE {schema}.message (
     mailbox     text COLLATE "C" NOT NULL,
     visible_at  timestamptz NOT NULL,           -- may be claimed from then on: end of the delay, or of the lease
     enqueued_at timestamptz NOT NULL,
-    token       bigint,                         -- of the delivery that holds it, until visible_at; null: nobody does
+    token       bigint,                         -- of the delivery that holds it, until visible_at, or held it last (suspect); null: nobody does
     generation  bigint NOT NULL,
     deliveries  integer NOT NULL DEFAULT 0,     -- with the one under lease
-    base        integer NOT NULL DEFAULT 0,     -- deliveries before the last replay, or handed over: the threshold does not count them
+    base        integer NOT NULL DEFAULT 0,     -- deliveries before the last replay, handed over or never started: the threshold does not count them
     stage       smallint NOT NULL DEFAULT 0,    -- of the delivery: 0 provisional, 1 held, 2 started (extended)
     failure     boolean NOT NULL DEFAULT false, -- the body is a Failure, not a reply
     key         text COLLATE "C",

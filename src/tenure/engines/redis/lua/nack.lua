@@ -11,7 +11,7 @@ if limit then
     local row = redis.call('HMGET', P .. 'x:' .. id, 'd', 'f')
     local tries = tonumber(row[1]) - tonumber(row[2] or 0)
     if tries >= limit then
-        bury(mailbox, id, 'deliveries', exhausted(tries))
+        bury(mailbox, id, 'deliveries', exhausted(tries, false))
         return {wrote()}
     end
 end

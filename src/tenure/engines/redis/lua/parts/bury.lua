@@ -13,6 +13,8 @@ local function bury(mailbox, id, cause, reason)
             .. ',"generation":' .. (row[3] or '0') .. ',"delivery_count":' .. (row[4] or '0') .. '}', true)
     end
 end
-local function exhausted(times)
+-- As `why_given_up` says it.
+local function exhausted(times, expired)
     return 'delivered ' .. times .. (times == 1 and ' time' or ' times') .. ' without being settled'
+        .. (expired and ': the last claim ended by the expiry of its lease' or '')
 end

@@ -1,0 +1,56 @@
+"""What the fold gives of a record to whoever claimed it: at once, or later to a claim that stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from tenure.engines.nats.box import Record
+
+
+class Delivery(NamedTuple):
+    """A record as it was when it was claimed: it may change before the claimer looks at it."""
+
+    id: str
+    body: bytes
+    delivery_count: int
+    forgiven: int
+    enqueued_at: float
+    reply_to: str | None
+    checkpoint: bytes | None
+    key: str | None
+    generation: int
+    is_failure: bool
+    suspect: bool
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        return cls(
+            record.id,
+            record.body,
+            record.count,
+            record.base,
+            record.enqueued_at,
+            record.reply_to,
+            record.checkpoint,
+            record.key,
+            record.generation,
+            record.is_failure,
+            record.suspect,
+        )
+
+
+class Awaited(NamedTuple):
+    """What an `Await` came to: deliveries, or a claim that stands from `at` on."""
+
+    at: float
+    deliveries: list[Delivery]
+
+
+class Handed(NamedTuple):
+    """What a standing claim was given, and when."""
+
+    receipt: str
+    box: str
+    lease: float
+    at: float
+    deliveries: list[Delivery]
