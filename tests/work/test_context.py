@@ -178,9 +178,11 @@ def test_asking_for_the_fence_makes_the_delivery_count(bench: Bench) -> None:
     assert Context(second).fence == (0, 2)
 
 
-def test_a_delivery_that_never_started_leaves_its_number_to_the_next(bench: Bench) -> None:
+def test_a_delivery_that_never_started_keeps_its_number_and_is_no_attempt(bench: Bench) -> None:
     bench.clock.advance(60)
-    assert Context(bench.sit()).fence == (0, 1)
+    second = bench.sit()
+    assert Context(second).fence == (0, 2)
+    assert second.message.attempt == 1
 
 
 def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(bench: Bench) -> None:
