@@ -129,7 +129,7 @@ def test_a_state_that_cannot_be_saved_does_not_end_its_leader(monkeypatch: Any) 
         await office.until(lambda: manager.leads)
         ledger = candidacy.ledger
         monkeypatch.setattr(type(ledger), "snapshot_every", 1)
-        monkeypatch.setattr(type(ledger.book), "snapshot", lambda self: b"x" * (MAX_SNAPSHOT_BYTES + 1))
+        monkeypatch.setattr(type(ledger.book), "snapshot", lambda self: b"\x80" + b"x" * MAX_SNAPSHOT_BYTES)
         await ask(manager, Submit(submission=small()))
         await office.until(lambda: any("the state cannot be saved" in text for text in office.said))
         office.answer(await office.claimed(), 1)
