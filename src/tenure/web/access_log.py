@@ -24,15 +24,16 @@ _UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline, TellGa
 
 
 class AccessLog:
-    """`audit` is given the lines; `count` each answer's operation, status and seconds."""
+    """`audit` is given the lines, `count` each answer's operation, status and seconds, `dropped` the bound for which one was cut off."""
 
     def __init__(
         self,
         audit: Callable[[str], None] = lambda line: None,
         count: Callable[[str, int, float], None] = lambda operation, status, seconds: None,
         clock: Clock | None = None,
+        dropped: Callable[[str], None] = lambda bound: None,
     ) -> None:
-        self._audit, self.answered = audit, count
+        self._audit, self.answered, self.dropped = audit, count, dropped
         self._clock = clock or SystemClock()
         self._refusals = Buckets(REFUSALS_PER_S, REFUSALS_BURST)
         self._unsaid = 0

@@ -27,10 +27,22 @@ class HttpLimits:
     waiting_each: int = 500
     connections: int = 4_096
     """Fewer where the process may open fewer files; then the one that has been idle for longest is closed."""
+    connections_each: int = 2_048
+    """Of one address, so that no address can take all of them."""
     idle_s: float = 75.0
-    """For a connection without a request, and for the head of a request, however slowly it drips."""
+    """For a connection without a request."""
+    head_bytes: int = 32 << 10
+    """For the head of one request. Browsers and proxies send 1 to 8 KB."""
+    head_bytes_total: int = 8 << 20
+    """For all unfinished heads together. A head costs about three times its bytes once it is parsed."""
+    head_s: float = 15.0
+    """For the head of a request from its first byte, however slowly it drips."""
+    body_bytes_total: int = 32 << 20
+    """For all bodies that are being read or answered: four of the largest that an operation takes."""
     body_s: float = 20.0
     """For the body of a request, however slowly it drips."""
+    answer_s: float = 30.0
+    """For the answer to a request, beyond the seconds that it asked to be held. Clients give up after 5."""
     send_s: float = 60.0
     """For an answer that nobody reads."""
 

@@ -26,6 +26,17 @@ class PortMetrics:
             registry=self.registry,
         )
 
+        self._dropped = Counter(
+            "tenure_http_dropped",
+            "Connections and bodies that were cut off, by the bound of the port that they met.",
+            ["bound"],
+            registry=self.registry,
+        )
+
+    def dropped(self, bound: str) -> None:
+        """Bounds are a closed list: fields of `HttpLimits`, and `ahead_bytes`."""
+        self._dropped.labels(bound).inc()
+
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Operations are a closed list; what is none of them counts as `other`."""
         name = operation or "other"

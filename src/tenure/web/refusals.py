@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tenure.nodes.messages.client import Problem, ProblemKind
+from http import HTTPStatus
+from math import ceil
+
+from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
+from tenure.nodes.messages.wire import Reply
 
 STATUS = {
     ProblemKind.INVALID: 400,
@@ -32,6 +36,37 @@ def too_large(most: int) -> Refused:
     )
 
 
+def too_slow(seconds: float) -> Refused:
+    fact = f"the body did not come within {seconds:g} s"
+    return Refused(ProblemKind.INVALID, fact, "Send it at once", status=408, Connection="close")
+
+
+def no_memory() -> Refused:
+    """The bodies of all requests together are at their bound."""
+    return refused(
+        Problem(
+            kind=ProblemKind.UNAVAILABLE,
+            fact="the bodies of the requests that this node is reading take all the memory that it has for them",
+            remedy="Ask again in a moment, or send less at once",
+            retryable=True,
+            retry_after_s=1.0,
+        )
+    )
+
+
+def not_in_time(seconds: float) -> Refused:
+    """The handler is given up. What it asked of others may still happen."""
+    return refused(
+        Problem(
+            kind=ProblemKind.UNAVAILABLE,
+            fact=f"there was no answer within {seconds:g} s; what was asked may have been done, or be done later",
+            remedy="Ask again: every request may be repeated",
+            retryable=True,
+            retry_after_s=1.0,
+        )
+    )
+
+
 def full() -> Refused:
     return refused(
         Problem(
@@ -58,3 +93,20 @@ def base_headers(request_id: str) -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Server": "tenure",
     }
+
+
+def head_of(reply: Reply, status: int, request_id: str, scheme: str, path: str) -> tuple[int, dict[str, str]]:
+    """The status and the headers of the answer that carries `reply`. A `status` of 0 leaves it to the kind of the reply."""
+    headers = base_headers(request_id)
+    headers["Content-Type"] = "application/json"
+    if isinstance(reply, Problem):
+        status = status or STATUS[reply.kind]
+        if reply.retryable:
+            headers["Retry-After"] = str(max(1, ceil(reply.retry_after_s)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = 'Bearer realm="tenure"'
+    elif isinstance(reply, Redirect):
+        status = HTTPStatus.TEMPORARY_REDIRECT
+        address = reply.address if "://" in reply.address else f"{scheme}{reply.address}"
+        headers["Location"] = f"{address}{path}"
+    return status or HTTPStatus.OK, headers

@@ -15,8 +15,6 @@ import re
 import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from http import HTTPStatus
-from math import ceil
 from typing import Any
 
 import msgspec
@@ -27,11 +25,13 @@ from tenure.errors import ConfigurationError, PortTakenError, TenureError
 from tenure.ids import IdSource, new_id
 from tenure.logs import facts
 from tenure.nodes.calling.tls import ServerTls, peer_name
-from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
+from tenure.nodes.messages.client import MAX_WAIT_S, Problem, ProblemKind
 from tenure.nodes.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.web.access_log import AccessLog
 from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loopback
+from tenure.web.body_reader import BodyReader
+from tenure.web.connections import READ_BYTES, Connections
 from tenure.web.event_feed import Told
 from tenure.web.limits import HttpLimits
 from tenure.web.me import who
@@ -39,9 +39,10 @@ from tenure.web.openapi import document
 from tenure.web.page_files import PREFIX, page_files
 from tenure.web.problems import problem
 from tenure.web.reading import read_body, read_query
-from tenure.web.refusals import STATUS, Refused, base_headers, full, refused, too_large
+from tenure.web.refusals import Refused, base_headers, full, head_of, not_in_time, refused, too_large
 from tenure.web.streaming import StreamFormat, encode, format_for, preamble
 from tenure.web.tokens import TokenBook, sign
+from tenure.web.visit import Visit
 
 __all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopback"]
 
@@ -50,6 +51,8 @@ CLOSE_AFTER_S = 3.0
 HANDSHAKE_S = 10.0
 SPARE_FILES = 128
 """Files that a process needs beside connections."""
+MAX_HEADERS = 64
+"""Lines of a head; each costs about 300 bytes, however short it is. Browsers send about 20."""
 _LARGE = 64 << 10
 _log = logging.getLogger(__name__)
 # Every malformed head would be written with a traceback: whoever likes could fill our disk.
@@ -107,9 +110,10 @@ class HttpServer:
         self.admission = Admission(tokens, self._limits, self._clock, mutual_tls=mutual)
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
-        self._busy: set[object] = set()
+        self._bodies = BodyReader(self._limits, self._log.dropped)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most_connections = max(16, min(self._limits.connections, soft - SPARE_FILES))
+        most = max(16, min(self._limits.connections, soft - SPARE_FILES))
+        self.connections = Connections(self._limits, most, self._protocol, self._log.dropped)
 
     async def start(self) -> int:
         """The port that is served. Raises `PortTakenError`."""
@@ -121,11 +125,15 @@ class HttpServer:
             keepalive_timeout=self._limits.idle_s,
             lingering_time=1.0,
             auto_decompress=False,
+            read_bufsize=READ_BYTES,
+            max_headers=MAX_HEADERS,
         )
         extra: dict[str, Any] = {"ssl": self._ssl, "ssl_handshake_timeout": HANDSHAKE_S} if self._ssl else {}
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._connect, self._host, self._port, backlog=1_024, **extra)
+            self._listener = await loop.create_server(
+                self.connections.accept, self._host, self._port, backlog=1_024, **extra
+            )
         except OSError as error:
             await self.stop()
             raise PortTakenError("the control plane", self._host, self._port, str(error)) from error
@@ -146,15 +154,9 @@ class HttpServer:
             self._tls.context()  # whether the files can be used is found out where nobody is served by them
             self._tls.load_into(self._ssl)
 
-    def _connect(self) -> asyncio.Protocol:
-        """The protocol of a new connection. Where there are too many, the one that has been idle for longest makes room."""
+    def _protocol(self) -> asyncio.Protocol:
+        """The library's protocol of a new connection."""
         assert self._server is not None
-        connections = self._server.connections
-        if len(connections) >= self._most_connections:
-            idle = next((one for one in connections if one not in self._busy), None)
-            if idle is None:
-                return _Full()
-            idle.force_close()
         return self._server()
 
     # One request
@@ -162,8 +164,8 @@ class HttpServer:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id", "")
         request_id = given if _ID.fullmatch(given) else self._ids()[:16]
-        visit = _Visit(request, request_id, self._clock.monotonic())
-        self._busy.add(request.protocol)
+        visit = Visit(request, self.connections.of(request.protocol), request_id, self._clock.monotonic())
+        visit.connection.begin(None if visit.is_chunked else request.content_length or 0)
         try:
             try:
                 response = await self._route(visit)
@@ -175,16 +177,22 @@ class HttpServer:
                 response = self._respond(
                     visit, Problem(kind=ProblemKind.FAILED, fact=fact, remedy="See the node's log")
                 )
+            if not visit.connection.finish(body_is_complete=request.content.is_eof()):
+                response.force_close()
             if isinstance(response, web.Response) and response.content_length and response.content_length > _LARGE:
                 await self._send(request, response)
         finally:
-            self._busy.discard(request.protocol)
+            if visit.body is not None:
+                self._bodies.release(visit.body)
         self._log.answered(visit.name, response.status, self._clock.monotonic() - visit.began)
         return response
 
-    async def _route(self, visit: _Visit) -> web.StreamResponse:
+    async def _route(self, visit: Visit) -> web.StreamResponse:
         request = visit.request
         path = request.path.rstrip("/")
+        if visit.is_chunked and request.method != "POST":
+            # The connection counts what comes after a body, and nobody would read this one to its end.
+            raise Refused(ProblemKind.INVALID, f"a {request.method[:20]} has a body", "Leave it out")
         if path in _LIVE:
             return self._plain(visit, b'{"alive":true}\n')
         if path in _READY:
@@ -213,7 +221,7 @@ class HttpServer:
             )
         return await self._ask(visit, caller, operation)
 
-    def _admit(self, visit: _Visit) -> Caller:
+    def _admit(self, visit: Visit) -> Caller:
         request = visit.request
         headers, transport = request.headers, request.transport
         certificate = transport.get_extra_info("peercert") if self._ssl is not None and transport is not None else None
@@ -229,27 +237,35 @@ class HttpServer:
             return caller
         raise refused(caller)
 
-    async def _ask(self, visit: _Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
+    async def _ask(self, visit: Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
         message = await self._read(visit, operation)
         form = self._stream_form(visit.request, operation)
         if form is not None:
             return await self._stream(visit, caller, message, form)
-        stile = self.admission.waiting if getattr(message, "wait_s", 0.0) > 0 else self.admission.answering
+        wait_s: float = getattr(message, "wait_s", 0.0)
+        stile = self.admission.waiting if wait_s > 0 else self.admission.answering
         if not stile.enter(caller.key):
             raise full()
+        # The handler ends a wait itself. This bounds what it never meant to wait for: an engine, or another node.
+        most_s = self._limits.answer_s + min(max(0.0, wait_s), MAX_WAIT_S)
         try:
-            with facts(request=visit.request_id):
-                reply = await self._passed_on(visit, caller, message)
-                if reply is None:
-                    message = sign(message, caller.identity)
-                    reply = await self._handler(str(caller), message)
+            async with asyncio.timeout(most_s) as scope:
+                with facts(request=visit.request_id):
+                    reply = await self._passed_on(visit, caller, message)
+                    if reply is None:
+                        message = sign(message, caller.identity)
+                        reply = await self._handler(str(caller), message)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise not_in_time(most_s) from error
         finally:
             stile.leave(caller.key)
         if not operation.reads:
             self._log.wrote(visit.request_id, caller, message, reply)
         return self._respond(visit, reply)
 
-    async def _passed_on(self, visit: _Visit, caller: Caller, message: Request) -> Reply | None:
+    async def _passed_on(self, visit: Visit, caller: Caller, message: Request) -> Reply | None:
         """A browser may not follow us to another host. Whoever says so gets the leader's answer from here."""
         if self._follow is None or visit.request.headers.get(FOLLOW_HEADER) != "leader":
             return None
@@ -257,7 +273,7 @@ class HttpServer:
         # With a token the leader sees for itself who asks; a certificate it does not see, so we say whose it was.
         return await self._follow(message if given else sign(message, caller.identity), given)
 
-    def _page(self, visit: _Visit, path: str) -> web.Response:
+    def _page(self, visit: Visit, path: str) -> web.Response:
         request = visit.request
         if found := self.admission.admit_reader(request.remote or ""):
             raise refused(found)
@@ -274,11 +290,11 @@ class HttpServer:
             status=answer.status, body=answer.body, headers={**base_headers(visit.request_id), **answer.headers}
         )
 
-    async def _read(self, visit: _Visit, operation: Operation) -> Request:
+    async def _read(self, visit: Visit, operation: Operation) -> Request:
         request = visit.request
         try:
             if request.method == "POST":
-                return read_body(operation, await self._body(request, operation))
+                return read_body(operation, await self._body(visit, operation))
             if request.method in ("GET", "HEAD") and operation.reads:
                 message = read_query(operation, request.query.items())
                 last = request.headers.get("Last-Event-ID", "")
@@ -297,7 +313,8 @@ class HttpServer:
             Allow=allow,
         )
 
-    async def _body(self, request: web.BaseRequest, operation: Operation) -> bytes:
+    async def _body(self, visit: Visit, operation: Operation) -> bytes:
+        request = visit.request
         if request.content_type != "application/json":
             # A web page may post a form to a local port without being asked, and may not post JSON.
             fact = f"the body's type is {request.content_type[:100]!r}"
@@ -307,23 +324,16 @@ class HttpServer:
         most = operation.body_bytes
         if (request.content_length or 0) > most:
             raise too_large(most)
-        content = request.content
-        if content.is_eof():  # all of it is here already, as it nearly always is
-            body = content.read_nowait(-1)
-            if len(body) > most:
-                raise too_large(most)
-            return body
-        if request.headers.get("Expect", "").lower() == "100-continue":
+        content, visit.body = request.content, self._bodies.in_memory(request.remote or "")
+        if not content.is_eof() and request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         try:
-            async with asyncio.timeout(self._limits.body_s):
-                return await _all_of(content, most)
-        except TimeoutError as error:
-            fact = f"the body did not come within {self._limits.body_s:g} s"
-            raise Refused(ProblemKind.INVALID, fact, "Send it at once", status=408, Connection="close") from error
+            body = await self._bodies.read(visit.body, content, most)
         except web.RequestPayloadError as error:
             raise Refused(ProblemKind.INVALID, f"the body cannot be read: {error}"[:300], Connection="close") from error
+        visit.connection.body_read()
+        return body
 
     # Streams
 
@@ -332,7 +342,7 @@ class HttpServer:
             return None
         return format_for(request.headers.get("Accept", ""))
 
-    async def _stream(self, visit: _Visit, caller: Caller, message: Request, form: StreamFormat) -> web.StreamResponse:
+    async def _stream(self, visit: Visit, caller: Caller, message: Request, form: StreamFormat) -> web.StreamResponse:
         assert self._streams is not None
         if not self.admission.waiting.enter(caller.key):
             raise full()
@@ -380,56 +390,17 @@ class HttpServer:
         except ConnectionError:
             return
 
-    def _plain(self, visit: _Visit, body: bytes, kind: str = "application/json", status: int = 200) -> web.Response:
+    def _plain(self, visit: Visit, body: bytes, kind: str = "application/json", status: int = 200) -> web.Response:
         if visit.request.method not in ("GET", "HEAD"):
             fact = f"{visit.request.method[:20]} is not for {visit.request.path[:200]!r}"
             raise Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
         return web.Response(body=body, status=status, headers={"Content-Type": kind, **base_headers(visit.request_id)})
 
     def _respond(
-        self, visit: _Visit, reply: Reply, status: int = 0, extra: dict[str, str] | None = None
+        self, visit: Visit, reply: Reply, status: int = 0, extra: dict[str, str] | None = None
     ) -> web.Response:
-        headers = base_headers(visit.request_id)
-        if extra:
-            headers |= extra
+        status, headers = head_of(reply, status, visit.request_id, f"{self._scheme}://", visit.request.path_qs)
         if isinstance(reply, Problem):
-            status = status or STATUS[reply.kind]
-            if reply.retryable:
-                headers["Retry-After"] = str(max(1, ceil(reply.retry_after_s)))
-            if status == HTTPStatus.UNAUTHORIZED:
-                headers["WWW-Authenticate"] = 'Bearer realm="tenure"'
             reply = msgspec.structs.replace(reply, request_id=visit.request_id)
             self._log.refused(visit.request_id, visit.request.remote or "", visit.name, status, reply)
-        elif isinstance(reply, Redirect):
-            status = HTTPStatus.TEMPORARY_REDIRECT
-            address = reply.address if "://" in reply.address else f"{self._scheme}://{reply.address}"
-            headers["Location"] = f"{address}{visit.request.path_qs}"
-        headers["Content-Type"] = "application/json"
-        return web.Response(body=_encode(reply), status=status or 200, headers=headers)
-
-
-class _Visit:
-    """One request on its way through the server."""
-
-    __slots__ = ("began", "name", "request", "request_id")
-
-    def __init__(self, request: web.BaseRequest, request_id: str, began: float) -> None:
-        self.request, self.request_id, self.began = request, request_id, began
-        self.name = ""
-
-
-class _Full(asyncio.Protocol):
-    """There is no room, and nobody idle who could make some."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-async def _all_of(content: Any, most: int) -> bytes:
-    chunks, size = [], 0
-    while chunk := await content.readany():
-        size += len(chunk)
-        if size > most:
-            raise too_large(most)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        return web.Response(body=_encode(reply), status=status, headers=headers | (extra or {}))

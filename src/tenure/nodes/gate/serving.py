@@ -109,7 +109,7 @@ async def serve_gate(
             ready=door.ready,
             metrics=metrics.render,
             about={"node": "gate", "node_name": settings.name},
-            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock, metrics.dropped),
             clock=clock,
         )
         port = await server.start()

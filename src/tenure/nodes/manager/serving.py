@@ -126,7 +126,7 @@ async def serve(
             metrics=metrics.render,
             follow=door.follow,
             about={"node": "manager", "node_name": settings.name, "datacenter": settings.datacenter},
-            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock),
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock, metrics.dropped),
             clock=clock,
         )
         port = await server.start()

@@ -1,0 +1,273 @@
+"""The connections of a node's port: how many there may be, and how much each may send before it is a request.
+
+`GuardedConnection` stands between a socket and the HTTP library. The library collects the head of a request for as long as its lines come,
+up to a megabyte for each connection, before anybody can be asked for a token. So the guard counts the bytes of unfinished heads, for
+each connection and for all together, and gives a head a deadline. It parses nothing but the empty line that ends a head.
+
+All connections share one receive buffer, because asyncio fills it and hands it over in one step. What a client sends faster than we
+take it stays in the kernel, where it slows the client down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum, auto
+
+from tenure.byte_budget import ByteBudget
+from tenure.web.limits import HttpLimits
+
+READ_BYTES = 16 << 10
+"""One read of a connection, and so the most that can arrive between two looks at its counters."""
+AHEAD_BYTES = 16 << 10
+"""A client may send so much of its next request before it has the answer to the last."""
+_END = b"\r\n\r\n"
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\nServer: tenure\r\n\r\n"
+)
+
+
+class Phase(Enum):
+    """Where a connection stands between two requests and within one."""
+
+    HEAD = auto()
+    """Idle, or the head of a request is arriving. Such a connection may be closed to make room."""
+    REQUEST = auto()
+    """A head is complete; its body is arriving, or the answer is being made."""
+    LINGERING = auto()
+    """The last answer is out and the body was not read: the library reads and discards the rest for a second, so that the answer arrives."""
+    CLOSING = auto()
+    """Nothing that arrives counts any more."""
+
+
+class Connections:
+    """All connections of one port. Runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        limits: HttpLimits,
+        most: int,
+        make: Callable[[], asyncio.Protocol],
+        on_drop: Callable[[str], None] = lambda bound: None,
+    ) -> None:
+        """`make` gives the library's protocol for one connection; `on_drop` hears the name of the bound for which one is closed."""
+        self.limits, self.make, self.on_drop = limits, make, on_drop
+        self.heads: ByteBudget[GuardedConnection] = ByteBudget(limits.head_bytes_total)
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self._most = most
+        self._open: dict[asyncio.Protocol, GuardedConnection] = {}
+        self._by_address: Counter[str] = Counter()
+        # Those in phase HEAD; the one that has been there for longest is first.
+        self._idle: dict[GuardedConnection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """The protocol of a new connection; asyncio calls this for each."""
+        return GuardedConnection(self)
+
+    def of(self, handler: asyncio.BaseProtocol) -> GuardedConnection:
+        """The connection that the library's protocol belongs to."""
+        return self._open[handler]  # type: ignore[index]
+
+    def admit(self, connection: GuardedConnection) -> asyncio.Protocol | None:
+        """Gives the library's protocol for a new connection; None where there is no room and nobody idle who could make some."""
+        address = connection.address
+        if self._by_address[address] >= self.limits.connections_each and not self._make_room(address):
+            self.on_drop("connections_each")
+            return None
+        if len(self._open) >= self._most and not self._make_room(self._by_address.most_common(1)[0][0]):
+            self.on_drop("connections")
+            return None
+        handler = self.make()
+        self._open[handler] = connection
+        self._by_address[address] += 1
+        self._idle[connection] = None
+        return handler
+
+    def leave(self, connection: GuardedConnection, handler: asyncio.Protocol) -> None:
+        self._idle.pop(connection, None)
+        self.heads.release(connection)
+        if self._open.pop(handler, None) is not None:
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+
+    def became(self, connection: GuardedConnection, phase: Phase) -> None:
+        """Keeps those that may be closed in the order in which they became idle."""
+        self._idle.pop(connection, None)
+        if phase is Phase.HEAD:
+            self._idle[connection] = None
+        else:
+            self.heads.release(connection)
+
+    def head_grew(self, connection: GuardedConnection, size: int) -> None:
+        for loser in self.heads.hold(connection, connection.address, size):
+            self.on_drop("head_bytes_total")
+            loser.drop()
+
+    def _make_room(self, address: str) -> bool:
+        """Closes the connection of `address` that has been idle for longest; where it has none, that of anybody."""
+        found = next((one for one in self._idle if one.address == address), None)
+        if found is None and len(self._open) >= self._most:
+            found = next(iter(self._idle), None)
+        if found is None:
+            return False
+        found.drop()
+        return True
+
+
+class GuardedConnection(asyncio.BufferedProtocol):
+    """One connection. Passes everything on to the library's protocol, as long as it stays within its bounds."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._handler: asyncio.Protocol | None = None
+        self._phase = Phase.HEAD
+        self._head_bytes = 0
+        self._tail = b""  # the last three bytes of the head, in case its end is cut in two
+        self._deadline: asyncio.TimerHandle | None = None
+        # Bytes after the head: of the body, of which `_body_bytes` are announced, and of what the client sends too early.
+        self._after_head = 0
+        self._body_bytes: int | None = None
+        self._is_last = False
+        self.address = ""
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._handler = self._connections.admit(self)
+        if self._handler is None:
+            transport.abort()
+        else:
+            self._handler.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._connections.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._handler is None or self._phase is Phase.CLOSING:
+            return
+        data = bytes(self._connections.buffer[:nbytes])
+        if self._within_bounds(data):
+            self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received() if self._handler is not None else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        self._transport = None
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            self._connections.leave(self, handler)
+            handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+    # What the server calls
+
+    def begin(self, body_bytes: int | None) -> None:
+        """A request is about to be answered. `body_bytes` is what its head announces; None for a chunked body."""
+        self._body_bytes = body_bytes
+        self._enter(Phase.REQUEST)
+
+    def body_read(self) -> None:
+        """The body was read. Where it was chunked, what arrives from now on is of the next request, which this connection will not serve:
+        nobody knows where in the bytes before that request began."""
+        if self._body_bytes is None:
+            self._body_bytes = self._after_head = 0
+            self._is_last = True
+
+    def finish(self, *, body_is_complete: bool) -> bool:
+        """The answer is made. Returns False where the connection must be closed after it.
+
+        It goes on only where the next byte is certainly the first of a new head: otherwise the bytes of that head could not be counted.
+        """
+        if not body_is_complete:
+            self._enter(Phase.LINGERING)
+            return False
+        if self._is_last or self._body_bytes is None or self._after_head > self._body_bytes:
+            self._enter(Phase.CLOSING)
+            return False
+        self._head_bytes, self._tail = 0, b""
+        self._enter(Phase.HEAD)
+        return True
+
+    def drop(self) -> None:
+        """Close at once, without a word."""
+        if self._transport is not None:
+            self._connections.became(self, Phase.CLOSING)
+            self._transport.abort()
+
+    # Counting
+
+    def _enter(self, phase: Phase) -> None:
+        self._stop_clock()
+        self._phase = phase
+        self._connections.became(self, phase)
+
+    def _within_bounds(self, data: bytes) -> bool:
+        if self._phase is Phase.HEAD:
+            return self._take_head(data)
+        if self._phase is Phase.REQUEST:
+            self._after_head += len(data)
+            early = self._after_head - self._body_bytes if self._body_bytes is not None else 0
+            if early > AHEAD_BYTES:
+                self._connections.on_drop("ahead_bytes")
+                self.drop()
+                return False
+        return True
+
+    def _take_head(self, data: bytes) -> bool:
+        limits = self._connections.limits
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(limits.head_s, self._is_late)
+        # Empty lines before a request are no end of its head, and count all the same.
+        text = data if self._tail else data.lstrip(b"\r\n")
+        end = (self._tail + text).find(_END)
+        if end >= 0:
+            self._after_head = len(self._tail) + len(text) - end - len(_END)
+            # Until `begin` says how long the body is, anything may be a part of it.
+            self._body_bytes = None
+            self._enter(Phase.REQUEST)
+            self._head_bytes += len(data) - self._after_head
+        else:
+            self._head_bytes += len(data)
+            self._tail = (self._tail + text)[-3:]
+        if self._head_bytes > limits.head_bytes:
+            self._refuse_head()
+            return False
+        if end < 0:
+            self._connections.head_grew(self, self._head_bytes)
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _refuse_head(self) -> None:
+        assert self._transport is not None
+        self._connections.on_drop("head_bytes")
+        self._enter(Phase.CLOSING)
+        self._transport.write(_TOO_LARGE)
+        self._transport.close()
+
+    def _is_late(self) -> None:
+        self._deadline = None
+        self._connections.on_drop("head_s")
+        self.drop()
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
