@@ -115,7 +115,7 @@ def test_no_mutated_stream_raises_anything_but_a_wire_error(codec: PacketCodec) 
             data = mutate(random, codec.stream_head + seal_stream(codec, body))
         box = StreamInbox(codec, opened_by_peer=True)
         try:
-            read = [box.feed(data[at : at + 37]) for at in range(0, len(data), 37)]
+            read = [box.feed_all(data[at : at + 37]) for at in range(0, len(data), 37)]
         except WireError:
             seen["refused"] += 1
         else:
@@ -130,4 +130,4 @@ def test_arbitrary_bytes_are_read_or_refused(data: bytes, codec: PacketCodec) ->
     outcome(codec, data)
     box = StreamInbox(codec, opened_by_peer=True)
     with contextlib.suppress(WireError):
-        box.feed(data)
+        box.feed_all(data)

@@ -21,7 +21,7 @@ def receive(codec: PacketCodec, data: bytes, sizes: Random | None = None, *, ope
     at = 0
     while at < len(data):
         size = sizes.randint(1, 40) if sizes else len(data)
-        message = box.feed(data[at : at + size])
+        message = box.feed_all(data[at : at + size])
         at += size
         if message is not None:
             assert at >= len(data)
@@ -61,9 +61,9 @@ def test_a_stream_that_trickles_is_parsed_from_where_it_stopped() -> None:
     data = encode_push_pull(state)
     box = StreamInbox(PacketCodec(), opened_by_peer=True)
     for at in range(len(data) - 1):
-        assert box.feed(data[at : at + 1]) is None
+        assert box.feed_all(data[at : at + 1]) is None
         assert len(box._buffer) < 200  # what was parsed is gone: the next byte costs one node, not two thousand
-    assert box.feed(data[-1:]) == state
+    assert box.feed_all(data[-1:]) == state
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_compressed_body_that_is_cut_off_inside_is_refused_at_once() -> None:
 def test_no_more_is_taken_than_the_limit() -> None:
     box = StreamInbox(PacketCodec(), opened_by_peer=True, most=10_000)
     head = b"\x06" + pack({"Nodes": 1000, "UserStateLen": 0})
-    box.feed(head)
+    box.feed_all(head)
     filler = pack({"Name": "n", "Addr": bytes(4), "Port": 1, "Meta": b"m" * 400})
     for _ in range(24):
-        box.feed(filler)
+        box.feed_all(filler)
     with pytest.raises(WireError, match="more than 10000"):
-        box.feed(filler * 4)
+        box.feed_all(filler * 4)

@@ -205,7 +205,7 @@ def limited(**limits: Any) -> Iterator[tuple[HttpServer, int]]:
     started, stop, found = threading.Event(), threading.Event(), []
 
     async def handler(sender: str, request: Any) -> Any:
-        await asyncio.sleep(getattr(request, "wait_s", 0.0))
+        await asyncio.sleep(60 if getattr(request, "job_id", "") == "slow" else getattr(request, "wait_s", 0.0))
         return Done(job_id="j", outcome=Outcome.ALREADY, epoch=1)
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_a_body_that_drips_is_given_up_and_its_connection_closed() -> None:
 
 
 def test_a_head_that_drips_and_a_connection_that_says_nothing_are_closed() -> None:
-    with limited(idle_s=0.4) as (_, port):
+    with limited(idle_s=0.4, head_s=0.4) as (_, port):
         silent = socket.create_connection(("127.0.0.1", port), timeout=30)
         drip = socket.create_connection(("127.0.0.1", port), timeout=30)
         drip.sendall(b"GET /v1/leader HTTP/1.1\r\nHost: localhost\r\n")
@@ -328,8 +328,8 @@ def test_a_large_answer_that_nobody_reads_is_given_up() -> None:
         with socket.create_connection(("127.0.0.1", port)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             sock.sendall(b"GET /v1/leader HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await asyncio.to_thread(until, lambda: server._server is not None and server._server.connections)
-            await asyncio.to_thread(until, lambda: server._server is not None and not server._server.connections)
+            await asyncio.to_thread(until, lambda: len(server.connections))
+            await asyncio.to_thread(until, lambda: not len(server.connections))
         await server.stop()
 
     asyncio.run(main())

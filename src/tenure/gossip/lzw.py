@@ -6,6 +6,8 @@ LZW can grow to more than a megabyte.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from tenure.errors import WireError
 
 CLEAR = 256
@@ -69,6 +71,16 @@ def compress(data: bytes) -> bytes:
 
 def decompress(data: bytes, *, most: int) -> bytes:
     """What was compressed; `WireError` where the codes make no sense or the result would be longer than `most`."""
+    steps = decompress_in_steps(data, most=most, step_bytes=len(data) + 1)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return bytes(done.value)
+
+
+def decompress_in_steps(data: bytes, *, most: int, step_bytes: int) -> Generator[int, None, bytearray]:
+    """Returns what was compressed. After each `step_bytes` of input it yields how many bytes it has, so that its caller can do something else."""
     out = bytearray()
     literals = [bytes((i,)) for i in range(256)] + [b"", b""]
     entries = list(literals)
@@ -76,32 +88,34 @@ def decompress(data: bytes, *, most: int) -> bytes:
     overflow = 1 << FIRST_WIDTH
     bits = filled = 0
     last: bytes | None = None
-    for byte in data:
-        bits |= byte << filled
-        filled += 8
-        if filled < width:
-            continue
-        code = bits & mask
-        bits >>= width
-        filled -= width
-        if code == END:
-            return bytes(out)
-        if code == CLEAR:
-            entries = list(literals)
-            width, overflow, last = FIRST_WIDTH, 1 << FIRST_WIDTH, None
-            mask = overflow - 1
-            continue
-        entry = _entry(entries, code, last)
-        out += entry
-        if len(out) > most:
-            raise WireError(f"decompressed data is longer than {most} bytes")
-        if last is not None and len(entries) <= MAX_CODE:
-            entries.append(last + entry[:1])
-        last = entry
-        if len(entries) >= overflow and width < MAX_WIDTH:
-            width += 1
-            overflow <<= 1
-            mask = overflow - 1
+    for start in range(0, len(data), step_bytes):
+        for byte in data[start : start + step_bytes]:
+            bits |= byte << filled
+            filled += 8
+            if filled < width:
+                continue
+            code = bits & mask
+            bits >>= width
+            filled -= width
+            if code == END:
+                return out
+            if code == CLEAR:
+                entries = list(literals)
+                width, overflow, last = FIRST_WIDTH, 1 << FIRST_WIDTH, None
+                mask = overflow - 1
+                continue
+            entry = _entry(entries, code, last)
+            out += entry
+            if len(out) > most:
+                raise WireError(f"decompressed data is longer than {most} bytes")
+            if last is not None and len(entries) <= MAX_CODE:
+                entries.append(last + entry[:1])
+            last = entry
+            if len(entries) >= overflow and width < MAX_WIDTH:
+                width += 1
+                overflow <<= 1
+                mask = overflow - 1
+        yield len(out)
     raise WireError("compressed data ends without an end code")
 
 

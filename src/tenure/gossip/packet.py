@@ -53,12 +53,17 @@ def unpack_compound(body: bytes) -> list[bytes]:
     return parts
 
 
-def decompress_body(body: bytes, *, most: int) -> bytes:
-    """What a compress message carries."""
+def compressed_bytes(body: bytes, *, most: int) -> bytes:
+    """What a compress message carries, still compressed."""
     fields, _ = unpack_fields(body, 1)
     if take_uint(fields, b"Algo", 255) != 0:
         raise WireError("a message is compressed by an unknown algorithm")
-    return lzw.decompress(take_bytes(fields, b"Buf", most), most=most)
+    return take_bytes(fields, b"Buf", most)
+
+
+def decompress_body(body: bytes, *, most: int) -> bytes:
+    """What a compress message carries."""
+    return lzw.decompress(compressed_bytes(body, most=most), most=most)
 
 
 class PacketCodec:

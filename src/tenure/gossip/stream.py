@@ -1,22 +1,32 @@
-"""What travels on a stream, without the stream: bytes in, one message out, and a message to bytes.
+"""Streams of gossip without the sockets: bytes in, one message out, and a message to bytes.
 
 A stream carries one message each way. memberlist frames it only when it is encrypted, so a plain one has to be parsed as
 it arrives; a push/pull of thousands of nodes goes on from the node where it stopped.
+
+Strangers send streams. An announced length allocates nothing; `held_bytes` says what a stream costs at the moment, so that the transport can
+bound all streams together; and no call takes long: where `has_work` is true, the caller lets others have a turn and calls `feed(b"")`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from tenure.errors import WireError
 from tenure.gossip import lzw
 from tenure.gossip.messages import Kind, Message, NodeState, PushPull, User
 from tenure.gossip.msgpack import Incomplete, Value
-from tenure.gossip.packet import PacketCodec, decompress_body
+from tenure.gossip.packet import PacketCodec, compressed_bytes
 from tenure.gossip.wire import decode, decode_node_state, encode_compressed, take_bool, take_uint, unpack_fields
 
-MAX_STREAM_BYTES = 20 * 1024 * 1024
-MAX_NODES = 100_000
+MAX_STREAM_BYTES = 8 * 1024 * 1024
+"""A state of some 40,000 nodes. memberlist itself allows 20 MiB."""
+MAX_NODES = 50_000
+STEP_BYTES = 8 * 1024
+"""How much one call parses: about 3 ms. No node is larger (a name has 128 bytes, its metadata 512)."""
+UNPACK_STEP_BYTES = 1024
+"""How much one call decompresses. It may grow two thousandfold, which takes as long."""
+NODE_COST_BYTES = 512
+"""Memory of one parsed node beside its metadata, measured on CPython 3.11."""
 
 StreamMessage = Message | PushPull
 
@@ -53,8 +63,17 @@ class StreamInbox:
         self._buffer = bytearray()
         self._need = 1
         self._label_due = opened_by_peer
+        self._unpacking: Generator[int, None, bytearray] | None = None
+        self._unpacked = 0
         self._body: _BodyParser | None = None
         self.received = 0
+        self.has_work = False
+        """Whether `feed(b"")` would go on with what is here."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Roughly the memory that the stream takes now."""
+        return len(self._buffer) + self._unpacked + (self._body.held_bytes if self._body is not None else 0)
 
     def feed(self, data: bytes) -> StreamMessage | None:
         """The message, once it is complete; a `WireError` when it never can be."""
@@ -64,20 +83,32 @@ class StreamInbox:
         if self.received > self._most + 1024:
             raise WireError(f"a stream sent more than {self._most} bytes")
         self._buffer += data
-        while len(self._buffer) >= self._need:
-            try:
-                return self._parse()
-            except Incomplete as more:
-                if more.need > self._most + 1024:
-                    raise WireError(f"a stream announces more than {self._most} bytes") from more
-                self._need = max(more.need, len(self._buffer) + 1)
+        if len(self._buffer) < self._need:
+            return None
+        self.has_work = False
+        try:
+            return self._parse()
+        except Incomplete as more:
+            if more.need > self._most + 1024:
+                raise WireError(f"a stream announces more than {self._most} bytes") from more
+            self._need = max(more.need, len(self._buffer) + 1)
+        except _StepDone:
+            self.has_work = True
+            self._need = 0
         return None
+
+    def feed_all(self, data: bytes) -> StreamMessage | None:
+        """The same in one go, for a caller whom nobody waits for."""
+        message = self.feed(data)
+        while message is None and self.has_work:
+            message = self.feed(b"")
+        return message
 
     def _parse(self) -> StreamMessage:
         if self._label_due:
             self._drop_label()
         if self._body is None:
-            self._body = self._unwrapped()
+            self._body = self._unwrapped() if self._unpacking is None else self._unpack()
         return self._body.parse()
 
     def _drop_label(self) -> None:
@@ -106,6 +137,7 @@ class StreamInbox:
         if kind == Kind.COMPRESS:
             data = bytes(self._buffer)
             _, end = unpack_fields(data, 1)
+            self._buffer.clear()
             return self._settled(data[:end])
         return _BodyParser(self._buffer, self._most, is_live=True)
 
@@ -118,13 +150,31 @@ class StreamInbox:
         if len(self._buffer) < 5 + length:
             raise Incomplete(5 + length)
         data = bytes(self._buffer)
+        self._buffer.clear()
         return data[5 : 5 + length], data[:5] + self._codec.label
 
     def _settled(self, body: bytes) -> _BodyParser:
         """A body of which all bytes are here: what it lacks now will never come."""
-        if body[:1] == bytes((Kind.COMPRESS,)):
-            body = decompress_body(body, most=self._most)
-        return _BodyParser(bytearray(body), self._most, is_live=False)
+        if body[:1] != bytes((Kind.COMPRESS,)):
+            return _BodyParser(bytearray(body), self._most, is_live=False)
+        packed = compressed_bytes(body, most=self._most)
+        self._unpacking = lzw.decompress_in_steps(packed, most=self._most, step_bytes=UNPACK_STEP_BYTES)
+        self._unpacked = len(packed)
+        raise _StepDone
+
+    def _unpack(self) -> _BodyParser:
+        """One step of decompression. The parser once it is over; until then it raises `_StepDone`."""
+        assert self._unpacking is not None
+        try:
+            self._unpacked = next(self._unpacking)  # the compressed bytes, which are few, no longer count
+        except StopIteration as done:
+            self._unpacked = 0
+            return _BodyParser(done.value, self._most, is_live=False)
+        raise _StepDone
+
+
+class _StepDone(Exception):
+    """One step is done, and what is here allows another."""
 
 
 class _BodyParser:
@@ -140,7 +190,13 @@ class _BodyParser:
         self._most = most
         self._head: tuple[int, int, bool] | None = None
         self._nodes: list[NodeState] = []
+        self._node_bytes = 0
         self._read = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Beside a live buffer, which its owner counts."""
+        return self._node_bytes + (0 if self._is_live else len(self._data))
 
     def parse(self) -> StreamMessage:
         try:
@@ -187,18 +243,25 @@ class _BodyParser:
         return fields
 
     def _read_nodes(self, count: int) -> None:
-        """As many as are here, then remove them at once: one copy of the buffer for all."""
-        data, at = bytes(self._data), 0
+        """Parses one step's worth of nodes and removes them from the buffer. Raises `_StepDone` where more of them are here."""
+        data, at = bytes(memoryview(self._data)[:STEP_BYTES]), 0
+        is_all = len(data) == len(self._data)
         try:
             while self._read < count:
                 try:
                     fields, at = unpack_fields(data, at)
                 except Incomplete as more:
-                    raise Incomplete(more.need - at) from more
+                    if is_all:
+                        raise Incomplete(more.need - at) from more
+                    if not at:
+                        raise WireError(f"one node of a push/pull takes more than {STEP_BYTES} bytes") from more
+                    raise _StepDone from None
                 self._read += 1
                 try:
-                    self._nodes.append(decode_node_state(fields))
+                    node = decode_node_state(fields)
                 except WireError:
                     continue  # one node that we cannot read must not keep us from all the others
+                self._nodes.append(node)
+                self._node_bytes += NODE_COST_BYTES + len(node.meta)
         finally:
             del self._data[:at]

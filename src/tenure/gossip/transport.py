@@ -10,8 +10,9 @@ import contextlib
 import ipaddress
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from tenure.byte_budget import ByteBudget
 from tenure.errors import ConfigurationError, WireError
 from tenure.gossip.messages import Address
 from tenure.gossip.stream import StreamInbox, StreamMessage
@@ -24,7 +25,14 @@ Inbox = Callable[[bool], StreamInbox]
 READ_BYTES = 64 * 1024
 DATAGRAMS_AT_ONCE = 64
 RECEIVE_BUFFER_BYTES = 2 * 1024 * 1024
+STREAM_READ_BYTES = 16 * 1024
+STREAM_BUFFER_BYTES = 64 * 1024
+"""The kernel's buffer of an accepted stream: asyncio reads all that is there at once, before we can say no."""
 MAX_STREAMS = 128
+MAX_STREAMS_EACH = 64
+"""Accepted streams of one address at once. Many nodes may share an address; none needs more than one at a time."""
+MAX_HELD_BYTES = 16 * 1024 * 1024
+"""For all streams together: what has arrived of their messages, and answers that were not taken yet."""
 BIND_ATTEMPTS = 16
 
 
@@ -63,7 +71,8 @@ class UdpTcpTransport(GossipTransport):
         self._bind = bind
         self._udp: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._streams: set[asyncio.Task[None]] = set()
+        self._streams: dict[asyncio.Task[None], str] = {}  # those that peers opened, with the peer's address
+        self._budget = StreamBudget()
         self._packets: PacketHandler | None = None
         self._answer: StreamHandler | None = None
         self._inbox: Inbox | None = None
@@ -84,7 +93,7 @@ class UdpTcpTransport(GossipTransport):
         self._timeout_s = stream_timeout_s
         udp, tcp = _bind_both(*self._bind)
         self._udp = udp
-        self._server = await asyncio.start_server(self._accept, sock=tcp)
+        self._server = await asyncio.start_server(self._accept, sock=tcp, limit=STREAM_READ_BYTES)
         asyncio.get_running_loop().add_reader(udp.fileno(), self._read_packets)
         host, port = udp.getsockname()[:2]
         return str(host), int(port)
@@ -113,32 +122,38 @@ class UdpTcpTransport(GossipTransport):
     async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
         if self._inbox is None:
             raise OSError("the gossip transport is closed")
-        return await stream_exchange(to, data, self._inbox(False), timeout_s=timeout_s)
+        return await stream_exchange(to, data, self._inbox(False), timeout_s=timeout_s, budget=self._budget)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._streams.add(task)
+        peer: Address = writer.get_extra_info("peername")[:2]
+        self._streams[task] = peer[0]
         try:
-            if len(self._streams) <= MAX_STREAMS:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._serve(reader, writer)
+            # A stream beyond these is closed unread: the peer tries again with its next round.
+            mine = sum(address == peer[0] for address in self._streams.values())
+            if len(self._streams) <= MAX_STREAMS and mine <= MAX_STREAMS_EACH:
+                async with asyncio.timeout(self._timeout_s) as deadline:
+                    with self._budget.stream(peer, deadline) as held:
+                        await self._serve(peer, reader, writer, held)
         except (OSError, WireError, TimeoutError):
             self._stream_failed()
         except asyncio.CancelledError:
             # We are closing. asyncio reports a cancelled handler of a server as an error, so it ends here.
             pass
         finally:
-            self._streams.discard(task)
+            self._streams.pop(task, None)
             await _hang_up(writer)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, peer: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held: HeldStream
+    ) -> None:
         assert self._inbox is not None
         assert self._answer is not None
-        peer = writer.get_extra_info("peername")
-        message = await _read_message(reader, self._inbox(True))
-        answer = self._answer((peer[0], peer[1]), message)
+        message = await _read_message(reader, self._inbox(True), held, self._budget.turn)
+        answer = self._answer(peer, message)
         if answer is not None:
+            held.hold(len(answer))  # until the peer has taken it
             writer.write(answer)
             await writer.drain()
 
@@ -157,24 +172,77 @@ class UdpTcpTransport(GossipTransport):
             self._server = None
 
 
-async def stream_exchange(to: Address, data: bytes, inbox: StreamInbox, *, timeout_s: float) -> StreamMessage:
-    """Open a stream, send, and give the one message that comes back."""
-    async with asyncio.timeout(timeout_s):
-        reader, writer = await asyncio.open_connection(*to)
+class StreamBudget:
+    """What all streams of a node share: a bound on their memory, and turns at the parser."""
+
+    def __init__(self, most: int = MAX_HELD_BYTES) -> None:
+        self._bytes: ByteBudget[HeldStream] = ByteBudget(most)
+        # One stream parses one step in one round of the event loop. A hundred that each took a step would make it late by a second.
+        self.turn = asyncio.Lock()
+
+    @contextlib.contextmanager
+    def stream(self, peer: Address, deadline: asyncio.Timeout) -> Iterator[HeldStream]:
+        """Counts one stream for as long as the block lasts. `deadline` is the one that the block is in."""
+        stream = HeldStream(self._bytes, peer[0], deadline)
         try:
-            writer.write(data)
-            await writer.drain()
-            return await _read_message(reader, inbox)
+            yield stream
+        finally:
+            self._bytes.release(stream)
+
+
+class HeldStream:
+    """One stream in the budget of all."""
+
+    def __init__(self, budget: ByteBudget[HeldStream], owner: str, deadline: asyncio.Timeout) -> None:
+        self._budget, self._owner, self._deadline = budget, owner, deadline
+        self._gave_way = False
+
+    def hold(self, size: int) -> None:
+        """The stream takes so much memory now. Raises `WireError` where it has to make room for others."""
+        for loser in self._budget.hold(self, self._owner, size):
+            loser.give_way()
+        if self._gave_way:
+            raise WireError(f"the streams of this node hold more than {self._budget.most} bytes")
+
+    def give_way(self) -> None:
+        """Whoever reads the stream is woken by a `TimeoutError`."""
+        self._gave_way = True
+        if not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
+
+
+async def stream_exchange(
+    to: Address, data: bytes, inbox: StreamInbox, *, timeout_s: float, budget: StreamBudget | None = None
+) -> StreamMessage:
+    """Open a stream, send, and give the one message that comes back. `budget` is that of all streams of the node, if there are others."""
+    budget = budget or StreamBudget()
+    async with asyncio.timeout(timeout_s) as deadline:
+        reader, writer = await asyncio.open_connection(*to, limit=STREAM_READ_BYTES)
+        try:
+            with budget.stream(to, deadline) as held:
+                writer.write(data)
+                await writer.drain()
+                return await _read_message(reader, inbox, held, budget.turn)
         finally:
             await _hang_up(writer)
 
 
-async def _read_message(reader: asyncio.StreamReader, inbox: StreamInbox) -> StreamMessage:
+async def _read_message(
+    reader: asyncio.StreamReader, inbox: StreamInbox, held: HeldStream, turn: asyncio.Lock
+) -> StreamMessage:
+    data = b""
     while True:
-        data = await reader.read(READ_BYTES)
-        if not data:
-            raise WireError(f"a stream ended after {inbox.received} bytes, before its message was complete")
-        message = inbox.feed(data)
+        if not inbox.has_work:
+            data = await reader.read(STREAM_READ_BYTES)
+            if not data:
+                raise WireError(f"a stream ended after {inbox.received} bytes, before its message was complete")
+        async with turn:
+            message = inbox.feed(data)
+            held.hold(inbox.held_bytes)
+            await asyncio.sleep(
+                0
+            )  # within the turn, so that the next stream takes its turn in another round of the loop
+        data = b""
         if message is not None:
             return message
 
@@ -193,6 +261,7 @@ def _bind_both(host: str, port: int) -> tuple[socket.socket, socket.socket]:
         udp = socket.socket(family, socket.SOCK_DGRAM)
         try:
             tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, STREAM_BUFFER_BYTES)
             tcp.bind((host, port))
             udp.bind((host, tcp.getsockname()[1]))
         except OSError as error:

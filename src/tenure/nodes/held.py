@@ -1,32 +1,42 @@
-"""Those who are held on a node's event loop until something happens that they wait for."""
+"""Requests that are held on a node's event loop until something happens that they wait for."""
 
 from __future__ import annotations
 
 import asyncio
 
 from tenure.clock import Clock
+from tenure.errors import NodeUnavailableError
+
+MOST_HELD = 5_000
+"""More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
 
 
 class Held:
-    """By what they wait for: a job, a worker. Who is rung for goes on at once."""
+    """By what they wait for: a job, a worker. `ring(key)` wakes every request that waits for `key`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
+        self._clock, self._most, self._count = clock, most, 0
         self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
 
     @property
     def keys(self) -> list[str]:
-        """What somebody waits for."""
+        """Each key that somebody waits for."""
         return list(self._bells)
 
     async def hold(self, key: str, seconds: float) -> None:
-        """Until it is rung for, or for so long."""
+        """Returns when somebody rings for `key`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many wait."""
+        if self._count >= self._most:
+            raise NodeUnavailableError(
+                f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
+            )
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._bells.setdefault(key, {})[bell] = None
+        self._count += 1
         nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
         try:
             await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._count -= 1
             nap.cancel()
             bell.cancel()
             bells = self._bells.get(key, {})
@@ -35,6 +45,7 @@ class Held:
                 self._bells.pop(key, None)
 
     def ring(self, key: str) -> None:
+        """Wakes every request that waits for `key`."""
         for bell in self._bells.pop(key, ()):
             if not bell.done():
                 bell.set_result(None)

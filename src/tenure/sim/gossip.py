@@ -71,7 +71,7 @@ class SimGossipTransport(GossipTransport):
         if self._inbox is None or self._streams is None:
             return None
         try:
-            message = self._inbox(True).feed(data)
+            message = self._inbox(True).feed_all(data)
         except WireError:
             message = None
         if message is None:
@@ -85,7 +85,7 @@ class SimGossipTransport(GossipTransport):
     async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
         assert self._inbox is not None
         answer = await self._transport.request(self._book.name(to), data, timeout=timeout_s)
-        message = self._inbox(False).feed(answer) if answer else None
+        message = self._inbox(False).feed_all(answer) if answer else None
         if message is None:
             raise WireError("a stream ended before its message was complete")
         return message

@@ -111,9 +111,6 @@ class HttpServer:
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
         self._bodies = BodyReader(self._limits, self._log.dropped)
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = max(16, min(self._limits.connections, soft - SPARE_FILES))
-        self.connections = Connections(self._limits, most, self._protocol, self._log.dropped)
 
     async def start(self) -> int:
         """The port that is served. Raises `PortTakenError`."""
@@ -128,6 +125,9 @@ class HttpServer:
             read_bufsize=READ_BYTES,
             max_headers=MAX_HEADERS,
         )
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(16, min(self._limits.connections, soft - SPARE_FILES))
+        self.connections = Connections(self._limits, most, self._server, self._log.dropped)
         extra: dict[str, Any] = {"ssl": self._ssl, "ssl_handshake_timeout": HANDSHAKE_S} if self._ssl else {}
         loop = asyncio.get_running_loop()
         try:
@@ -153,11 +153,6 @@ class HttpServer:
         if self._tls is not None and self._ssl is not None:
             self._tls.context()  # whether the files can be used is found out where nobody is served by them
             self._tls.load_into(self._ssl)
-
-    def _protocol(self) -> asyncio.Protocol:
-        """The library's protocol of a new connection."""
-        assert self._server is not None
-        return self._server()
 
     # One request
 
@@ -355,12 +350,14 @@ class HttpServer:
                 except TenureError as error:
                     raise refused(problem(error)) from error
                 await response.prepare(visit.request)
-                await self._tell(response, preamble(form) + b"".join(encode(told, form) for told in batch))
+                async with asyncio.timeout(self._limits.send_s):
+                    await response.write(preamble(form) + b"".join(encode(told, form) for told in batch))
                 with suppress(TenureError):  # it ends here, and the listener resumes elsewhere
                     async for batch in stream:
                         if not self.admission.still_knows(caller):
                             break
-                        await self._tell(response, b"".join(encode(told, form) for told in batch))
+                        async with asyncio.timeout(self._limits.send_s):
+                            await response.write(b"".join(encode(told, form) for told in batch))
                 with suppress(ConnectionError):
                     await response.write_eof()
                 return response
@@ -371,10 +368,6 @@ class HttpServer:
             return response
         finally:
             self.admission.waiting.leave(caller.key)
-
-    async def _tell(self, response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(self._limits.send_s):
-            await response.write(data)
 
     # Answers
 

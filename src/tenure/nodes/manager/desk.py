@@ -120,6 +120,7 @@ class WorkerDesk:
 
     async def report(self, report: WorkerReport) -> WorkerDirective:
         """Record it, and say what is wanted: at once if the worker does not know it yet, else when it changes, or after `wait_s`."""
+        until = self._clock.monotonic() + report.wait_s
         self._remember(report)
         await self._hear(report)
         unwanted = await self._unwanted(report)
@@ -127,8 +128,10 @@ class WorkerDesk:
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
         news = [command for one in wanted if (command := self._record(report, one)) is not None]
         decided(await self._commit_all(news))
-        if report.wait_s and not unwanted and self._knows(report):
-            await self._held.hold(report.start, report.wait_s)
+        # The appends above may have taken a while, and the worker waits no longer than it said.
+        left_s = until - self._clock.monotonic()
+        if left_s > 0 and not unwanted and self._knows(report):
+            await self._held.hold(report.start, left_s)
             unwanted = await self._unwanted(self._latest.get(report.start, report))
         told = self._tell(report)
         return WorkerDirective(
