@@ -5,7 +5,7 @@ from __future__ import annotations
 from click.testing import CliRunner
 from tests.nodes.served import Served
 
-from tenure.cli.dashboard import command
+from tenure.cli.operate import dashboard as command
 from tenure.web.front import page_url
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.gossip.test_riding import health
 
-from tenure.cli.gossip import command
+from tenure.cli.gossip import gossip as command
 from tenure.cli.root import tenure
 from tenure.gossip import GossipNode, GossipSettings, format_address
 from tenure.gossip.metrics import GossipCollector

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from tenure.cli.token import command
+from tenure.cli.operate import token as command
 from tenure.nodes.messages.operations import Role
 from tenure.web.front import Front
 

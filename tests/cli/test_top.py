@@ -36,7 +36,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BeatBoard
 
 
 def test_running_work_is_told_as_json(board: BeatBoard) -> None:
-    [row] = json.loads(CliRunner().invoke(top.command, ["--json"]).output)
+    [row] = json.loads(CliRunner().invoke(top.top, ["--json"]).output)
     assert (row["workflow"], row["job"], row["attempt"], row["progress"]) == ("encode", "j-1", 2, 0.5)
     assert 40 < row["lease_left_s"] <= 50
     assert 20 < row["stall_left_s"] <= 30

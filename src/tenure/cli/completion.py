@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
+def completion(shell: str) -> None:
     """Print the completion script for SHELL.
 
     \b

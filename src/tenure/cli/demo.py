@@ -33,7 +33,7 @@ def encode(ctx: Any, frames: int = FRAMES) -> int:
 
 
 @click.command("demo")
-def command() -> None:
+def demo() -> None:
     """Run a job of five seconds here, with a crash in the middle: its progress, what it returned, and why it went so.
 
     Everything is on SQLite in a temporary folder, which is removed at the end.

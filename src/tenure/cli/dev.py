@@ -32,7 +32,7 @@ from tenure.local.sources import Sources, workflows_in
     show_default=True,
     help="More than one: so many, and a gate before them.",
 )
-def command(modules: tuple[str, ...], folder: Path, port: int, slots: int, stall: float, datacenters: int) -> None:
+def dev(modules: tuple[str, ...], folder: Path, port: int, slots: int, stall: float, datacenters: int) -> None:
     """Run a datacenter for MODULE (a .py file or a dotted name) on SQLite, in a folder. No server is needed.
 
     \b

@@ -6,8 +6,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli import checkups
-from tenure.cli.asking import console, print_json, show
+from tenure.cli import doctor_checks
+from tenure.cli.datacenter_options import console, print_json, show
 from tenure.client.client import Client
 from tenure.engines import Finding, Level
 from tenure.engines.urls import redact
@@ -26,7 +26,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 @click.option("--grace", default=5.0, show_default=True, help="As you give it to workers.")
 @click.option("--timeout", default=3600.0, show_default=True, help="As you give it to jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
+def doctor(
     url: str, address: str, token: str, lease: float, stall: float, grace: float, timeout: float, as_json: bool
 ) -> None:
     """Check this machine, an engine, the clocks, the ladder of timeouts and the nodes; each finding says what to do.
@@ -39,14 +39,14 @@ def command(
 
     The exit code is 1 when an error was found, 0 otherwise; warnings do not change it.
     """
-    parts: dict[str, list[Finding]] = {"this machine": checkups.machine()}
+    parts: dict[str, list[Finding]] = {"this machine": doctor_checks.machine()}
     refusals: list[Finding] = []
     if url:
-        parts[redact(url)], refusals = checkups.engine(url)
-    parts["the ladder of timeouts"] = checkups.ladder(lease, stall, grace, timeout)
+        parts[redact(url)], refusals = doctor_checks.engine(url)
+    parts["the ladder of timeouts"] = doctor_checks.ladder(lease, stall, grace, timeout)
     if address:
         with Client(address, token=token, patience_s=5.0) as client:
-            parts["nodes"] = checkups.nodes(client)
+            parts["nodes"] = doctor_checks.nodes(client)
     errors = sum(one.level is Level.ERROR for found in parts.values() for one in found)
     warnings = sum(one.level is Level.WARNING for found in parts.values() for one in found)
     if as_json:

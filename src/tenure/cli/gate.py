@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from tenure.cli.front import front_options
+from tenure.cli.node_options import front_options
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.probing import ProbeSettings
@@ -47,7 +47,7 @@ from tenure.web.limits import HttpLimits
 @click.option("--probe", default=2.0, show_default=True, help="Seconds between two probes of a manager or a gate.")
 @click.option("--probe-timeout", default=5.0, show_default=True, help="Seconds that an answer may take.")
 @click.option("--suspicion", default=30.0, show_default=True, help="Seconds of silence before it counts as dead.")
-def command(
+def gate(
     datacenters: tuple[str, ...],
     peers: tuple[str, ...],
     url: str,

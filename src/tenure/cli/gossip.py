@@ -36,12 +36,12 @@ from tenure.ids import secret_bytes
 
 
 @click.group()
-def command() -> None:
+def gossip() -> None:
     """Who is in a pool, what happens in it, and keys for it."""
 
 
 def _pool_options(function: Any) -> Any:
-    """What says how a pool speaks: the same for every command."""
+    """Adds the options that say how a pool speaks to a command."""
     for option in (
         click.option(
             "--preset", type=click.Choice([preset.value for preset in Preset]), default="lan", show_default=True
@@ -66,14 +66,14 @@ def _keyring(key_file: Path | None) -> Keyring | None:
     return Keyring(keys, entropy=secret_bytes)
 
 
-@command.command()
+@gossip.command()
 @click.option("--bits", type=click.Choice(["128", "192", "256"]), default="256", show_default=True)
 def keygen(bits: str) -> None:
     """Print a new key, in base64, as Serf wants it too."""
     click.echo(format_key(secret_bytes(int(bits) // 8)))
 
 
-@command.command()
+@gossip.command()
 @click.argument("address")
 @_pool_options
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each member.")
@@ -136,7 +136,7 @@ def _print_table(lines: list[dict[str, Any]]) -> None:
     Console().print(table)
 
 
-@command.command()
+@gossip.command()
 @click.option("--name", required=True, help="Our name in the pool.")
 @click.option("--bind", default="127.0.0.1:0", show_default=True)
 @click.option("--advertise", default=None, help="The address that others should use, where it is not --bind.")
@@ -219,7 +219,7 @@ class _Printer:
 
 @contextlib.contextmanager
 def _friendly() -> Iterator[None]:
-    """What went wrong, in one line."""
+    """Returns an error in one line."""
     try:
         yield
     except TenureError as error:

@@ -11,9 +11,7 @@ from collections.abc import Callable
 import click
 
 from tenure import tracing
-from tenure.cli.front import front_options
-from tenure.cli.log_options import log_format_option
-from tenure.cli.pool_options import gossip_options
+from tenure.cli.node_options import front_options, gossip_options, log_format_option
 from tenure.errors import TenureError
 from tenure.logs import node_log
 from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
@@ -42,7 +40,7 @@ from tenure.web.limits import HttpLimits
 )
 @log_format_option
 @gossip_options
-def command(
+def manager(
     pool: PoolSettings,
     url: str,
     name: str,

@@ -1,4 +1,4 @@
-"""The root of the command line. Each command lives in a module of its own, imported only when it is called."""
+"""The root of the command line: one table of commands. The module of a command is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ import click
 
 from tenure import __version__
 
-# name: (module, what `tenure --help` says of it). The module's `command` is the click command.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("tenure.cli.demo", "A job on this machine with a crash in the middle, in ten seconds"),
-    "dev": ("tenure.cli.dev", "A datacenter for your module on this machine, reloaded as your code changes"),
-    "worker": ("tenure.cli.worker", "Serve the workflows of a module, each in a process that can be killed alone"),
-    "manager": ("tenure.cli.manager", "Take part in leading a datacenter: one leads, the others stand by"),
-    "gate": ("tenure.cli.gate", "One address for several datacenters: place jobs, follow them, decide on their time"),
-    "run": ("tenure.cli.run", "Run a workflow now: a bar while it runs, then what it returned, or why not"),
-    "submit": ("tenure.cli.submit", "Have a workflow run once, by whichever worker is free"),
-    "ps": ("tenure.cli.ps", "The jobs of a datacenter and their progress, or one of them"),
-    "why": ("tenure.cli.why", "The chain of decisions that brought a job to where it is"),
-    "watch": ("tenure.cli.watch", "Follow a job, or everything, as it is decided"),
-    "logs": ("tenure.cli.logs", "What a job's workflow logged"),
-    "result": ("tenure.cli.result", "What a job returned"),
-    "cancel": ("tenure.cli.cancel", "End a job now"),
-    "retry": ("tenure.cli.retry", "Run an ended job once more"),
-    "schedule": ("tenure.cli.schedule", "Jobs that come again: by cron, or every so often"),
-    "dashboard": ("tenure.cli.dashboard", "The page that shows a datacenter: print its address, open it"),
-    "top": ("tenure.cli.top", "What this machine's workers run now: progress, last proof, time left on every grant"),
-    "nodes": ("tenure.cli.nodes", "Managers and workers, and how they are"),
-    "drain": ("tenure.cli.drain", "Give a worker no more work, or let it take work again"),
-    "queue": ("tenure.cli.queue", "What each queue holds, its limits; pause and resume"),
-    "dlq": ("tenure.cli.dlq", "Messages that were given up: look, replay, discard"),
-    "token": ("tenure.cli.token", "Make a token for a client, a worker, a node or an operator"),
-    "doctor": ("tenure.cli.doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
-    "gossip": ("tenure.cli.gossip", "Who is in a pool, what happens in it, and keys for it"),
-    "completion": ("tenure.cli.completion", "What your shell needs to complete these commands"),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("demo", "A job on this machine with a crash in the middle, in ten seconds"),
+        "dev": ("dev", "A datacenter for your module on this machine, reloaded as your code changes"),
+        "worker": ("worker", "Serve the workflows of a module, each in a process that can be killed alone"),
+        "manager": ("manager", "Take part in leading a datacenter: one leads, the others stand by"),
+        "gate": ("gate", "One address for several datacenters: place jobs, follow them, decide on their time"),
+    },
+    "Jobs": {
+        "run": ("write_jobs", "Run a workflow now: a bar while it runs, then what it returned, or why not"),
+        "submit": ("write_jobs", "Have a workflow run once, by whichever worker is free"),
+        "ps": ("read_jobs", "The jobs of a datacenter and their progress, or one of them"),
+        "why": ("read_jobs", "The chain of decisions that brought a job to where it is"),
+        "watch": ("read_jobs", "Follow a job, or everything, as it is decided"),
+        "logs": ("read_jobs", "What a job's workflow logged"),
+        "result": ("read_jobs", "What a job returned"),
+        "cancel": ("write_jobs", "End a job now"),
+        "retry": ("write_jobs", "Run an ended job once more"),
+        "schedule": ("schedule", "Jobs that come again: by cron, or every so often"),
+    },
+    "Operate": {
+        "dashboard": ("operate", "The page that shows a datacenter: print its address, open it"),
+        "top": ("top", "What this machine's workers run now: progress, last proof, time left on every grant"),
+        "nodes": ("operate", "Managers and workers, and how they are"),
+        "drain": ("operate", "Give a worker no more work, or let it take work again"),
+        "queue": ("operate", "What each queue holds, its limits; pause and resume"),
+        "dlq": ("dead_letters", "Messages that were given up: look, replay, discard"),
+        "token": ("operate", "Make a token for a client, a worker, a node or an operator"),
+        "doctor": ("doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
+        "gossip": ("gossip", "Who is in a pool, what happens in it, and keys for it"),
+        "completion": ("completion", "What your shell needs to complete these commands"),
+    },
 }
-
-SECTIONS = {
-    "Start": ("demo", "dev", "worker", "manager", "gate"),
-    "Jobs": ("run", "submit", "ps", "why", "watch", "logs", "result", "cancel", "retry", "schedule"),
-    "Operate": ("dashboard", "top", "nodes", "drain", "queue", "dlq", "token", "doctor", "gossip", "completion"),
-}
+"""By section of `tenure --help`: each command, the module of this folder that has a function of the command's name, and its line of help."""
+COMMANDS = {name: found for section in SECTIONS.values() for name, found in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -53,17 +54,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        found: click.Command = getattr(import_module(f"tenure.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        named = {name for names in SECTIONS.values() for name in names}
-        rest = tuple(name for name in COMMANDS if name not in named)
-        for title, names in {**SECTIONS, "More": rest}.items():
-            found = [(name, COMMANDS[name][1]) for name in names if name in COMMANDS]
-            if found:
-                with formatter.section(title):
-                    formatter.write_dl(found)
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import (
+from tenure.cli.datacenter_options import (
     Where,
     ask,
     datacenter_options,
@@ -19,7 +19,7 @@ from tenure.cli.asking import (
     show,
     tell_missing,
 )
-from tenure.cli.submit import parse
+from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
 from tenure.errors import TenureError
 from tenure.ids import new_id
@@ -38,7 +38,7 @@ from tenure.work.submitting import Options, submission_for
 
 
 @click.group("schedule")
-def command() -> None:
+def schedule() -> None:
     """Have jobs run again and again. Each instant fires once, also while leaders change.
 
     \b
@@ -51,7 +51,7 @@ def command() -> None:
     """
 
 
-@command.command("add")
+@schedule.command("add")
 @click.argument("name")
 @click.argument("workflow")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
@@ -111,7 +111,7 @@ def add(
         _tell(name, _set(client, schedule), as_json)
 
 
-@command.command("list")
+@schedule.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
 def list_all(as_json: bool, where: Where) -> None:
@@ -135,7 +135,7 @@ def list_all(as_json: bool, where: Where) -> None:
     tell_missing(found.missing)
 
 
-@command.command("remove")
+@schedule.command("remove")
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
@@ -145,7 +145,7 @@ def remove(name: str, as_json: bool, where: Where) -> None:
         _tell(name, ask(client, DropSchedule(name=name, by=getpass.getuser()), Done), as_json)
 
 
-@command.command("trigger")
+@schedule.command("trigger")
 @click.argument("name")
 @click.option("--id", "job_id", default="", help="The run's id: the same again is the same run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -158,7 +158,7 @@ def trigger(name: str, job_id: str, as_json: bool, where: Where) -> None:
     print_json(done) if as_json else click.echo(done.job_id)
 
 
-@command.command("pause")
+@schedule.command("pause")
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Let it fire again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -81,7 +81,7 @@ def _rows_of(board: BeatBoard, clock: Clock) -> Iterator[Row]:
 @click.option("--json", "as_json", is_flag=True, help="Print the rows once, as JSON, and end.")
 @click.option("--once", is_flag=True, help="Print the table once, and end.")
 @click.option("--interval", default=0.5, show_default=True, help="Seconds between two looks.")
-def command(as_json: bool, once: bool, interval: float) -> None:
+def top(as_json: bool, once: bool, interval: float) -> None:
     """Show the running work of this machine's workers: how far it is, and the time left on every grant.
 
     \b

@@ -11,8 +11,7 @@ from types import FrameType
 import click
 
 from tenure import __version__
-from tenure.cli.log_options import log_format_option
-from tenure.cli.pool_options import gossip_options
+from tenure.cli.node_options import gossip_options, log_format_option
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
@@ -64,7 +63,7 @@ from tenure.work.slots.supervisor import Supervisor
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Where; an orchestrator needs 0.0.0.0.")
 @log_format_option
 @gossip_options
-def command(
+def worker(
     modules: tuple[str, ...],
     url: str,
     pool: PoolSettings,

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.asking import (
+from tenure.cli.datacenter_options import (
     REFUSED,
     Where,
     ask,
@@ -32,7 +32,7 @@ from tenure.nodes.messages.queue import (
 
 
 @click.group("dlq")
-def command() -> None:
+def dlq() -> None:
     """Look at dead letters: messages that were delivered too often, cannot be read, or were refused by their consumer.
 
     \b
@@ -44,7 +44,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@dlq.command("list")
 @click.argument("mailbox", required=False, default="")
 @click.option("--limit", default=100, show_default=True, help="Of each mailbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -67,7 +67,7 @@ def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
     tell_missing(found.missing)
 
 
-@command.command("show")
+@dlq.command("show")
 @click.argument("mailbox")
 @click.argument("letter")
 @click.option("--json", "as_json", is_flag=True, help="The same: a letter is shown as JSON.")
@@ -78,7 +78,7 @@ def show_one(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
         print_json(ask(client, GetDeadLetter(mailbox=mailbox, id=letter), DeadLetterView))
 
 
-@command.command("replay")
+@dlq.command("replay")
 @click.argument("mailbox")
 @click.argument("letter")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -90,7 +90,7 @@ def replay(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
     _told(done, as_json)
 
 
-@command.command("discard")
+@dlq.command("discard")
 @click.argument("mailbox")
 @click.argument("letter")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

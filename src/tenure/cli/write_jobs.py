@@ -1,7 +1,8 @@
-"""`tenure submit WORKFLOW key=value …`: have a workflow run once, by whichever worker is free."""
+"""The commands that start and end jobs: run, submit, cancel, retry."""
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.cli.asking import NOT_COMPLETED, Where, address_options, print_json
-from tenure.errors import JobNotEndedError
+from tenure.cli.datacenter_options import NOT_COMPLETED, Where, address_options, datacenter_options, print_json
+from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.states import JobState
 from tenure.nodes.messages.client import JobView
 
-_OPTIONS = (
+_SUBMISSION_OPTIONS = (
     click.option(
         "--datacenters", type=int, help="At a gate, where none is named: in how many of the best; 1 by default."
     ),
@@ -65,7 +66,7 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, options=options, **rest)
 
     found: Callable[..., Any] = called
-    for option in _OPTIONS:
+    for option in _SUBMISSION_OPTIONS:
         found = option(found)
     return found
 
@@ -78,7 +79,7 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--wait-timeout", type=float, help="Seconds to wait at most; the job goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @address_options
-def command(
+def submit(
     workflow: str,
     arguments: tuple[str, ...],
     options: dict[str, Any],
@@ -107,7 +108,7 @@ def command(
         except JobNotEndedError as error:
             click.echo(f"{job_id}: {error}", err=True)
             raise SystemExit(NOT_COMPLETED) from error
-    print_json(view) if as_json else _show(view)
+    print_json(view) if as_json else _show_ended(view)
     raise SystemExit(0 if view.state is JobState.COMPLETED else NOT_COMPLETED)
 
 
@@ -125,10 +126,106 @@ def parse(arguments: tuple[str, ...], *, plain: bool = False) -> dict[str, Any]:
     return found
 
 
-def _show(view: JobView) -> None:
+def _show_ended(view: JobView) -> None:
     click.echo(f"{view.job_id}: {view.state}" + (f": {view.reason}" if view.state is not JobState.COMPLETED else ""))
     for one in view.workflows:
         if one.state == "completed":
             click.echo(msgspec.json.encode(one.result).decode())
         elif one.error:
             click.echo(f"{one.name}, attempt {one.attempt}: {one.error}", err=True)
+
+
+INTERRUPTED = 130
+
+
+@click.command("run")
+@click.argument("workflow")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@submission_options
+@click.option("--wait-timeout", type=float, help="Seconds to wait at most; the job goes on.")
+@click.option("--cancel", is_flag=True, help="Cancel the job when you press Ctrl-C; without it, the job goes on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole job as JSON, not only what it returned.")
+@address_options
+def run(
+    workflow: str,
+    arguments: tuple[str, ...],
+    options: dict[str, Any],
+    wait_timeout: float | None,
+    cancel: bool,
+    as_json: bool,
+    where: Where,
+) -> None:
+    """Run WORKFLOW now: a bar while it runs, its result as JSON on the standard output, or why it has none.
+
+    \b
+    Examples:
+      tenure run encode path=a.mov
+      tenure run report tags='["a", "b"]' --timeout 600 | jq .
+      tenure run encode path=a.mov || echo "it failed with $?"
+
+    Exit codes: 0 completed, 1 refused, 2 wrong usage, 3 no manager answered, 4 it ended without a result or goes on after
+    --wait-timeout, 130 Ctrl-C.
+    """
+    with where.client() as client:
+        job = client.submit(workflow, parse(arguments), **options)
+        click.echo(f"job {job.id}", err=True)
+        try:
+            value = job.wait(wait_timeout, progress=True)
+        except JobFailed as error:
+            if as_json:
+                print_json(job.status())
+            click.echo(str(error), err=True)
+            raise SystemExit(NOT_COMPLETED) from error
+        except JobNotEndedError as error:
+            click.echo(str(error), err=True)
+            raise SystemExit(NOT_COMPLETED) from error
+        except KeyboardInterrupt:
+            if cancel:
+                job.cancel("Ctrl-C at its terminal")
+                click.echo(f"\ncancelled {job.id}", err=True)
+            else:
+                click.echo(f"\n{job.id} goes on. To end it: tenure cancel {job.id}", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        if as_json:
+            print_json(job.status())
+        else:
+            click.echo(msgspec.json.encode(value).decode())
+
+
+@click.command("cancel")
+@click.argument("job_id", metavar="JOB")
+@click.option("--reason", default="", help="Kept with the job; `tenure why` shows it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def cancel(job_id: str, reason: str, as_json: bool, where: Where) -> None:
+    """Cancel JOB. One that is not known yet will not run when it comes.
+
+    \b
+    Example:
+      tenure cancel encode-5f1c09aa12b4c3d2 --reason "wrong file"
+    """
+    with where.client() as client:
+        done = client.cancel(job_id, reason, by=getpass.getuser())
+    print_json(done) if as_json else click.echo(f"{done.job_id}: {done.outcome}: {done.reason or 'cancelled'}")
+
+
+@click.command("retry")
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def retry(job_ids: tuple[str, ...], as_json: bool, where: Where) -> None:
+    """Run each ended JOB once more, as a new job that names the old one. Asked again, it is the same new job.
+
+    \b
+    Examples:
+      tenure retry encode-5f1c09aa12b4c3d2
+      tenure ps --state failed --json | jq -r '.jobs[].job_id' | xargs tenure retry
+
+    Prints the new ids. Exit codes: 1 refused, for one that still runs; 3 no manager answered.
+    """
+    with where.client() as client:
+        made = {job_id: client.retry(job_id, by=getpass.getuser()) for job_id in job_ids}
+    if as_json:
+        print_json([{"job_id": old, "new_job_id": new} for old, new in made.items()])
+    else:
+        click.echo("\n".join(made.values()))

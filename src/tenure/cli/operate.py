@@ -1,0 +1,240 @@
+"""The commands of an operator: nodes, drain, queue, dashboard, token."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import hashlib
+import sys
+import webbrowser
+from contextlib import closing
+
+import click
+from msgspec import UNSET
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.datacenter_options import (
+    UNREACHABLE,
+    Where,
+    address_options,
+    ask,
+    datacenter_options,
+    is_wide,
+    placed_columns,
+    print_json,
+    show,
+    tell_missing,
+)
+from tenure.errors import NodeUnavailableError, TenureError
+from tenure.ids import secret_bytes
+from tenure.nodes.calling.blocking import Caller
+from tenure.nodes.messages.client import AskLeader, Done
+from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.nodes.messages.operations import Role
+from tenure.nodes.messages.queue import ChangeQueue, ListQueues, QueueList, QueueView
+from tenure.web.front import page_url
+from tenure.web.tokens import Token, TokenBook
+
+_VERDICT_STYLES = {"route": "green", "investigate": "yellow", "drain": "yellow", "evict": "bold red"}
+
+
+@click.command("nodes")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def nodes(as_json: bool, where: Where) -> None:
+    """List managers and workers as the leader sees them: who leads, who takes work, how old the last sign of each is. A gate lists those of
+    all its datacenters, and itself with its peers.
+
+    \b
+    Examples:
+      tenure nodes
+      tenure nodes --datacenter eu
+      tenure nodes --json | jq '.workers[] | select(.verdict != "route")'
+    """
+    with where.client() as client:
+        found = ask(client, ListNodes(), NodeList)
+    if as_json:
+        print_json(found)
+        return
+    shown = [_gate_table(found)] if found.gates else []
+    show(*shown, _manager_table(found, is_wide()), _worker_table(found, is_wide()))
+    tell_missing(found.missing)
+
+
+def _gate_table(found: NodeList) -> Table:
+    table = Table("gate", "address", "leads", "heard", "load", "why")
+    for one in found.gates:
+        leads = Text("leads", style="green") if one.leads else Text("")
+        heard = Text(f"{one.heard_s_ago:.0f} s ago", style="" if one.answers else "bold red")
+        table.add_row(Text(one.name or "?"), Text(one.address), leads, heard, Text(one.overload), Text(one.reason))
+    return table
+
+
+def _manager_table(found: NodeList, wide: bool) -> Table:
+    placed = placed_columns(found.managers)
+    head = ("datacenter", "manager") if placed else ("manager",)
+    table = Table(*head, "address", "leads", "heard", *(("skew", "read to", "version") if wide else ()))
+    for one in found.managers:
+        where = (Text(one.datacenter),) if placed else ()
+        leads = Text("leads", style="green") if one.leads else Text("")
+        more = (f"{one.skew_s:+.3f} s", str(one.seq), one.version) if wide else ()
+        table.add_row(*where, Text(one.name), Text(one.address), leads, f"{one.heard_s_ago:.0f} s ago", *more)
+    return table
+
+
+def _worker_table(found: NodeList, wide: bool) -> Table:
+    placed = placed_columns(found.workers)
+    head = ("datacenter", "worker") if placed else ("worker",)
+    table = Table(*head, "verdict", "slots", "heard", *(("left", "skew", "lanes", "why") if wide else ()))
+    for one in found.workers:
+        where = (Text(one.datacenter),) if placed else ()
+        verdict = Text("drained" if one.drained else one.verdict, style=_VERDICT_STYLES.get(one.verdict, ""))
+        left = f"{one.left_s:.0f} s" if one.left_s else ""
+        more = (left, f"{one.skew_s:+.3f} s", Text(", ".join(one.lanes)), Text(one.reason)) if wide else ()
+        slots, heard = f"{one.running}/{one.slots}", f"{one.heard_s_ago:.0f} s ago"
+        table.add_row(*where, Text(one.name), verdict, slots, heard, *more)
+    return table
+
+
+@click.command("drain")
+@click.argument("worker")
+@click.option("--reason", default="", help="Kept with the decision; `tenure nodes` shows it.")
+@click.option("--undo", is_flag=True, help="Let it take work again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def drain(worker: str, reason: str, undo: bool, as_json: bool, where: Where) -> None:
+    """Give WORKER no more work; what it runs goes on. It holds over restarts, until it is undone.
+
+    \b
+    Examples:
+      tenure drain worker-7 --reason "new kernel"
+      tenure drain worker-7 --undo
+      tenure drain worker-7 --datacenter eu               # at a gate
+    """
+    by = getpass.getuser()
+    request = UndrainNode(node=worker, by=by) if undo else DrainNode(node=worker, reason=reason, by=by)
+    with where.client() as client:
+        done = ask(client, request, Done)
+    print_json(done) if as_json else click.echo(
+        f"{worker}: {'takes work again' if undo else 'drained'}: {done.outcome}"
+    )
+
+
+@click.command("queue")
+@click.argument("name", required=False, default="")
+@click.option("--pause/--resume", "paused", default=None, help="Start nothing more from it; or let it go on.")
+@click.option("--max-running", type=int, help="At most so many at once; 0 lifts the limit.")
+@click.option("--rate", type=float, help="At most so many starts a second; 0 lifts the limit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def queue(
+    name: str, paused: bool | None, max_running: int | None, rate: float | None, as_json: bool, where: Where
+) -> None:
+    """List the queues; or change one.
+
+    \b
+    Examples:
+      tenure queue
+      tenure queue default --pause
+      tenure queue default --pause --datacenter eu        # at a gate
+      tenure queue video --max-running 4 --rate 0.5
+    """
+    change = ChangeQueue(
+        queue=name,
+        paused=UNSET if paused is None else paused,
+        max_running=UNSET if max_running is None else max_running or None,
+        rate=UNSET if rate is None else rate or None,
+        by=getpass.getuser(),
+    )
+    with where.client() as client:
+        if not (paused is max_running is rate is None):
+            if not name:
+                raise click.UsageError("which queue? tenure queue NAME --pause")
+            done = ask(client, change, Done)
+            print_json(done) if as_json else click.echo(f"{name}: {done.outcome}")
+            return
+        found = ask(client, ListQueues(), QueueList)
+    shown = [one for one in found.queues if name in ("", one.name)]
+    tell_missing(found.missing)
+    if as_json:
+        print_json(shown)
+        return
+    show(_queue_table(shown))
+
+
+def _queue_table(shown: list[QueueView]) -> Table:
+    placed = placed_columns(shown)
+    head = ("datacenter", "queue") if placed else ("queue",)
+    table = Table(*head, "state", "running", "queued", "held", "oldest", "limits")
+    for one in shown:
+        where = (Text(one.datacenter),) if placed else ()
+        limits = [f"{one.max_running} at once" if one.max_running else "", f"{one.rate:g}/s" if one.rate else ""]
+        state = Text("paused", style="yellow") if one.paused else Text("open", style="green")
+        words = ", ".join(limit for limit in limits if limit)
+        counts = (str(one.running), str(one.queued), str(one.held))
+        table.add_row(*where, Text(one.name), state, *counts, f"{one.oldest_s:.0f} s", words)
+    return table
+
+
+@click.command("dashboard")
+@click.option("--open/--no-open", "opens", default=None, help="Open a browser; by default on a terminal.")
+@address_options
+def dashboard(opens: bool | None, where: Where) -> None:
+    """Print the address of the dashboard, and open it in a browser.
+
+    \b
+    Examples:
+      tenure dashboard
+      tenure dashboard --no-open --address 10.0.1.1:8470
+
+    Every manager and every gate serves it on its own port. Where tokens are wanted, the page asks for one: a reader's is enough to look.
+    """
+    try:
+        url = page_url(_answering_address(where))
+    except TenureError as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(UNREACHABLE) from error
+    click.echo(url)
+    wanted = sys.stdout.isatty() if opens is None else opens
+    if wanted and not webbrowser.open(url):
+        click.echo("No browser could be opened here: open it where you have one.", err=True)
+
+
+def _answering_address(where: Where) -> str:
+    """The first address at which somebody answers. No token is needed: the page asks for it."""
+    said = []
+    with closing(Caller(token=where.token)) as caller:
+        for address in where.addresses():
+            try:
+                caller.ask(address, AskLeader(), where.patience)
+            except NodeUnavailableError as error:
+                said.append(error.fact)
+            else:
+                return address
+    raise NodeUnavailableError("; ".join(said), remedy="Start a manager, or name one: --address HOST:PORT")
+
+
+@click.command("token")
+@click.argument("name")
+@click.option("--role", type=click.Choice([role.value for role in Role]), default="client", show_default=True)
+def token(name: str, role: str) -> None:
+    """Make a token for NAME. Its entry for a file of tokens goes to standard output, the token itself is shown once.
+
+    \b
+    Example:
+      tenure token ci --role client >> tokens.toml
+      tenure token worker-7 --role worker >> tokens.toml
+      tenure manager --tokens tokens.toml --engine sqlite:///tenure.db
+      kill -HUP PID                                  # a manager that runs reads the file anew
+
+    The file holds only the SHA-256: whoever reads it is not let in by it.
+    """
+    secret = base64.urlsafe_b64encode(secret_bytes(32)).decode().rstrip("=")
+    entry = Token(name=name, role=Role(role), sha256=hashlib.sha256(secret.encode()).hexdigest())
+    try:
+        TokenBook([entry])
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f'[[tokens]]\nname = "{entry.name}"\nrole = "{entry.role.value}"\nsha256 = "{entry.sha256}"\n')
+    click.echo(f"The token of {name}, shown once: {secret}", err=True)
