@@ -50,6 +50,7 @@ class Link:
     tail: bytes = b""  # the end of the last chunk, for a match that is split over two
     swallow_answer: bool = False  # the next answer is thrown away, and then both sides are reset
     mute: bool = False  # answers are thrown away
+    abandoned: bool = False  # nothing of either side arrives any more, and nobody is told
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def reset(self) -> None:
@@ -138,6 +139,15 @@ class FaultProxy:
 
         self._run(forget)
 
+    def abandon(self) -> None:
+        """Make the connections that are open now half-open: each stays, and no byte ever arrives. New ones are welcome."""
+
+        def forsake() -> None:
+            for link in self._links:
+                link.abandoned = True
+
+        self._run(forsake)
+
     def cut_request(self, matching: bytes = b"", *, times: int = 1) -> None:
         """Reset instead of forwarding the next request that contains these bytes."""
         self._trap(Fault.BEFORE_REQUEST, matching, times)
@@ -203,7 +213,7 @@ class FaultProxy:
                 side.close()
 
     async def _requests(self, reader: asyncio.StreamReader, link: Link) -> None:
-        while chunk := await self._chunk(reader):
+        while chunk := await self._chunk(reader, link):
             trap = self._sprung(link, chunk)
             if trap is None:
                 await _send(link.server, chunk)
@@ -224,7 +234,7 @@ class FaultProxy:
             return
 
     async def _answers(self, reader: asyncio.StreamReader, link: Link) -> None:
-        while chunk := await self._chunk(reader):
+        while chunk := await self._chunk(reader, link):
             if link.swallow_answer:
                 self.fired += 1
                 link.reset()
@@ -232,10 +242,12 @@ class FaultProxy:
             if not link.mute:
                 await _send(link.client, chunk)
 
-    async def _chunk(self, reader: asyncio.StreamReader) -> bytes:
+    async def _chunk(self, reader: asyncio.StreamReader, link: Link) -> bytes:
         """The next bytes; none when the side went away."""
         try:
             chunk = await reader.read(65_536)
+            while chunk and link.abandoned:
+                chunk = await reader.read(65_536)
         except OSError:
             return b""
         if self._delay_s:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+import nats.errors
+
 from tenure.clock import Clock
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
@@ -198,8 +200,9 @@ class NatsEngine(Engine):
             raise EngineClosedError(f"the engine {self.url} was closed meanwhile", remedy="Open it again") from None
         except EngineUnavailableError as error:
             raise (error if isinstance(error, lost) else lost(error.fact)) from error
-        except ApiError as error:
-            raise self.link.told(error, f"{operation} on {self.url}") from error
+        except (ApiError, OSError, nats.errors.Error) as error:
+            told = self.link.told(error, f"{operation} on {self.url}")
+            raise (lost(told.fact) if isinstance(told, EngineUnavailableError) else told) from error
 
     def ask(
         self,

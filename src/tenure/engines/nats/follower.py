@@ -18,9 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from tenure.engines.nats.background import end
-from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.link import Link
-from tenure.errors import TenureError
 
 log = logging.getLogger("tenure.engines.nats")
 
@@ -44,7 +42,9 @@ class Follower:
         self._round = 0
         self._consumer = ""
         self._subscription: Subscription | None = None
-        self._restart = asyncio.Event()
+        self._must_restart = False
+        self._news = asyncio.Event()
+        """Set when there may be something to do; `_watch` clears it before each look, so that it never runs without waiting."""
         self._task: asyncio.Task[None] | None = None
         self.on_trouble: Callable[[Exception], None] = lambda error: None
         self.before_start: Callable[[], Any] | None = None
@@ -67,15 +67,16 @@ class Follower:
     @property
     def alive(self) -> bool:
         """Whether it was heard of lately."""
-        return not self._restart.is_set() and self._link.clock.monotonic() - self._heard < _SILENCE_S
+        return not self._must_restart and self._link.clock.monotonic() - self._heard < _SILENCE_S
 
     def again(self) -> None:
         """Start over after the last message that was taken."""
-        self._restart.set()
+        self._must_restart = True
+        self._news.set()
 
     def _on_link(self, up: bool) -> None:
         if up:
-            self._restart.set()
+            self.again()
         else:
             self._heard = 0.0
 
@@ -121,27 +122,30 @@ class Follower:
         subscription, self._subscription = self._subscription, None
         consumer, self._consumer = self._consumer, ""
         self._round += 1
-        if subscription is not None and self._link.client.is_connected:
+        if subscription is not None:
             with contextlib.suppress(Exception):  # it may have died with its server; nobody listens to it any more
-                await subscription.unsubscribe()
-                if consumer:
+                await (
+                    subscription.unsubscribe()
+                )  # also without a connection, or the client takes it over to the next one
+                if consumer and self._link.client.is_connected:
                     await self._link.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{consumer}", b"")
 
     async def _watch(self) -> None:
+        """Start over whenever it must be, for ever. Each round waits for news or for a moment, whatever state it finds."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._restart.wait()
+                    await self._news.wait()
+            self._news.clear()
             if self.alive or not self._link.client.is_connected:
                 continue
-            self._restart.clear()
+            self._must_restart = False
             try:
                 await self._begin()
-            except (TenureError, ApiError) as error:
+            except Exception as error:  # whatever it is, the process must find back once the server answers
                 log.warning("following %s: %s", self._stream, error)
                 self.on_trouble(error)
-                self._restart.set()
-                await asyncio.sleep(_LOOK_EVERY_S)
+                self._must_restart = True
 
     async def _on_message(self, message: Msg) -> None:
         self._heard = self._link.clock.monotonic()
@@ -151,16 +155,16 @@ class Follower:
             if stalled:  # flow control: we are this far
                 await self._link.client.publish(stalled, b"")
             if (last := headers.get("Nats-Last-Consumer")) and int(last) != self._expected - 1:
-                self._restart.set()
+                self.again()
             return
         fields = message.reply.split(".")
         base = 5 if len(fields) == 9 else 7
         sequence, number, at = int(fields[base]), int(fields[base + 1]), int(fields[base + 2]) / 1e9
-        if number != self._expected or self._restart.is_set():
-            self._restart.set()
+        if number != self._expected or self._must_restart:
+            self.again()
             return
         if not self._take(sequence, at, message.data):
-            self._restart.set()
+            self.again()
             return
         self._expected += 1
         self.after = sequence

@@ -31,6 +31,11 @@ from tenure.randomness import Random
 log = logging.getLogger("tenure.engines.nats")
 
 _ATTEMPT_S = 1.0
+_PING_S = 5.0
+_LOOK_EVERY_S = 0.25
+_GOODBYE_S = 1.0
+"""How long the client may take to close a connection that it has given up."""
+_CLOGGED_BYTES = 1_048_576
 
 
 class Link:
@@ -44,10 +49,15 @@ class Link:
         self._turn = 0
         self.last_error: BaseException | None = None
         self._refused = asyncio.Event()
+        self._up = False
+        """By what the client has told us, which is later than the truth."""
+        self._guard: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         try:
             await _within(self.settings.timeout_s, self.client.connect(**self._options()), self._refused)
+            self._up = True
+            self._guard = asyncio.get_running_loop().create_task(self._end_stuck_goodbyes())
         except (TimeoutError, OSError, nats.errors.Error) as error:
             reason = self.last_error if isinstance(error, TimeoutError) and self.last_error else error
             await self.close()
@@ -61,8 +71,10 @@ class Link:
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": 0.05,  # of the first connect; `_next_server` paces the later ones
             "connect_timeout": self.settings.timeout_s,
-            "ping_interval": 5,
+            # A server that leaves three pings unanswered is silent. Calls have given up by then; this finds another connection.
+            "ping_interval": min(_PING_S, self.settings.timeout_s),
             "max_outstanding_pings": 2,
+            "flush_timeout": _ATTEMPT_S,  # without it, a call waits for as long as the server takes nothing
             "error_cb": self._on_error,
             "disconnected_cb": self._on_lost,
             "reconnected_cb": self._on_back,
@@ -72,6 +84,8 @@ class Link:
         }
 
     async def close(self) -> None:
+        if self._guard is not None:
+            await end([self._guard])
         try:
             await _within(2.0, self.client.close(), asyncio.Event())
         except Exception as error:  # closing is best effort: the server drops what it no longer hears of
@@ -80,9 +94,18 @@ class Link:
     def told(self, error: BaseException, where: str) -> TenureError:
         return faults.translate(error, where, self.settings.secrets)
 
+    def no_answer(self, where: str) -> EngineUnavailableError:
+        state = "connected" if self.client.is_connected else "not connected"
+        return EngineUnavailableError(f"{where}: no answer within {self.settings.timeout_s:g} s ({state})")
+
     @property
     def max_payload(self) -> int:
         return self.client.max_payload
+
+    @property
+    def clogged(self) -> bool:
+        """True while the server takes nothing: what is sent only waits in our memory."""
+        return self.client.pending_data_size > _CLOGGED_BYTES
 
     # What the client tells us
 
@@ -95,12 +118,14 @@ class Link:
         log.debug("%s: %r", self.settings.shown, error)
 
     async def _on_lost(self) -> None:
+        self._up = False
         if not self.client.is_closed:
             log.warning("%s: the connection was lost", self.settings.shown)
         for watcher in list(self.watchers):
             watcher(False)
 
     async def _on_back(self) -> None:
+        self._up = True
         self._backoff.reset()
         log.info("%s: connected again", self.settings.shown)
         for watcher in list(self.watchers):
@@ -108,9 +133,30 @@ class Link:
 
     def _next_server(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server | None, float]:
         """One after the other; a round without success makes the next one slower."""
+        self._abort()  # the attempt before this one was not answered, and the client would leave it open
         self._turn += 1
         delay = self._backoff.next() if self._turn % len(servers) == 0 else 0.01 * self.random.random()
         return servers[self._turn % len(servers)], delay
+
+    async def _end_stuck_goodbyes(self) -> None:
+        """Reset a connection whose closing does not end.
+
+        The client connects anew once the old connection is closed, and that waits until the rest of its buffer was sent. A peer that
+        takes nothing, or is gone without a word, would keep it for the quarter of an hour after which TCP gives up.
+        """
+        waited = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            waited = waited + _LOOK_EVERY_S if self._up and self.client.is_reconnecting else 0.0
+            if waited >= _GOODBYE_S:
+                self._abort()
+
+    def _abort(self) -> None:
+        """End the client's present connection without a goodbye. The client has no public way to it."""
+        transport = getattr(self.client, "_transport", None)
+        for name in ("_io_writer", "_bare_io_writer"):  # the same one, unless it was upgraded to TLS
+            if (writer := getattr(transport, name, None)) is not None:
+                writer.transport.abort()
 
     # Asking
 
@@ -123,8 +169,7 @@ class Link:
                 raise EngineClosedError(f"the engine {self.settings.shown} was closed", remedy="Open it again")
             yield min(left, _ATTEMPT_S)
             await asyncio.sleep(min(pause.next(), max(0.0, end - clock.monotonic())))
-        state = "connected" if self.client.is_connected else "not connected"
-        raise EngineUnavailableError(f"{where}: no answer within {self.settings.timeout_s:g} s ({state})")
+        raise self.no_answer(where)
 
     async def ask(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """A request to JetStream's API that may be repeated. Raises `ApiError` for an answered refusal."""

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock
-from tenure.engines.backoff import Backoff
 from tenure.engines.nats import commands as c
-from tenure.engines.nats import faults, streams
+from tenure.engines.nats import streams
 from tenure.engines.nats.background import end
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
 from tenure.engines.nats.deliveries import Delivery
@@ -26,6 +25,7 @@ from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.follower import Follower, unix
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.link import Link
+from tenure.engines.nats.outstanding import Outstanding
 from tenure.engines.nats.standing import Standing
 from tenure.engines.nats.streams import Names
 from tenure.engines.nats.waiting import Waiters
@@ -42,20 +42,7 @@ from tenure.ids import new_id
 log = logging.getLogger("tenure.engines.nats")
 
 POINTER = "log"
-_LOOK_EVERY_S = 0.05
-_AGAIN_S = 0.25
-_AND_AGAIN_S = 1.0
 _ORPHAN_S = 3_600.0
-
-
-class Asked:
-    """A command under way."""
-
-    __slots__ = ("again_at", "end", "future", "name", "pause", "payload")
-
-    def __init__(self, name: str, payload: bytes, future: asyncio.Future[Any], again_at: float, end: float) -> None:
-        self.name, self.payload, self.future, self.again_at, self.end = name, payload, future, again_at, end
-        self.pause: Backoff | None = None
 
 
 class Log:
@@ -67,7 +54,7 @@ class Log:
         self.ledger = Ledger()
         self.waiters = Waiters(lambda name: self.ledger.box(name), link.clock)
         self.standing = Standing(self)
-        self._asked: dict[str, Asked] = {}
+        self._outstanding = Outstanding(link, names.log_subject, self._prefix)
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
         self._created = ""
@@ -76,19 +63,17 @@ class Log:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._follower = Follower(link, names.log_stream, self._take)
         self._follower.before_start = self._look_before
-        self._inbox = ""
 
     # Opening and closing
 
     async def open(self) -> None:
         config = streams.wanted(self._names.log_stream, [self._names.log_subject], self._link.settings.replicas)
         await streams.ensure(self._link, config)
-        self._inbox = self._link.client.new_inbox()
-        await self._link.client.subscribe(f"{self._inbox}.*", cb=self._on_answer, pending_msgs_limit=0)
+        await self._outstanding.open()
         self._follower.on_trouble = self._on_trouble
         await self._follower.start(0)
         self._link.watchers.append(self._on_link)
-        self._spawn(self._look_after_askers())
+        self._spawn(self._outstanding.look_after())
         await self.catch_up()
 
     async def close(self) -> None:
@@ -117,75 +102,7 @@ class Log:
         """Append it; what the fold makes of it. After `EngineUnavailableError` the outcome is unknown."""
         if self._broken is not None:
             raise self._broken
-        now = self.clock.monotonic()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        asked = Asked(
-            type(command).__name__.lower(),
-            c.encode(command),
-            future,
-            now + _AGAIN_S,
-            now + self._link.settings.timeout_s,
-        )
-        self._asked[command.id] = asked
-        try:
-            # Without asking the server for an answer of its own: the command comes back, or is sent again with that question.
-            await self._publish(asked, "")
-            return await future
-        finally:
-            del self._asked[command.id]
-
-    async def _publish(self, asked: Asked, reply: str) -> None:
-        # Without headers: every process would have to parse those of every command.
-        try:
-            await self._link.client.publish(self._names.log_subject, asked.payload, reply=reply)
-        except Exception as error:
-            if not faults.is_lost(error):
-                raise self._link.told(error, f"{asked.name} on {self._link.settings.shown}") from error
-
-    async def _on_answer(self, message: Any) -> None:
-        """The server's answer to an append. Only refusals matter: what was appended comes back by itself."""
-        data = message.data
-        if data and b'"error"' not in data:
-            return
-        asked = self._asked.get(f"{self._prefix}{message.subject.rpartition('.')[2]}")
-        if asked is None or asked.future.done():
-            return
-        if not data:  # no responders: the stream has no leader at the moment
-            self._soon_again(asked)
-            return
-        refused = ApiError(json.loads(data)["error"])
-        if refused.number in faults.PASSING:
-            self._soon_again(asked)
-        else:
-            where = f"{asked.name} on {self._link.settings.shown}"
-            asked.future.set_exception(faults.translate(refused, where, self._link.settings.secrets))
-
-    def _soon_again(self, asked: Asked) -> None:
-        asked.pause = asked.pause or Backoff(self._link.random, first_s=0.05, most_s=0.5)
-        asked.again_at = self.clock.monotonic() + asked.pause.next()
-
-    async def _look_after_askers(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            now = self.clock.monotonic()
-            for name, asked in list(self._asked.items()):
-                if asked.future.done():
-                    continue
-                if now >= asked.end:
-                    state = "connected" if self._link.client.is_connected else "not connected"
-                    asked.future.set_exception(
-                        EngineUnavailableError(
-                            f"{asked.name} on {self._link.settings.shown}: no answer within "
-                            f"{self._link.settings.timeout_s:g} s ({state})"
-                        )
-                    )
-                elif now >= asked.again_at and self._link.client.is_connected:
-                    asked.again_at = now + _AND_AGAIN_S
-                    try:
-                        await self._publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
-                    except TenureError as error:
-                        if not asked.future.done():
-                            asked.future.set_exception(error)
+        return await self._outstanding.ask(command)
 
     # Folding
 
@@ -207,16 +124,13 @@ class Log:
                 )
             )
             return False
-        asked = self._asked.get(command.id)
         try:
             result = ledger.apply(command, seq, at, len(data))
         except TenureError as error:
-            if asked is not None and not asked.future.done():
-                asked.future.set_exception(error)
+            self._outstanding.fail(command.id, error)
         else:
-            if asked is not None and not asked.future.done() and result is not DUPLICATE:
-                asked.future.set_result(result)
-            elif result is not DUPLICATE and self.is_ours(command.id):
+            told = result is DUPLICATE or self._outstanding.answer(command.id, result)
+            if not told and self.is_ours(command.id):
                 self._nobody_waits(command, result)
         self._after(command, before)
         return True
@@ -396,8 +310,7 @@ class Log:
     def _on_link(self, up: bool) -> None:
         self.standing.doubt()
         if up:
-            for asked in self._asked.values():
-                asked.again_at = 0.0
+            self._outstanding.send_again()
 
     def _on_trouble(self, error: Exception) -> None:
         if isinstance(error, EngineCorruptError | EngineVersionError | EngineWentBackError):
@@ -408,9 +321,7 @@ class Log:
         self._fail_all(error)
 
     def _fail_all(self, error: TenureError) -> None:
-        for asked in self._asked.values():
-            if not asked.future.done():
-                asked.future.set_exception(error)
+        self._outstanding.fail_all(error)
         for _, future in self._catching_up:
             if not future.done():
                 future.set_exception(error)

@@ -149,7 +149,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 current = True
                 if not log.ledger.box(self.name).counts[State.READY]:
                     return None
-            elif current and log.alive:
+            elif current:
                 return None
             else:
                 await log.catch_up()
