@@ -1,4 +1,4 @@
-"""Write the reference half of docs/api.md from the table of operations and their types.
+"""Write the reference halves of docs/api.md and docs/limits.md from the table of operations, their types and their bounds.
 
 python tools/api_reference.py            write it
 python tools/api_reference.py --check    say whether it is fresh
@@ -12,22 +12,56 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "api.md"
+LIMITS = ROOT / "docs" / "limits.md"
 MARK = "<!-- From here on written by tools/api_reference.py: do not edit. -->\n"
 
 
 def main() -> int:
-    page = PAGE.read_text()
-    fresh = with_reference(page)
-    if "--check" in sys.argv:
-        if page != fresh:
-            print("docs/api.md is not fresh: run python tools/api_reference.py", file=sys.stderr)
-        return int(page != fresh)
-    PAGE.write_text(fresh)
-    return 0
+    stale = 0
+    for path, written in ((PAGE, reference), (LIMITS, limits)):
+        page = path.read_text()
+        fresh = with_reference(page, written())
+        if "--check" not in sys.argv:
+            path.write_text(fresh)
+        elif page != fresh:
+            print(f"{path.relative_to(ROOT)} is not fresh: run python tools/api_reference.py", file=sys.stderr)
+            stale = 1
+    return stale
 
 
-def with_reference(page: str) -> str:
-    return page.partition(MARK)[0] + MARK + reference()
+def with_reference(page: str, text: str) -> str:
+    return page.partition(MARK)[0] + MARK + text
+
+
+def limits() -> str:
+    """Every type of `tenure.bounds`, as a line."""
+    import msgspec
+
+    from tenure import bounds
+
+    lines = ["\n## Every bound\n", "| type | what it is | bound |", "|---|---|---|"]
+    for name, found in vars(bounds).items():
+        if getattr(found, "__metadata__", None) is not None:
+            schema = msgspec.json.schema(found)
+            lines.append(f"| `{name}` | {schema.get('description', '')} | {bound(schema)} |")
+    return "\n".join(lines) + "\n"
+
+
+def bound(schema: dict[str, Any]) -> str:
+    """The bounds of one schema in words; empty where it has none."""
+    from tenure.bounds import WORDS
+
+    if "maxLength" in schema:
+        return f"{schema['minLength']:,} to {schema['maxLength']:,} {WORDS[schema.get('pattern', '')]}"
+    if "maximum" in schema:
+        return f"{number(schema['minimum'])} to {number(schema['maximum'])}"
+    if "maxItems" in schema and "prefixItems" not in schema:
+        return f"{schema.get('minItems', 0):,} to {schema['maxItems']:,}"
+    return f"at most {schema['maxProperties']:,} entries" if "maxProperties" in schema else ""
+
+
+def number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def reference() -> str:
@@ -81,11 +115,13 @@ def kind(field: dict[str, Any]) -> str:
         items = field.get("items") or {}
         if "prefixItems" in field:
             return "(" + ", ".join(kind(one) for one in field["prefixItems"]) + ")"
-        return f"list of {kind(items)}" if items else "list"
+        many = f"list of {bound(field)}".removesuffix(" of ")
+        return f"{many}: {kind(items)}" if items else many
     if field.get("type") == "object":
         values = field.get("additionalProperties")
         return f"object of {kind(values)}" if isinstance(values, dict) and values else "object"
-    return str(field.get("type", "any"))
+    said = bound(field)
+    return f"{field.get('type', 'any')}: {said}" if said else str(field.get("type", "any"))
 
 
 def shown(value: Any) -> str:

@@ -3,6 +3,7 @@
     TenureError
     ├── ConfigurationError            a setting or an argument is wrong; nothing was done
     │   ├── LimitError                a number or a size is outside of what is allowed
+    │   │   └── OutOfBoundsError      one field is outside of the bounds of its type
     │   ├── LadderError               timeouts that cannot work together
     │   └── PortTakenError            somebody else listens where we should
     ├── EngineError                   the place where work lives did not do it
@@ -110,6 +111,12 @@ class LimitError(ConfigurationError):
     def __init__(self, field: str, value: object, allowed: str, *, remedy: str | None = None) -> None:
         self.field, self.value, self.allowed = field, value, allowed
         super().__init__(f"{field} is {value}, and must be {allowed}", remedy=remedy)
+
+
+class OutOfBoundsError(LimitError):
+    """One field is outside of the bounds that its type states, whatever the other fields say."""
+
+    remedy = "docs/limits.md and /v1/openapi.json list all bounds"
 
 
 class LadderError(ConfigurationError):

@@ -98,7 +98,7 @@ def test_years_of_missed_minutes_cost_little_and_run_at_most_a_hundred_times() -
     ("options", "complaint"),
     [
         ({"name": ""}, "name"),
-        ({"name": "a/b"}, "slash"),
+        ({"name": "a/b"}, "name is .a/b., and must be 1 to 100 letters"),
         ({"cron": "0 3 * * *", "every_s": 60.0}, "both of cron and every_s"),
         ({"cron": ""}, "neither of cron and every_s"),
         ({"cron": "0 3 30 2 *"}, "never due"),

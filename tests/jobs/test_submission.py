@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from tests.jobs.desk import Desk, spec, submission
 
-from tenure.errors import ConfigurationError, LimitError, SubmissionConflictError
+from tenure.errors import ConfigurationError, LimitError, OutOfBoundsError, SubmissionConflictError
 from tenure.jobs import ArchiveJob, CancelJob, ForgetOld, Outcome, RetryPolicy, SubmitJob
 from tenure.jobs.settings import JobSettings
 
 
 def test_a_job_without_workflows_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has no workflows"):
+    with pytest.raises(ConfigurationError, match=r"workflows is 0 items, and must be a list of 1 to 1,000"):
         Desk().do(SubmitJob(submission=submission("j").__class__(job_id="j", workflows=())))
 
 
@@ -21,9 +21,9 @@ def test_a_job_without_workflows_is_refused() -> None:
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds is nan"),
         ({"timeout_seconds": float("inf")}, "timeout_seconds is inf"),
-        ({"timeout_seconds": 1e9}, "at most 31536000 s|at most 3.1536e"),
+        ({"timeout_seconds": 1e9}, "between 0.001 and 31,536,000"),
         ({"delay": -1}, "delay is -1"),
-        ({"idempotency_key": "k" * 201}, "idempotency_key is 201 characters"),
+        ({"idempotency_key": "k" * 201}, r"idempotency_key is .*\(201 characters\)"),
         ({"stuck_threshold": -1, "timeout_seconds": 300}, "stuck_threshold is -1"),
     ],
 )
@@ -32,14 +32,14 @@ def test_a_wrong_number_names_its_field(options: dict[str, Any], said: str) -> N
         Desk().submit("j", **options)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "new\nline"])
+@pytest.mark.parametrize("name", ["", "x" * 201, "new\nline", "new line\n", "\u202eabc", "\x7f", "a\ud800"])
 def test_an_id_is_printable_and_not_too_long(name: str) -> None:
     with pytest.raises(LimitError, match="job_id is"):
         Desk().submit(name)
 
 
 def test_a_workflow_name_has_no_slash_because_its_key_has_one() -> None:
-    with pytest.raises(ConfigurationError, match="contains a slash"):
+    with pytest.raises(OutOfBoundsError, match=r"workflows\[0\].name is 'a/b'"):
         Desk().submit("j", spec("a/b"))
 
 
@@ -61,7 +61,7 @@ def test_arguments_and_submissions_have_a_size_limit_with_a_remedy() -> None:
     many = [spec(f"w{number}", arguments={"x": "y" * 100_000}) for number in range(4)]
     with pytest.raises(LimitError, match=r"submission is .* bytes"):
         Desk().submit("j", *many)
-    with pytest.raises(LimitError, match="workflows is 1001"):
+    with pytest.raises(LimitError, match="workflows is 1,001 items"):
         Desk().submit("j", *[spec(f"w{number}") for number in range(1_001)])
 
 
@@ -77,7 +77,7 @@ def test_arguments_and_submissions_have_a_size_limit_with_a_remedy() -> None:
     ],
 )
 def test_a_retry_policy_that_makes_no_sense_is_refused(retry: RetryPolicy) -> None:
-    with pytest.raises(LimitError, match="of 'w' is"):
+    with pytest.raises(LimitError, match=r"of 'w' is|workflows\[0\]\.retry\.[a-z_]+ is"):
         Desk().submit("j", spec(retry=retry))
 
 

@@ -151,7 +151,7 @@ def test_a_path_is_a_name_of_the_table_or_nothing(node: Served, path: str) -> No
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..", "/", "a/../../b", "%2e%2e", "w\x00", "w/1", "😀"])
 def test_a_log_and_evidence_are_reached_by_names_of_known_jobs_only(node: Served, name: str) -> None:
     for path in ("/v1/logs", "/v1/evidence"):
-        assert node.ask(path, {"job_id": "j-1", "workflow": name}).status == 400
+        assert node.ask(path, {"job_id": "j-1", "workflow": name}).status in (400, 422)
         assert node.ask(path, {"job_id": name}).status in (400, 404)
         assert node.ask(path, {"job_id": f"j-1/w/1/../{name}"}).status in (400, 404)
 

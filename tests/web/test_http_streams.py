@@ -89,7 +89,7 @@ def test_with_accept_it_is_lines_of_json_or_one_page() -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(ConfigurationError("after is 'x', and is no cursor"), 400), (EngineUnavailableError("the disk is away"), 503)],
+    [(ConfigurationError("after is 'x', and is no cursor"), 422), (EngineUnavailableError("the disk is away"), 503)],
 )
 def test_what_is_wrong_before_the_first_word_has_a_status(error: Exception, status: int) -> None:
     async def broken(request: GetEvents) -> AsyncGenerator[list[Told], None]:

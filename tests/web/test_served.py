@@ -87,7 +87,7 @@ def test_a_typo_in_a_query_is_an_error_and_in_a_body_it_is_not(node: Served) -> 
     assert node.ask("/v1/jobs", {"stat": "running"}).status == 200
     for query in ("state=nonsense", "limit=many", "limit=1.5", "since=later", "limit=0", "until=nan"):
         answer = node.ask(f"/v1/jobs?{query}")
-        assert answer.status == (200 if query == "until=nan" else 400), query
+        assert answer.status == 400, query
 
 
 def test_the_id_of_a_request_comes_back_and_stands_in_problems_and_in_the_log(node: Served) -> None:
@@ -226,7 +226,11 @@ def test_who_waits_longer_than_allowed_or_too_often_is_told_so(node: Served) -> 
 
 
 def test_the_log_names_the_request_and_json_cannot_be_broken_out_of(node: Served) -> None:
-    node.ask("/v1/cancel", {"job_id": 'x\n{"audit":"forged"}'}, headers={"X-Request-Id": "inject"})
+    node.ask(
+        "/v1/cancel",
+        {"job_id": 'x"}{"audit":"forged"}', "reason": 'y\\n{"audit":"forged"}'},
+        headers={"X-Request-Id": "inject"},
+    )
     until(lambda: any(line["request"] == "inject" for line in node.audit))
     assert not any(text.startswith('{"audit":"forged"') for text in node.said)
     assert json.dumps(node.audit)

@@ -11,6 +11,8 @@ from types import FrameType
 import click
 
 from tenure import __version__
+from tenure.bound_checks import check
+from tenure.bounds import Priority, QueueName, as_name
 from tenure.cli.node_options import gossip_options, log_format_option
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
@@ -112,7 +114,7 @@ def worker(
             courier=CONNECT if managed else "",
             token=token,
         )
-        name = name or (f"{socket.gethostname()}-{os.getpid()}" if managed else "")
+        name = name or (as_name(f"{socket.gethostname()[:80]}-{os.getpid()}") if managed else "")
         say = node_log("worker", name, log_format)
 
         def supervisor(on_change: Callable[[], None]) -> Supervisor:
@@ -142,6 +144,10 @@ def worker(
 
 def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str, ...]:
     """The mailboxes of these queues, highest priority first; within one priority in the order given."""
+    for queue in queues:
+        check(queue, QueueName, field="queue")
+    for priority in priorities:
+        check(priority, Priority, field="priority")
     ordered = sorted(set(priorities), reverse=True)
     return tuple(mailbox_name(queue, priority) for priority in ordered for queue in queues or ("default",))
 

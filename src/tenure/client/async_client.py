@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from tenure import tracing
+from tenure.bound_checks import check
 from tenure.client.async_job import AsyncJob
 from tenure.client.async_job_map import AsyncJobMap
 from tenure.client.job_results import LONG_POLL_S
@@ -211,8 +212,12 @@ class AsyncClient:
         return reply
 
     async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
-        """Asks one node after the other until one answers for good; gives up after `patience_s`."""
+        """Asks one node after the other until one answers for good; gives up after `patience_s`.
+
+        Raises `OutOfBoundsError` before anybody is asked.
+        """
         request = placed(request, self._datacenter)
+        check(request)
         search = self._directory.search(request, wait_s)
         heard: Reply | NodeUnavailableError | None = None
         while True:

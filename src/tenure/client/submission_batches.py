@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tenure.bound_checks import check
 from tenure.errors import NodeRefusedError
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.messages.job import MAX_SUBMISSIONS, ManySubmitted
@@ -15,7 +16,13 @@ BATCH_BYTES = 4 << 20
 
 
 def batches(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
-    """Yields parts that fit into one request, by number and by size."""
+    """The submissions in parts that fit into one request, by number and by size. Raises `OutOfBoundsError` before any is sent."""
+    for place, one in enumerate(submissions):
+        check(one, field=f"submissions[{place}]")
+    return _parts(submissions)
+
+
+def _parts(submissions: list[JobSubmission]) -> Iterator[tuple[JobSubmission, ...]]:
     part: list[JobSubmission] = []
     size = 0
     for one in submissions:

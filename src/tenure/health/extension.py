@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from tenure import bounds as b
 from tenure.errors import LimitError
 from tenure.health.checks import finite, whole
 
@@ -169,12 +170,14 @@ class ExtensionTracker:
 class HealthcheckExtensionRequest:
     """Worker requests more time before being marked unhealthy."""
 
-    worker_id: str
-    reason: str  # "long_workflow" | "gc_pause" | "resource_contention"
-    current_progress: float  # 0.0 to 1.0
-    estimated_completion: float  # Unix timestamp; evidence only
-    active_workflow_count: int  # evidence only
-    progress_counter: int | None = None  # all steps of this incarnation of the worker; wins over current_progress
+    worker_id: b.WorkerName
+    reason: Annotated[str, b.one_of(ExtensionReason)]  # "long_workflow" | "gc_pause" | "resource_contention"
+    current_progress: b.Fraction  # 0.0 to 1.0
+    estimated_completion: b.UnixTime  # Unix timestamp; evidence only
+    active_workflow_count: b.Count  # evidence only
+    progress_counter: b.StepCount | None = (
+        None  # all steps of this incarnation of the worker; wins over current_progress
+    )
 
     def __post_init__(self) -> None:
         check_reason(self.reason)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenure import bounds as b
 from tenure.jobs.events import Event, Rule
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobReportAck, JobStatusCorrection, JobStatusQuery
 from tenure.jobs.model import JobSubmission
@@ -253,11 +254,11 @@ class ConfirmCleaned(Command, frozen=True, kw_only=True):
 class SetQueue(Command, frozen=True, kw_only=True):
     """What is not given stays as it is; None lifts a limit."""
 
-    queue: str
+    queue: b.QueueName
     paused: bool | UnsetType = UNSET
-    max_running: int | UnsetType | None = UNSET
-    rate: float | UnsetType | None = UNSET
-    burst: int | UnsetType = UNSET
+    max_running: b.MaxRunning | UnsetType | None = UNSET
+    rate: b.Rate | UnsetType | None = UNSET
+    burst: b.Burst | UnsetType = UNSET
 
 
 class ExpireResults(Command, frozen=True, kw_only=True):

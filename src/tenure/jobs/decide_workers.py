@@ -166,8 +166,6 @@ def forget(book: JobBook, command: c.ForgetWorker, now: float, rules: Rules) -> 
 def drain(book: JobBook, command: c.DrainWorker, now: float, rules: Rules) -> Decision:
     """What an operator says of a worker, known or not: it may be about to start."""
     name = command.worker
-    if not name or not name.isprintable() or len(name) > 200:
-        raise LimitError("node", repr(name), "a worker's name: 1 to 200 printable characters")
     if command.drained == (name in book.state.drained):
         word = "it is drained already" if command.drained else "it is not drained"
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, word)

@@ -7,97 +7,100 @@ a gate reckons with its own receive time and with elapsed seconds, never with a 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from tenure import bounds as b
 from tenure.jobs.states import JobState, TimeoutReason
 
 
 class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Manager -> Gate: where the job stands here, every 10 s; and how it ended, until the gate has acknowledged."""
 
-    job_id: str
-    datacenter: str
-    manager_id: str
-    manager_host: str
-    manager_port: int
-    workflows_total: int
-    workflows_completed: int
-    workflows_failed: int
+    job_id: b.JobId
+    datacenter: b.DatacenterName
+    manager_id: b.NodeName
+    manager_host: b.HostOrNone
+    manager_port: b.PortOrNone
+    workflows_total: b.Count
+    workflows_completed: b.Count
+    workflows_failed: b.Count
     has_recent_progress: bool
     """Any workflow progressed in the last interval. False does not reset the gate's stuck clock."""
-    timestamp: float
-    fence_token: int
+    timestamp: b.UnixTime
+    fence_token: b.FenceToken
 
     status: JobState = JobState.RUNNING
-    workflows_running: int = 0
+    workflows_running: b.Count = 0
     """0 while everything waits in the queue: then the stuck clock does not run."""
-    elapsed_seconds: float = 0.0
-    total_extensions_granted: float = 0.0
-    reason: str = ""
+    elapsed_seconds: b.ElapsedSeconds = 0.0
+    total_extensions_granted: b.ElapsedSeconds = 0.0
+    reason: b.Told = ""
     ended_by_gate: bool = False
     """It ended by a gate's decision: a gate that lost its journal takes the same decision again."""
-    gate_epoch: int = 0
+    gate_epoch: b.Epoch = 0
     """The highest gate epoch that this datacenter has seen."""
-    submitted_at: float = 0.0
-    timeout_seconds: float = 0.0
-    target_datacenters: tuple[str, ...] = ()
+    submitted_at: b.UnixTime = 0.0
+    timeout_seconds: b.ElapsedSeconds = 0.0
+    target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
 
 
 class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Manager -> Gate: time ran out in this datacenter. Sent again until the gate decides."""
 
-    job_id: str
-    datacenter: str
-    manager_id: str
-    manager_host: str
-    manager_port: int
+    job_id: b.JobId
+    datacenter: b.DatacenterName
+    manager_id: b.NodeName
+    manager_host: b.HostOrNone
+    manager_port: b.PortOrNone
     reason: TimeoutReason
-    elapsed_seconds: float
-    fence_token: int
+    elapsed_seconds: b.ElapsedSeconds
+    fence_token: b.FenceToken
 
-    total_extensions_granted: float = 0.0
-    gate_epoch: int = 0
-    submitted_at: float = 0.0
-    timeout_seconds: float = 0.0
-    target_datacenters: tuple[str, ...] = ()
+    total_extensions_granted: b.ElapsedSeconds = 0.0
+    gate_epoch: b.Epoch = 0
+    submitted_at: b.UnixTime = 0.0
+    timeout_seconds: b.ElapsedSeconds = 0.0
+    target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
 
 
 class JobGlobalTimeout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Gate -> Manager: the job's time is over everywhere. Sent again until the datacenter's status is terminal."""
 
-    job_id: str
-    reason: str
-    timed_out_at: float
-    fence_token: int
+    job_id: b.JobId
+    reason: b.Told
+    timed_out_at: b.UnixTime
+    fence_token: b.FenceToken
     """The highest token seen from that datacenter, when the decision was made from reports; 0 otherwise."""
 
-    gate_epoch: int = 0
+    gate_epoch: b.Epoch = 0
 
 
 class JobGlobalCancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Gate -> Manager: a user cancelled the job everywhere. Carries no manager token: a user's word is never stale."""
 
-    job_id: str
-    reason: str
-    cancelled_at: float
-    gate_epoch: int = 0
+    job_id: b.JobId
+    reason: b.Told
+    cancelled_at: b.UnixTime
+    gate_epoch: b.Epoch = 0
 
 
 class JobStatusQuery(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Gate -> Manager: a gate that lost its journal asks how a job stands; the answer is a report."""
 
-    job_id: str
-    gate_epoch: int = 0
+    job_id: b.JobId
+    gate_epoch: b.Epoch = 0
 
 
 class JobReportAck(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Gate -> Manager: the answer to a report; `status` is what the gate now has for that datacenter."""
 
-    job_id: str
-    datacenter: str
+    job_id: b.JobId
+    datacenter: b.DatacenterName
     status: JobState
-    fence_token: int
-    gate_epoch: int = 0
+    fence_token: b.FenceToken
+    gate_epoch: b.Epoch = 0
 
 
 class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -107,30 +110,30 @@ class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     the gate epoch say how it has to look.
     """
 
-    job_id: str
-    datacenter: str
-    manager_id: str
+    job_id: b.JobId
+    datacenter: b.DatacenterName
+    manager_id: b.NodeName
     status: JobState
-    fence_token: int
-    gate_epoch: int
+    fence_token: b.FenceToken
+    gate_epoch: b.Epoch
     accepted: bool
-    reason: str = ""
-    manager_host: str = ""
-    manager_port: int = 0
+    reason: b.Told = ""
+    manager_host: b.HostOrNone = ""
+    manager_port: b.PortOrNone = 0
     ended_by_gate: bool = False
 
 
 class JobLeaderTransfer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Manager -> Gate, and between managers: somebody else leads this job's datacenter now."""
 
-    job_id: str
-    datacenter: str
-    new_manager_id: str
-    new_manager_host: str
-    new_manager_port: int
-    fence_token: int
-    epoch: int
-    old_manager_id: str = ""
+    job_id: b.JobId
+    datacenter: b.DatacenterName
+    new_manager_id: b.NodeName
+    new_manager_host: b.HostOrNone
+    new_manager_port: b.PortOrNone
+    fence_token: b.FenceToken
+    epoch: b.Epoch
+    old_manager_id: b.AnyNameOrNone = ""
 
 
 GateBound = JobProgressReport | JobTimeoutReport | JobStatusCorrection | JobLeaderTransfer

@@ -6,10 +6,11 @@ and by nothing else. Every field is plain data, so a snapshot is an encoding and
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
 from tenure.jobs.states import (
     AttemptCause,
@@ -20,7 +21,7 @@ from tenure.jobs.states import (
     WorkflowState,
 )
 
-Address = tuple[str, int]
+Address = b.Address
 EVICTED = "evict"
 """The verdict on a worker whose work was issued anew."""
 
@@ -28,28 +29,28 @@ EVICTED = "evict"
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a workflow is tried, and how long it rests in between."""
 
-    max_attempts: int = 3
+    max_attempts: b.Attempts = 3
     """All attempts count, evictions and lost leases too: a poison job must not spread."""
-    delay: float = 1.0
-    factor: float = 2.0
-    max_delay: float = 300.0
-    jitter: float = 0.1
+    delay: b.Seconds = 1.0
+    factor: b.Factor = 2.0
+    max_delay: b.Seconds = 300.0
+    jitter: b.Fraction = 0.1
     """The share of the delay that is spread, by the key of the attempt: replay gives the same."""
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One workflow of a submission: a registered function and its arguments."""
 
-    name: str
-    function: str = ""
+    name: b.WorkflowName
+    function: b.CalledFunction = ""
     """The registered name; the workflow's own name when empty."""
     arguments: dict[str, Any] = {}
-    after: tuple[str, ...] = ()
+    after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
     retry: RetryPolicy = RetryPolicy()
-    stall: float | None = None
+    stall: b.PositiveSeconds | None = None
     """The longest silence between beats before its slot is killed; None: the worker's own threshold."""
-    version: str = ""
+    version: b.VersionName = ""
 
     @property
     def called(self) -> str:
@@ -59,32 +60,32 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
 class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """What a client, a schedule or a gate asks for. The same submission twice is one job."""
 
-    job_id: str
-    workflows: tuple[WorkflowSpec, ...]
-    timeout_seconds: float = DEFAULT_TIMEOUT_S
-    stuck_threshold: float | None = None
+    job_id: b.JobId
+    workflows: Annotated[tuple[WorkflowSpec, ...], b.items(1, 1_000)]
+    timeout_seconds: b.PositiveSeconds = DEFAULT_TIMEOUT_S
+    stuck_threshold: b.PositiveSeconds | None = None
     """None: 120 s, or twice the longest stall of its workflows."""
     gate_addr: Address | None = None
     """Where to report; its presence makes the gate the authority over the deadline (document 002, part 1)."""
-    gate_addrs: tuple[Address, ...] = ()
+    gate_addrs: Annotated[tuple[Address, ...], b.items(0, 100)] = ()
     """More addresses of the same gate cluster, tried when the first does not answer."""
-    gate_epoch: int = 0
-    target_datacenters: tuple[str, ...] = ()
-    datacenters: int = 1
+    gate_epoch: b.Epoch = 0
+    target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
+    datacenters: b.DatacenterCount = 1
     """In how many a gate runs it, each the whole of it, where `target_datacenters` names none."""
-    global_submitted_at: float = 0.0
+    global_submitted_at: b.UnixTime = 0.0
     """The gate's time of submission, carried back in reports so that a successor can rebuild."""
-    idempotency_key: str = ""
-    name: str = ""
-    queue: str = "default"
-    priority: int = 0
+    idempotency_key: b.IdempotencyKey = ""
+    name: b.DisplayName = ""
+    queue: b.QueueName = "default"
+    priority: b.Priority = 0
     """Higher goes first: one mailbox for each priority of a queue."""
-    delay: float = 0.0
+    delay: b.Seconds = 0.0
     """Seconds to wait before the first dispatch; they do not count against the timeout."""
-    result_ttl: float | None = None
+    result_ttl: b.PositiveSeconds | None = None
     """Seconds after its end for which results are kept; None: for as long as the record of the job."""
-    submitted_by: str = ""
-    labels: dict[str, str] = {}
+    submitted_by: b.Person = ""
+    labels: b.Labels = {}
 
 
 class Job(msgspec.Struct, frozen=True):

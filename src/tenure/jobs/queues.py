@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from tenure.errors import LimitError
+from tenure.bound_checks import check
+from tenure.bounds import LEAST_RATE
 from tenure.jobs import budget
 from tenure.jobs import commands as c
 from tenure.jobs import events as e
@@ -25,15 +26,13 @@ from tenure.jobs.rules import Rules
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
-MOST_PER_SECOND = 1e6
 _EVEN_S = 1e-6  # Unix time as a float is that coarse: what is due now must not be held until the next look
 
 
 def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
     """What the command leaves open stays as it is."""
+    check(command)
     name = command.queue
-    if not name or not name.isprintable() or len(name) > 200:
-        raise LimitError("queue", repr(name), "1 to 200 printable characters")
     before = book.state.queues.get(name, QueueRecord())
     after = msgspec.structs.replace(
         before,
@@ -43,7 +42,6 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
             if (value := getattr(command, field)) is not UNSET
         },
     )
-    check(after)
     if after == before and name in book.state.queues:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
     if name not in book.state.queues:
@@ -61,15 +59,6 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
     return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
 
-def check(record: QueueRecord) -> None:
-    if record.max_running is not None and record.max_running < 1:
-        raise LimitError("max_running", record.max_running, "1 or more", remedy="To stop a queue, pause it")
-    if record.rate is not None and not 0 < record.rate <= MOST_PER_SECOND:
-        raise LimitError("rate", record.rate, f"above 0 and at most {MOST_PER_SECOND:,.0f} a second")
-    if not 1 <= record.burst <= 1_000_000:
-        raise LimitError("burst", record.burst, "between 1 and 1,000,000")
-
-
 def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
     """The fold: what was used of the rate is kept."""
     return QueueRecord(
@@ -84,7 +73,12 @@ def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
 def note_dispatch(record: QueueRecord, at: float) -> None:
     """The fold of one dispatch."""
     if record.rate is not None:
-        record.even_at = max(record.even_at, at) + 1 / record.rate
+        record.even_at = max(record.even_at, at) + 1 / _rate(record.rate)
+
+
+def _rate(rate: float) -> float:
+    """A journal of an earlier release may hold a rate whose inverse is no number."""
+    return max(rate, LEAST_RATE)
 
 
 def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
@@ -96,7 +90,7 @@ def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
     most = sys.maxsize if record.max_running is None else max(0, record.max_running - in_flight)
     if record.rate is None:
         return most
-    ahead = max(0.0, record.even_at - now - _EVEN_S) * record.rate
+    ahead = max(0.0, record.even_at - now - _EVEN_S) * _rate(record.rate)
     return min(most, max(0, math.floor(record.burst - ahead)))
 
 
@@ -104,5 +98,5 @@ def opens_at(record: QueueRecord | None, now: float) -> float:
     """When the rate lets the next one through, if that is what holds the queue; infinity otherwise."""
     if record is None or record.paused or record.rate is None:
         return math.inf
-    opens = record.even_at - (record.burst - 1) / record.rate
+    opens = record.even_at - (record.burst - 1) / _rate(record.rate)
     return opens if opens > now else math.inf

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure import bounds as b
+from tenure.bound_checks import check
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs.cron import Cron
 from tenure.jobs.model import JobSubmission
@@ -51,18 +53,18 @@ def utc(instant: float) -> int:
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """`cron` or `every_s`, and the job to submit. Its runs are called `name/instant`."""
 
-    name: str
+    name: b.ScheduleName
     job: JobSubmission
     """The template; its `job_id` is not used."""
-    cron: str = ""
-    every_s: float = 0.0
+    cron: b.CronText = ""
+    every_s: b.EverySeconds = 0.0
     """Multiples of this since 1970, so that every leader means the same instants."""
-    zone: str = "UTC"
+    zone: b.ZoneName = "UTC"
     missed: Missed = Missed.LATEST
-    grace_s: float = 60.0
+    grace_s: b.Seconds = 60.0
     overlap: Overlap = Overlap.SKIP
     paused: bool = False
-    until: float | None = None
+    until: b.UnixTime | None = None
     """Unix time after which nothing fires."""
 
 
@@ -91,9 +93,10 @@ class Due(NamedTuple):
 
 
 def validate(schedule: Schedule) -> None:
-    """Raise what is wrong with it, before it is written. The job itself is checked as a submission is."""
-    if not schedule.name or len(schedule.name) > 100 or not schedule.name.isprintable() or "/" in schedule.name:
-        raise LimitError("name", repr(schedule.name), "1 to 100 printable characters without a slash")
+    """Raise what is wrong with it, before it is written. The job is also checked as a submission is, under the id of a run."""
+    check(
+        msgspec.structs.replace(schedule, job=msgspec.structs.replace(schedule.job, job_id=schedule.job.job_id or "-"))
+    )
     if bool(schedule.cron) == bool(schedule.every_s):
         raise ConfigurationError(
             f"schedule {schedule.name!r} has {'both' if schedule.cron else 'neither'} of cron and every_s",
@@ -103,10 +106,8 @@ def validate(schedule: Schedule) -> None:
         cron = Cron.parse(schedule.cron)
         if cron.next_after(0) is None:
             raise ConfigurationError(f"the cron expression {schedule.cron!r} is never due", remedy="Mind its day")
-    elif not LEAST_EVERY_S <= schedule.every_s < math.inf:
+    elif schedule.every_s < LEAST_EVERY_S:
         raise LimitError("every_s", schedule.every_s, f"at least {LEAST_EVERY_S:g} s")
-    if not 0 <= schedule.grace_s < math.inf:
-        raise LimitError("grace_s", schedule.grace_s, "0 or more seconds")
     if schedule.missed is Missed.ALL and schedule.overlap is Overlap.SKIP:
         raise ConfigurationError(
             f"schedule {schedule.name!r} makes up for all missed runs, and skips a run while another goes on",

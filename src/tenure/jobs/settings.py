@@ -79,19 +79,14 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one submission may ask for."""
+    """How much one submission may be, taken together. The bounds of single fields are in their types (`tenure.bounds`)."""
 
-    max_workflows: int = 1_000
     max_arguments_bytes: int = 131_072
     max_submission_bytes: int = 393_216
     """Of one whole submission: it must fit into one append of the journal."""
     max_result_bytes: int = 16_384
     """Of a result inside the journal; a larger one is put into the store, and its key is recorded."""
     max_error_chars: int = 8_192
-    max_attempts: int = 100
-    max_timeout: float = 31_536_000.0
-    max_id_chars: int = 200
-    max_datacenters: int = 1_000
 
 
 def check_positive(field: str, value: float) -> None:

@@ -7,39 +7,25 @@ from typing import Any
 
 import msgspec
 
+from tenure.bound_checks import check
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
-from tenure.jobs.settings import JobLimits, JobSettings, check_positive
+from tenure.jobs.settings import JobLimits, JobSettings
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
-    """Raise `ConfigurationError` or `LimitError`, naming the field, the value and the remedy."""
-    check_name("job_id", submission.job_id, limits)
-    if not submission.workflows:
-        raise ConfigurationError(
-            f"job {submission.job_id!r} has no workflows, so it could neither run nor complete",
-            remedy="Submit at least one workflow",
-        )
-    if len(submission.workflows) > limits.max_workflows:
-        raise LimitError("workflows", len(submission.workflows), f"at most {limits.max_workflows}")
-    check_positive("timeout_seconds", submission.timeout_seconds)
-    if submission.timeout_seconds > limits.max_timeout:
-        raise LimitError("timeout_seconds", submission.timeout_seconds, f"at most {limits.max_timeout:g} s")
-    if not 0 <= submission.delay <= limits.max_timeout:
-        raise LimitError("delay", submission.delay, f"between 0 and {limits.max_timeout:g} s")
-    if submission.result_ttl is not None:
-        check_positive("result_ttl", submission.result_ttl)
-    if not 1 <= submission.datacenters <= limits.max_datacenters:
-        raise LimitError("datacenters", submission.datacenters, f"between 1 and {limits.max_datacenters}")
-    if len(submission.idempotency_key) > limits.max_id_chars:
-        raise LimitError(
-            "idempotency_key", f"{len(submission.idempotency_key)} characters", f"at most {limits.max_id_chars}"
-        )
+    """Raise `ConfigurationError` or `LimitError`, naming the field, the value and the remedy.
+
+    However a submission comes here (from a client, in a batch, by a schedule, from a gate or a workflow), each field is checked against
+    the bounds of its type, then the fields against each other.
+    """
+    check(submission)
     for spec in submission.workflows:
-        check_spec(spec, limits)
+        check_arguments(spec, limits)
+        check_retry(spec.name, spec.retry)
     check_order(submission)
     check_ladder(submission)
     size = len(_encode(submission))
@@ -66,17 +52,7 @@ def encoded_size(value: Any) -> int:
     return len(_encode_msgpack(value))
 
 
-def check_name(field: str, value: str, limits: JobLimits) -> None:
-    if not value or len(value) > limits.max_id_chars or not value.isprintable():
-        raise LimitError(field, repr(value), f"1 to {limits.max_id_chars} printable characters")
-
-
-def check_spec(spec: WorkflowSpec, limits: JobLimits) -> None:
-    check_name("workflow name", spec.name, limits)
-    if "/" in spec.name:
-        raise ConfigurationError(
-            f"workflow name {spec.name!r} contains a slash", remedy='Its key is "job/workflow": use another character'
-        )
+def check_arguments(spec: WorkflowSpec, limits: JobLimits) -> None:
     size = len(_encode(spec.arguments))
     if size > limits.max_arguments_bytes:
         raise LimitError(
@@ -92,20 +68,11 @@ def check_spec(spec: WorkflowSpec, limits: JobLimits) -> None:
             f"between {-(2**63):,} and {2**64 - 1:,}",
             remedy="Pass it as a string",
         )
-    if spec.stall is not None:
-        check_positive(f"stall of {spec.name!r}", spec.stall)
-    check_retry(spec.name, spec.retry, limits)
 
 
-def check_retry(name: str, retry: RetryPolicy, limits: JobLimits) -> None:
-    if not 1 <= retry.max_attempts <= limits.max_attempts:
-        raise LimitError(f"max_attempts of {name!r}", retry.max_attempts, f"between 1 and {limits.max_attempts}")
-    if not (0 <= retry.delay <= retry.max_delay < float("inf")):
-        raise LimitError(f"retry delay of {name!r}", retry.delay, f"between 0 and max_delay ({retry.max_delay:g} s)")
-    if not 1 <= retry.factor <= 100:
-        raise LimitError(f"retry factor of {name!r}", retry.factor, "between 1 and 100")
-    if not 0 <= retry.jitter <= 1:
-        raise LimitError(f"retry jitter of {name!r}", retry.jitter, "between 0 and 1")
+def check_retry(name: str, retry: RetryPolicy) -> None:
+    if retry.delay > retry.max_delay:
+        raise LimitError(f"retry delay of {name!r}", retry.delay, f"at most max_delay ({retry.max_delay:g} s)")
 
 
 def check_order(submission: JobSubmission) -> None:
@@ -136,8 +103,6 @@ def check_order(submission: JobSubmission) -> None:
 def check_ladder(submission: JobSubmission) -> None:
     """stall < stuck < timeout, wherever both were given (DESIGN.md: the ladder must stand upright)."""
     stuck = submission.stuck_threshold
-    if stuck is not None:
-        check_positive("stuck_threshold", stuck)
     rungs: list[tuple[str, float | None]] = [
         (f"stall of {spec.name!r}", spec.stall) for spec in submission.workflows if spec.stall is not None
     ]

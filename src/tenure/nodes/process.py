@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+from tenure.bound_checks import check
+from tenure.bounds import NodeName
 from tenure.clock import Clock
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
@@ -18,8 +20,7 @@ def check_candidate(name: str, term_s: float) -> None:
     """Under which name and for how long a node may stand for election. Raises `LimitError`."""
     if not 0.5 <= term_s <= 3_600:
         raise LimitError("term_s", term_s, "between 0.5 and 3,600 seconds")
-    if not name or "@" in name or not name.isprintable():
-        raise LimitError("name", repr(name), "printable, and without @")
+    check(name, NodeName, field="name")
 
 
 @contextlib.asynccontextmanager

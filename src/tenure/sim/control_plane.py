@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from tenure.errors import NodeUnavailableError
+from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.operations import decode_reply, decode_request
+from tenure.nodes.messages.operations import BY_NAME, decode_reply
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.node import Host
+from tenure.web.reading import read_body
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,9 +46,9 @@ def serve(host: Host, answer: Callable[[str, Request], Awaitable[Reply]]) -> Non
     async def handle(sender: str, message: Any) -> bytes:
         name, _, body = message.partition(b"\n")
         try:
-            request = decode_request(name.decode(), body)
-        except msgspec.DecodeError as error:
-            return _encode(Problem(kind=ProblemKind.INVALID, fact=f"the body cannot be read: {error}"))
+            request = read_body(BY_NAME[name.decode()], body)
+        except ConfigurationError as error:
+            return _encode(Problem(kind=ProblemKind.INVALID, fact=error.fact))
         return _encode(await answer(sender, request))
 
     host.transport.serve(handle)

@@ -15,7 +15,7 @@ from tenure.nodes.messages.wire import Placed
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 PROBLEMS = {
-    "400": "The request is wrong: `fact` says what, `remedy` what to do",
+    "400": "It cannot be read, or a field is outside of the bounds that this document states: `fact` says which, `remedy` what to do",
     "401": "Wrong or no token",
     "403": "The token's role does not allow it, or a page of another site asked",
     "404": "There is no such job, node, queue or dead letter",
@@ -24,6 +24,8 @@ PROBLEMS = {
     "409": "It contradicts what is there: an id that is taken, a key that a newer message has",
     "413": "The body is too large",
     "415": "The body is not JSON",
+    "422": "Each field is within its bounds, and it cannot be done so: fields contradict each other, they are too much taken together, \
+or they name something that is not there. `fact` says what",
     "429": "Too many requests from here; Retry-After says how long to wait",
     "500": "The node failed; its log tells more under the request's id",
     "503": "Nobody leads now, the engine is out of reach, or a gate is overloaded: ask again after Retry-After",

@@ -9,10 +9,12 @@ from tenure.errors import (
     EngineError,
     KeyRefusedError,
     NodeUnavailableError,
+    OutOfBoundsError,
     SubmissionConflictError,
     TenureError,
     UnknownJobError,
     UnknownScheduleError,
+    UnknownWorkerError,
 )
 from tenure.nodes.messages.client import Problem, ProblemKind
 
@@ -22,7 +24,9 @@ _KINDS: dict[type[TenureError], ProblemKind] = {
     DatacenterFullError: ProblemKind.TOO_MANY,
     UnknownJobError: ProblemKind.UNKNOWN,
     UnknownScheduleError: ProblemKind.UNKNOWN,
-    ConfigurationError: ProblemKind.INVALID,
+    UnknownWorkerError: ProblemKind.UNKNOWN,
+    OutOfBoundsError: ProblemKind.INVALID,
+    ConfigurationError: ProblemKind.IMPOSSIBLE,
     EngineError: ProblemKind.UNAVAILABLE,
     DeposedError: ProblemKind.UNAVAILABLE,
     NodeUnavailableError: ProblemKind.UNAVAILABLE,

@@ -1,4 +1,4 @@
-"""From a body or a query to the request that it is. Everything that strangers send comes through here.
+"""From a body or a query to the request that it is. Everything that strangers send comes through here, and only what is within its bounds gets on.
 
 JSON may not nest deeper than what every later reader (the journal's, a snapshot's, a worker's) can follow, whatever its own stack holds.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
+from tenure.bound_checks import check
 from tenure.errors import ConfigurationError
 from tenure.nodes.messages.operations import Operation, decode_request
 from tenure.nodes.messages.wire import Request
@@ -21,12 +22,14 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
 def read_body(operation: Operation, body: bytes) -> Request:
-    """Raises `ConfigurationError`."""
+    """Raises `ConfigurationError`, also for what a gate passes on in its own message."""
     check_depth(body)
     try:
-        return decode_request(operation.name, body)
-    except (msgspec.DecodeError, RecursionError) as error:
+        request = decode_request(operation.name, body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the body of {operation.name!r} cannot be read: {error}") from error
+    check(request)
+    return request
 
 
 def read_query(operation: Operation, pairs: Iterable[tuple[str, str]]) -> Request:
@@ -43,9 +46,11 @@ def read_query(operation: Operation, pairs: Iterable[tuple[str, str]]) -> Reques
         else:
             found[field] = value
     try:
-        return msgspec.convert({**found, "type": operation.name}, operation.request, strict=False)
+        request = msgspec.convert({**found, "type": operation.name}, operation.request, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"the query of {operation.name!r} cannot be read: {error}") from error
+    check(request)
+    return request
 
 
 def check_depth(body: bytes) -> None:
@@ -66,4 +71,8 @@ def check_depth(body: bytes) -> None:
 def _fields(request: type[Request]) -> dict[str, bool]:
     """By name, whether it may be given several times."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(request)}
-    return {name: get_origin(kind) is tuple for name, kind in kinds.items()}
+    return {name: _is_list(kind) for name, kind in kinds.items()}
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind) is tuple

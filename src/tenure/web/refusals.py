@@ -15,6 +15,7 @@ STATUS = {
     ProblemKind.UNKNOWN: 404,
     ProblemKind.CONFLICT: 409,
     ProblemKind.TOO_LARGE: 413,
+    ProblemKind.IMPOSSIBLE: 422,
     ProblemKind.TOO_MANY: 429,
     ProblemKind.FAILED: 500,
     ProblemKind.UNAVAILABLE: 503,

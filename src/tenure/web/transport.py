@@ -291,12 +291,9 @@ class HttpServer:
             if request.method == "POST":
                 return read_body(operation, await self._body(visit, operation))
             if request.method in ("GET", "HEAD") and operation.reads:
-                message = read_query(operation, request.query.items())
-                last = request.headers.get("Last-Event-ID", "")
-                if operation.streams and last:
-                    # What a browser saw last counts more than where its page first began.
-                    message = msgspec.structs.replace(message, after=last)
-                return message
+                last = request.headers.get("Last-Event-ID", "") if operation.streams else ""
+                # What a browser saw last counts more than where its page first began.
+                return read_query(operation, [*request.query.items(), *([("after", last)] if last else [])])
         except ConfigurationError as error:
             raise Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
         allow = "GET, HEAD, POST" if operation.reads else "POST"

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tenure import bounds as b
+
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a message: one workflow of one job, to be run once."""
@@ -66,16 +68,16 @@ class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
 class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The reply: what became of one attempt."""
 
-    job_id: str
-    workflow_id: str
-    workflow: str
-    attempt: int
-    fence: tuple[int, int]
-    worker: str
+    job_id: b.JobId
+    workflow_id: b.AnyName
+    workflow: b.AnyName
+    attempt: b.Count
+    fence: tuple[b.Count, b.Count]
+    worker: b.AnyNameOrNone
     result: msgspec.Raw = msgspec.Raw(b"null")
     failure: WorkFailure | None = None
-    beats: int = 0
-    seconds: float = 0.0
+    beats: b.StepCount = 0
+    seconds: b.ElapsedSeconds = 0.0
 
     @property
     def ok(self) -> bool:

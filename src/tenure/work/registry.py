@@ -17,6 +17,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from tenure.bound_checks import check
+from tenure.bounds import FunctionName, VersionName
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.work.retry import Retry
 
@@ -41,8 +43,8 @@ class Workflow(Generic[P, R]):
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:
-        if not self.name or len(self.name) > 200:
-            raise LimitError("workflow name", repr(self.name), "1 to 200 characters")
+        check(self.name, FunctionName, field="workflow name")
+        check(self.version, VersionName, field=f"version of {self.name}")
         if self.max_attempts < 1:
             raise LimitError(f"max_attempts of {self.name}", self.max_attempts, "1 or more")
         for what, value in (("timeout", self.timeout), ("stall", self.stall)):

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, cast
 import msgspec
 
 from tenure import tracing
+from tenure.bounds import as_name
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.ids import IdSource
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
@@ -82,7 +83,7 @@ def spec_for(target: Target, arguments: Mapping[str, Any], options: Options) -> 
     called = name_of(target)
     plain = target.sendable(arguments) if isinstance(target, Workflow) else plain_arguments(called, arguments)
     return WorkflowSpec(
-        name=called.replace("/", "_"),
+        name=as_name(called),
         function=called,
         arguments=plain,
         retry=_policy(target, options.get("retry"), options.get("max_attempts")),

@@ -158,7 +158,7 @@ def test_a_job_that_names_no_datacenter_gets_the_best_and_one_that_names_an_unkn
     assert "datacenter 'mars', which this gate does not know. There are: a, b" in f"{refused.fact}. {refused.remedy}"
     many = stage.submit("many", datacenters=9)
     assert isinstance(many, Problem)
-    assert (many.kind, many.retryable) == (ProblemKind.INVALID, False)  # however often it is asked
+    assert (many.kind, many.retryable) == (ProblemKind.IMPOSSIBLE, False)  # however often it is asked
     assert "needs 9 datacenters, and this gate has 2" in many.fact
     stage.cut("b")
     stage.until(lambda: stage.leader().watch.class_of("b") == "UNHEALTHY", 40)

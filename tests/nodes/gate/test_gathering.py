@@ -96,7 +96,7 @@ def test_what_names_a_datacenter_is_asked_there_and_only_there(stage: Stage) -> 
 def test_what_would_have_to_be_guessed_is_refused_and_the_remedy_names_the_field(stage: Stage) -> None:
     for request in (DrainNode(node="a-w1"), PauseQueue(queue="default"), GetDeadLetter(mailbox="m", id="1")):
         refused = ask(stage, request)
-        assert (refused.kind, refused.retryable) == (ProblemKind.INVALID, False)
+        assert (refused.kind, refused.retryable) == (ProblemKind.IMPOSSIBLE, False)
         assert "is for one datacenter, and this gate has 2" in refused.fact
         assert "datacenter=a" in refused.remedy
         assert "There are: a, b" in refused.remedy
@@ -148,7 +148,7 @@ def test_no_operation_is_answered_as_if_there_were_none(stage: Stage) -> None:
             assert reply.kind is not ProblemKind.UNKNOWN or known, (operation.name, reply)
         if operation.at_gate is AtGate.REFUSED:
             assert isinstance(reply, Problem)
-            assert (reply.kind, "this is a gate" in reply.fact) == (ProblemKind.INVALID, True)
+            assert (reply.kind, "this is a gate" in reply.fact) == (ProblemKind.IMPOSSIBLE, True)
             assert "Give the addresses of managers" in reply.remedy
 
 
@@ -156,10 +156,10 @@ def test_a_manager_refuses_what_is_for_another_datacenter_and_what_no_gate_passe
     manager = stage.plan.managers["b"][0]
     assert isinstance(ask(stage, ListNodes(datacenter="b"), address=manager), NodeList)
     wrong = ask(stage, DrainNode(node="b-w1", datacenter="a"), address=manager)
-    assert (wrong.kind, "this is a manager of 'b'" in wrong.fact) == (ProblemKind.INVALID, True)
+    assert (wrong.kind, "this is a manager of 'b'" in wrong.fact) == (ProblemKind.IMPOSSIBLE, True)
     for name, body in (("report", b'{"worker":"x"}'), ("forward", b"{}"), ("submit", b"{}"), ("none", b"{}")):
         refused = ask(stage, Forward(name=name, body=msgspec.Raw(body), by="g"), address=manager)
-        assert (refused.kind, "about one datacenter" in refused.fact) == (ProblemKind.INVALID, True)
+        assert (refused.kind, "about one datacenter" in refused.fact) == (ProblemKind.IMPOSSIBLE, True)
     broken = ask(stage, Forward(name="drain", body=msgspec.Raw(b'{"node":7}'), by="g"), address=manager)
     assert "the body of 'drain' cannot be read" in broken.fact
 

@@ -101,7 +101,7 @@ def test_the_events_of_one_datacenter_are_streamed_through_a_gate(world: World) 
         types = [event["type"] for _, event in take(events, ("JobEnded", "there"))]
         assert {"LeaderElected", "JobSubmitted", "Dispatched"} <= set(types)
     refused = world.ask("/v1/events?datacenter=mars", headers={"Accept": "text/event-stream"})
-    assert (refused.status, "There are: a, b" in refused.body["remedy"]) == (400, True)
+    assert (refused.status, "There are: a, b" in refused.body["remedy"]) == (422, True)
 
 
 # Metrics

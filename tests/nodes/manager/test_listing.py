@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure.bound_checks import check
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, TakeLead, decide
 from tenure.jobs.model import WorkflowSpec
@@ -102,4 +103,4 @@ def test_what_is_no_page_is_refused(after: str) -> None:
 @pytest.mark.parametrize("limit", [0, -1, 1_001])
 def test_a_page_has_a_bounded_size(limit: int) -> None:
     with pytest.raises(LimitError, match="limit"):
-        ids(BOOK, limit=limit)
+        check(ListJobs(limit=limit))

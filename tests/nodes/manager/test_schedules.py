@@ -72,14 +72,17 @@ def test_a_schedule_is_changed_triggered_and_dropped() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("options", [{"zone": "Mars/Olympus"}, {"name": "a/b"}])
-def test_a_bad_schedule_is_the_senders_problem(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({"zone": "Mars/Olympus"}, ProblemKind.IMPOSSIBLE), ({"name": "a/b"}, ProblemKind.INVALID)],
+)
+def test_a_bad_schedule_is_the_senders_problem(options: dict[str, Any], kind: ProblemKind) -> None:
     async def story(office: Office) -> None:
         manager, candidacy = office.open("m-1")
         await office.until(lambda: manager.leads)
         reply = await ask(manager, SetSchedule(schedule=every(60.0, **options)))
         assert isinstance(reply, Problem)
-        assert reply.kind is ProblemKind.INVALID
+        assert reply.kind is kind
         assert reply.remedy or "must be" in reply.fact
         assert not candidacy.ledger.book.state.schedules
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from tenure.bound_checks import check, shown
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, TenureError
+from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
@@ -48,14 +49,15 @@ from tenure.nodes.messages.client import (
     candidate_at,
 )
 from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.gate import AskGate, Forward, GateHeard, TellGate
+from tenure.nodes.messages.gate import AskGate, DatacenterWord, Forward, GateHeard, TellGate
 from tenure.nodes.messages.job import RetryJob, SubmitMany
 from tenure.nodes.messages.node import NodeList
-from tenure.nodes.messages.operations import BY_NAME, AtGate, decode_request
+from tenure.nodes.messages.operations import BY_NAME, AtGate
 from tenure.nodes.messages.wire import Placed, Reply, Request
 from tenure.randomness import Random
 from tenure.web.event_feed import EventFeed, Told
 from tenure.web.problems import problem
+from tenure.web.reading import read_body
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.metrics import GateMetrics
@@ -199,6 +201,7 @@ class Gate:
         """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
         kind, begun = type(request), self._clock.monotonic()
         try:
+            check(request)
             if why := self._turned_away(request):
                 return why
             if isinstance(request, Placed) and (request.datacenter or _at_gate(request) is not AtGate.OWN):
@@ -270,10 +273,7 @@ class Gate:
         """What a peer passed on. Never passed on again: whoever does not lead says so."""
         if request.name not in BY_NAME:
             return Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no request {request.name!r}")
-        try:
-            inner = decode_request(request.name, bytes(request.body))
-        except msgspec.DecodeError as error:
-            return Problem(kind=ProblemKind.INVALID, fact=f"the body of {request.name!r} cannot be read: {error}")
+        inner = read_body(BY_NAME[request.name], bytes(request.body))
         if not self.leads or type(inner) not in self.handlers:
             return self._nobody()
         return await self.answer(request.by, inner)
@@ -322,8 +322,18 @@ class Gate:
         self.watch.spoke(request.datacenter)
         if self._metrics is not None:
             self._metrics.heard(request.datacenter, request.words)
-        self._flow.aggregated(len(request.words))
-        return GateHeard(acks=tuple(await leader.hear(request.words)))
+        words = [word for word in request.words if self._within_bounds(word)]
+        self._flow.aggregated(len(words))
+        return GateHeard(acks=tuple(await leader.hear(words)))
+
+    def _within_bounds(self, word: DatacenterWord) -> bool:
+        """A report that is out of bounds goes unanswered, alone: its manager sends it again, and the others of its batch are heard."""
+        try:
+            check(word)
+        except OutOfBoundsError as error:
+            self._say(f"a report of datacenter {shown(word.datacenter)} is refused: {error}")
+            return False
+        return True
 
     # What it tells of itself
 
@@ -359,7 +369,7 @@ def _at_gate(request: Request) -> AtGate:
 def _misdirected(request: Request) -> Problem:
     """For managers only. Workers, and gates that were given another gate's address, hear whom to ask."""
     return Problem(
-        kind=ProblemKind.INVALID,
+        kind=ProblemKind.IMPOSSIBLE,
         fact=f"this is a gate, and {request.__struct_config__.tag!r} is for the managers of a datacenter",
         remedy="Give the addresses of managers: to a worker as --managers, to a gate as --datacenter NAME=HOST:PORT",
     )

@@ -173,7 +173,7 @@ def _reason(answer: Reply | str) -> str:
 def _nobody(answers: Mapping[str, Reply | str]) -> Reply:
     """No datacenter had an answer: what the request itself is refused for counts, else that they are away."""
     for answer in answers.values():
-        if isinstance(answer, Problem) and answer.kind is ProblemKind.INVALID:
+        if isinstance(answer, Problem) and answer.kind in (ProblemKind.INVALID, ProblemKind.IMPOSSIBLE):
             return answer
     said = "; ".join(f"{name}: {_reason(answer)}" for name, answer in answers.items())
     return Problem(

@@ -15,7 +15,6 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import (
     ConfigurationError,
-    LimitError,
     NodeUnavailableError,
     UnknownJobError,
 )
@@ -27,7 +26,6 @@ from tenure.nodes.manager.job_desk import RETRY_OF, next_id, submitted
 from tenure.nodes.manager.waiting import Waiting
 from tenure.nodes.messages.client import (
     MAX_LISTED,
-    MAX_WAIT_S,
     AskWhy,
     GetJob,
     JobView,
@@ -38,7 +36,6 @@ from tenure.nodes.messages.client import (
 )
 from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.job import (
-    MAX_SUBMISSIONS,
     GetEvidence,
     GetLogs,
     GetResult,
@@ -75,8 +72,6 @@ class GateJobDesk:
     # How jobs stand
 
     async def _job(self, request: GetJob) -> Reply:
-        if not 0 <= request.wait_s <= MAX_WAIT_S:
-            raise LimitError("wait_s", request.wait_s, f"between 0 and {MAX_WAIT_S:g} s")
         if request.wait_s:
             await self._waiting.until_ended(request.job_id, request.wait_s)
         return await self._view(await self.known(request.job_id))
@@ -134,9 +129,6 @@ class GateJobDesk:
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
         """All at once, so that the ledger writes them in as few appends as it can."""
-        count = len(request.submissions)
-        if not 1 <= count <= MAX_SUBMISSIONS:
-            raise LimitError("submissions", count, f"between 1 and {MAX_SUBMISSIONS:,}")
         outcomes = await self._gate.placing.place_all(request.submissions)
         answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
         return ManySubmitted(jobs=answers, epoch=self._gate.candidacy.epoch)

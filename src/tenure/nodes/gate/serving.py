@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tenure.bound_checks import check
+from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
@@ -61,6 +63,8 @@ class GateNodeSettings:
     def __post_init__(self) -> None:
         _ = self.front  # which refuses what is not protected
         check_candidate(self.name, self.term_s)
+        for name in self.datacenters:
+            check(name, DatacenterName, field="datacenter")
         for address in [*self.peers, *(one for addresses in self.datacenters.values() for one in addresses)]:
             parse_address(address)
 

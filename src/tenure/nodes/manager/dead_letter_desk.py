@@ -10,7 +10,7 @@ import msgspec
 from tenure.engines.aio import Calls
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox
-from tenure.errors import ConfigurationError, LimitError
+from tenure.errors import ConfigurationError
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.outbox import mailbox_name
 from tenure.nodes.messages.client import Problem, ProblemKind
@@ -49,8 +49,6 @@ class DeadLetterDesk:
         }
 
     async def _list(self, request: ListDeadLetters) -> Reply:
-        if not 1 <= request.limit <= MAX_DEAD_LETTERS:
-            raise LimitError("limit", request.limit, f"between 1 and {MAX_DEAD_LETTERS:,}")
         if request.after and not request.mailbox:
             raise ConfigurationError("after is given without a mailbox", remedy="Each mailbox has pages of its own")
         names = [request.mailbox] if request.mailbox else await self._manager.ledger.read(_known)

@@ -10,10 +10,15 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-import msgspec
-
+from tenure.bound_checks import check
 from tenure.clock import Clock
-from tenure.errors import ConfigurationError, DatacenterFullError, SubmissionConflictError, TenureError
+from tenure.errors import (
+    ConfigurationError,
+    DatacenterFullError,
+    OutOfBoundsError,
+    SubmissionConflictError,
+    TenureError,
+)
 from tenure.health.manager import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook, SubmitJob
@@ -49,8 +54,9 @@ from tenure.nodes.messages.gate import (
     GateWord,
     TellDatacenter,
 )
-from tenure.nodes.messages.operations import BY_NAME, decode_request
+from tenure.nodes.messages.operations import BY_NAME
 from tenure.nodes.messages.wire import Placed, Reply
+from tenure.web.reading import read_body
 
 Report = JobProgressReport | JobTimeoutReport
 
@@ -91,10 +97,7 @@ class GateDesk:
         operation = BY_NAME.get(request.name)
         if operation is None or not issubclass(operation.request, Placed):
             raise ConfigurationError(f"a gate passes on what is about one datacenter, and not {request.name!r}")
-        try:
-            inner = decode_request(request.name, bytes(request.body))
-        except msgspec.DecodeError as error:
-            raise ConfigurationError(f"the body of {request.name!r} cannot be read: {error}") from error
+        inner = read_body(operation, bytes(request.body))
         return await self._manager.answer(f"gate {request.by}", inner)
 
     async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
@@ -106,7 +109,7 @@ class GateDesk:
             if isinstance(outcome, DatacenterFullError):
                 continue  # not answered, so the gate still owes it and sends it again
             if isinstance(outcome, (SubmissionConflictError, ConfigurationError)):
-                answers.append(self._never(one, str(outcome)))
+                answers.append(self._never(one.job_id, one.gate_epoch, str(outcome)))
             elif isinstance(outcome, TenureError):
                 raise outcome
             else:
@@ -130,15 +133,15 @@ class GateDesk:
             info, self._identity, now, book.settings
         )
 
-    def _never(self, submission: JobSubmission, reason: str) -> JobStatusCorrection:
+    def _never(self, job_id: str, gate_epoch: int, reason: str) -> JobStatusCorrection:
         """It will not run here, however often it is sent: as good as failed."""
         return JobStatusCorrection(
-            job_id=submission.job_id,
+            job_id=job_id,
             datacenter=self._identity.datacenter,
             manager_id=self._identity.manager_id,
             status=JobState.FAILED,
             fence_token=0,
-            gate_epoch=submission.gate_epoch,
+            gate_epoch=gate_epoch,
             accepted=False,
             reason=f"refused: {reason}",
             manager_host=self._identity.host,
@@ -146,11 +149,21 @@ class GateDesk:
         )
 
     async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
-        outcomes = await self._candidacy.submit_all([self._command_for(word) for word in words])
+        taken: list[GateWord] = []
+        replies: list[JobStatusCorrection] = []
+        for word in words:
+            try:
+                check(word)
+                taken.append(word)
+            except OutOfBoundsError as error:
+                # Of an earlier release. No job of ours can be meant, so it is answered for good and not sent again.
+                replies.append(self._never(word.job_id, word.gate_epoch, str(error)))
+        outcomes = await self._candidacy.submit_all([self._command_for(word) for word in taken])
         # A word about an unknown job needs a tombstone. Where there is no room for one the gate gets no answer, and says it again.
         decisions = decided(outcome for outcome in outcomes if not isinstance(outcome, DatacenterFullError))
-        replies = [decision.reply for decision in decisions if decision.reply is not None]
-        assert len(replies) == len(decisions), "a gate's word that is heard is answered"
+        heard = [decision.reply for decision in decisions if decision.reply is not None]
+        assert len(heard) == len(decisions), "a gate's word that is heard is answered"
+        replies += heard
         return replies
 
     def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery:

@@ -17,8 +17,6 @@ from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.messages.client import GetJob, JobView, Problem, ProblemKind
 from tenure.nodes.messages.job import (
-    MAX_LOG_BYTES,
-    MAX_SUBMISSIONS,
     EvidenceView,
     GetEvidence,
     GetLogs,
@@ -68,9 +66,6 @@ class JobDesk:
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
         """All at once, so that the ledger writes them in as few appends as it can."""
-        count = len(request.submissions)
-        if not 1 <= count <= MAX_SUBMISSIONS:
-            raise LimitError("submissions", count, f"between 1 and {MAX_SUBMISSIONS:,}")
         commands = [SubmitJob(submission=one, by=one.submitted_by) for one in request.submissions]
         outcomes = await self._manager.commit_all(commands)
         answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
@@ -116,10 +111,6 @@ class JobDesk:
         return await self._manager.write(SubmitJob(submission=again, by=request.by))
 
     async def _page(self, request: GetLogs) -> Reply:
-        if request.offset < 0:
-            raise LimitError("offset", request.offset, "0 or more")
-        if not 1 <= request.limit <= MAX_LOG_BYTES:
-            raise LimitError("limit", request.limit, f"between 1 and {MAX_LOG_BYTES:,} bytes")
         # Asked before the log is read: what an attempt logged before it was seen to have ended is in it.
         attempt = await self._attempt(request.job_id, request.workflow, request.attempt)
         if isinstance(attempt, Reply):

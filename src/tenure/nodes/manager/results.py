@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure.bound_checks import check
 from tenure.engines.contracts import Failure, Message
+from tenure.errors import OutOfBoundsError
 from tenure.jobs import RecordFailure, RecordResult
 from tenure.jobs.states import AttemptCause
 from tenure.work.envelope import Cause, WorkItem, WorkResult
@@ -26,7 +28,9 @@ def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | Record
     if message.failure is not None:
         return _dead_letter(message.failure, message.enqueued_at)
     reply = message.body
-    if not reply.job_id or not reply.workflow_id:
+    try:
+        check(reply)
+    except OutOfBoundsError:
         return None
     if reply.failure is None:
         return RecordResult(

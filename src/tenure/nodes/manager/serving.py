@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from tenure.bound_checks import check
+from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
-from tenure.errors import LimitError, NodeUnavailableError
+from tenure.errors import NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
@@ -80,8 +82,7 @@ class ManagerSettings:
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
         _ = self.jobs  # which has rules of its own
-        if not self.datacenter or not self.datacenter.isprintable() or set("=,@ ") & set(self.datacenter):
-            raise LimitError("datacenter", repr(self.datacenter), "printable, without spaces, =, @ and commas")
+        check(self.datacenter, DatacenterName, field="datacenter")
 
     @property
     def jobs(self) -> JobSettings:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
@@ -32,42 +33,42 @@ class Submit(Request, frozen=True, kw_only=True, tag="submit"):
 class Cancel(Placed, frozen=True, kw_only=True, tag="cancel"):
     """End this job; one that is not known yet will not run. Leader only."""
 
-    job_id: str
-    reason: str = ""
-    by: str = ""
+    job_id: b.JobId
+    reason: b.Reason = ""
+    by: b.Person = ""
 
 
 class GetJob(Placed, frozen=True, kw_only=True, tag="job"):
     """How one job stands; answered when it has ended, or after `wait_s`."""
 
-    job_id: str
-    wait_s: float = 0.0
+    job_id: b.JobId
+    wait_s: b.WaitSeconds = 0.0
 
 
 class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
     """The newest jobs that are not archived, those that fit every filter that is given."""
 
     state: JobState | None = None
-    queue: str = ""
-    name: str = ""
+    queue: b.AnyNameOrNone = ""
+    name: b.AnyNameOrNone = ""
     """What its name, or its id, begins with."""
-    function: str = ""
+    function: b.AnyNameOrNone = ""
     """What one of its workflows calls."""
-    label: str = ""
+    label: b.LabelFilter = ""
     """`key`, or `key=value`."""
-    since: float = 0.0
+    since: b.UnixTime = 0.0
     """Submitted at this time or later; Unix time."""
-    until: float | None = None
+    until: b.UnixTime | None = None
     """Submitted before this time."""
-    after: str = ""
+    after: b.PageCursor = ""
     """The `next` of the last page. Jobs that were submitted meanwhile do not move the pages."""
-    limit: int = 100
+    limit: b.Listed = 100
 
 
 class AskWhy(Placed, frozen=True, kw_only=True, tag="why"):
     """What brought a job to where it is."""
 
-    job_id: str
+    job_id: b.JobId
 
 
 class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
@@ -207,6 +208,9 @@ class ProblemKind(StrEnum):
     """Why a request was not done."""
 
     INVALID = "invalid"
+    """It cannot be read, or a field is outside of its bounds."""
+    IMPOSSIBLE = "impossible"
+    """Each field is within its bounds, and together, or here, it cannot be done."""
     UNKNOWN = "unknown"
     CONFLICT = "conflict"
     TOO_LARGE = "too_large"

@@ -6,10 +6,11 @@ read one journal, so a cursor that one of them gave is good at every other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.errors import ConfigurationError
 from tenure.nodes.messages.wire import Placed, Reply
 
@@ -19,15 +20,15 @@ MAX_EVENTS = 1_000
 class GetEvents(Placed, frozen=True, kw_only=True, tag="events"):
     """What was decided, in order, without a gap: as a page, or with `Accept: text/event-stream` as a stream."""
 
-    after: str | None = None
+    after: b.EventCursor | None = None
     """The cursor of the last event that was seen; 0 for the oldest that is kept; without it, from now on."""
-    job_id: str = ""
-    queue: str = ""
-    kind: tuple[str, ...] = ()
+    job_id: b.JobIdOrNone = ""
+    queue: b.AnyNameOrNone = ""
+    kind: Annotated[tuple[b.EventKind, ...], b.items(0, 100)] = ()
     """Types of events; in a query, several with commas between them."""
-    limit: int = 100
+    limit: b.Listed = 100
     """Of one page; a stream goes on."""
-    wait_s: float = 0.0
+    wait_s: b.WaitSeconds = 0.0
     """A page that would be empty is held back until there is something, or this long."""
 
 

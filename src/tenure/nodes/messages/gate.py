@@ -6,8 +6,11 @@ thousand requests. Each may be repeated: a lost answer costs a retry and nothing
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from tenure import bounds as b
 from tenure.health.overload import OverloadState
 from tenure.jobs.messages import (
     JobGlobalCancel,
@@ -35,10 +38,10 @@ DatacenterWord = JobProgressReport | JobTimeoutReport | JobLeaderTransfer
 class TellDatacenter(Request, frozen=True, kw_only=True, tag="tell_datacenter"):
     """A gate's submissions, decisions and questions for one datacenter. Its leader only."""
 
-    datacenter: str
+    datacenter: b.DatacenterName
     """Whom it is for: another one refuses it."""
-    submissions: tuple[JobSubmission, ...] = ()
-    words: tuple[GateWord, ...] = ()
+    submissions: Annotated[tuple[JobSubmission, ...], b.each_alone(0, 1_000)] = ()
+    words: Annotated[tuple[GateWord, ...], b.each_alone(0, 1_000)] = ()
 
 
 class DatacenterSaid(Reply, frozen=True, kw_only=True, tag="datacenter_said"):
@@ -52,9 +55,9 @@ class DatacenterSaid(Reply, frozen=True, kw_only=True, tag="datacenter_said"):
 class TellGate(Request, frozen=True, kw_only=True, tag="tell_gate"):
     """A datacenter's reports. Gates that do not lead pass them on."""
 
-    datacenter: str
-    manager: str
-    words: tuple[DatacenterWord, ...]
+    datacenter: b.DatacenterName
+    manager: b.NodeName
+    words: Annotated[tuple[DatacenterWord, ...], b.each_alone(0, 1_000)]
 
 
 class GateHeard(Reply, frozen=True, kw_only=True, tag="gate_heard"):
@@ -130,8 +133,8 @@ class GateView(Reply, frozen=True, kw_only=True, tag="gate_view"):
 class Forward(Request, frozen=True, kw_only=True, tag="forward"):
     """A request that came to a gate: passed on to the gate that leads, or to the datacenter that it is about. Never passed on twice."""
 
-    name: str
+    name: b.OperationName
     body: msgspec.Raw
-    by: str = ""
-    wait_s: float = 0.0
+    by: b.AnyNameOrNone = ""
+    wait_s: b.WaitSeconds = 0.0
     """How long what is in it asks to be held back."""

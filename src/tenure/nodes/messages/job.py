@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
@@ -20,7 +21,7 @@ MAX_LOG_BYTES = 262_144
 class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
     """Run these jobs, each once. One that is refused does not keep the others from running. Leader only."""
 
-    submissions: tuple[JobSubmission, ...]
+    submissions: Annotated[tuple[JobSubmission, ...], b.each_alone(1, MAX_SUBMISSIONS)]
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +43,10 @@ class ManySubmitted(Reply, frozen=True, kw_only=True, tag="many_submitted"):
 class GetResult(Placed, frozen=True, kw_only=True, tag="result"):
     """What a workflow returned; answered when its job has ended, or after `wait_s`."""
 
-    job_id: str
-    workflow: str = ""
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
     """May be left out for a job of one workflow."""
-    wait_s: float = 0.0
+    wait_s: b.WaitSeconds = 0.0
 
 
 class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
@@ -65,23 +66,23 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
     Asked again, it is the same new job; to try a third time, retry that one.
     """
 
-    job_id: str
-    new_job_id: str = ""
+    job_id: b.JobId
+    new_job_id: b.JobIdOrNone = ""
     """By default the old one with a number behind it: `encode~2`, `encode~3`."""
-    by: str = ""
+    by: b.Person = ""
 
 
 class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
     """What an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
 
-    job_id: str
-    workflow: str = ""
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
     """May be left out for a job of one workflow."""
-    attempt: int = 0
+    attempt: b.Attempt = 0
     """0: the newest."""
-    offset: int = 0
+    offset: b.Count = 0
     """In bytes: 0, or the `next` of a page."""
-    limit: int = 65_536
+    limit: b.LogBytes = 65_536
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,9 +109,9 @@ class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
 class GetEvidence(Placed, frozen=True, kw_only=True, tag="evidence"):
     """What was found of an attempt that was killed or died: stacks, the state of its process, its exit."""
 
-    job_id: str
-    workflow: str = ""
-    attempt: int = 0
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
+    attempt: b.Attempt = 0
 
 
 class EvidenceView(Reply, frozen=True, kw_only=True, tag="evidence_view"):

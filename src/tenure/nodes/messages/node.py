@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.nodes.messages.grant import Grant
 from tenure.nodes.messages.wire import Missing, Placed, Reply
 
@@ -102,14 +103,14 @@ class NodeList(Reply, frozen=True, kw_only=True, tag="node_list"):
 class DrainNode(Placed, frozen=True, kw_only=True, tag="drain"):
     """Give a worker no more work; what it runs goes on. It holds until it is undone, over restarts of the worker too. Leader only."""
 
-    node: str
+    node: b.AnyName
     """A worker's name."""
-    reason: str = ""
-    by: str = ""
+    reason: b.Reason = ""
+    by: b.Person = ""
 
 
 class UndrainNode(Placed, frozen=True, kw_only=True, tag="undrain"):
     """Let a drained worker take work again. Leader only."""
 
-    node: str
-    by: str = ""
+    node: b.AnyName
+    by: b.Person = ""

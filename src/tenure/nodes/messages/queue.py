@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenure import bounds as b
 from tenure.engines.contracts import FailureCause
 from tenure.jobs.commands import Outcome
 from tenure.nodes.messages.wire import Missing, Placed, Reply
@@ -17,26 +18,26 @@ MAX_DEAD_LETTERS = 500
 class PauseQueue(Placed, frozen=True, kw_only=True, tag="pause"):
     """Start nothing more from this queue; what runs goes on, and submissions wait. Leader only."""
 
-    queue: str
-    by: str = ""
+    queue: b.QueueName
+    by: b.Person = ""
 
 
 class ResumeQueue(Placed, frozen=True, kw_only=True, tag="resume"):
     """Let a paused queue go on. Leader only."""
 
-    queue: str
-    by: str = ""
+    queue: b.QueueName
+    by: b.Person = ""
 
 
 class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     """Change the limits of a queue. What is left out stays as it is; null lifts a limit. Leader only."""
 
-    queue: str
+    queue: b.QueueName
     paused: bool | UnsetType = UNSET
-    max_running: int | UnsetType | None = UNSET
-    rate: float | UnsetType | None = UNSET
-    burst: int | UnsetType = UNSET
-    by: str = ""
+    max_running: b.MaxRunning | UnsetType | None = UNSET
+    rate: b.Rate | UnsetType | None = UNSET
+    burst: b.Burst | UnsetType = UNSET
+    by: b.Person = ""
 
 
 class ListQueues(Placed, frozen=True, kw_only=True, tag="queues"):
@@ -71,11 +72,11 @@ class QueueList(Reply, frozen=True, kw_only=True, tag="queue_list"):
 class ListDeadLetters(Placed, frozen=True, kw_only=True, tag="dead_letters"):
     """Messages that were given up, oldest first."""
 
-    mailbox: str = ""
+    mailbox: b.MailboxOrNone = ""
     """A lane as `default.p0`, or a mailbox of your own; left out, all lanes that this manager knows."""
-    limit: int = 100
+    limit: b.ListedLetters = 100
     """Of each mailbox."""
-    after: str = ""
+    after: b.MessageIdOrNone = ""
     """The id of the last one of the previous page; needs a mailbox."""
 
 
@@ -104,8 +105,8 @@ class DeadLetterList(Reply, frozen=True, kw_only=True, tag="dead_letter_list"):
 class GetDeadLetter(Placed, frozen=True, kw_only=True, tag="dead_letter"):
     """One message that was given up, with its body."""
 
-    mailbox: str
-    id: str
+    mailbox: b.MailboxName
+    id: b.MessageId
 
 
 class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
@@ -119,17 +120,17 @@ class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
 class ReplayDeadLetter(Placed, frozen=True, kw_only=True, tag="replay"):
     """Put it back into its mailbox. Refused when a newer message has its key, or its job has ended."""
 
-    mailbox: str
-    id: str
-    by: str = ""
+    mailbox: b.MailboxName
+    id: b.MessageId
+    by: b.Person = ""
 
 
 class DiscardDeadLetter(Placed, frozen=True, kw_only=True, tag="discard"):
     """Forget it for good."""
 
-    mailbox: str
-    id: str
-    by: str = ""
+    mailbox: b.MailboxName
+    id: b.MessageId
+    by: b.Person = ""
 
 
 class LetterDone(Reply, frozen=True, kw_only=True, tag="letter_done"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure import bounds as b
 from tenure.jobs.schedule import Schedule
 from tenure.nodes.messages.wire import Missing, Placed, Reply
 
@@ -12,22 +13,22 @@ class SetSchedule(Placed, frozen=True, kw_only=True, tag="set_schedule"):
     """A new schedule, or another one under a name that there is. The same again changes nothing. Leader only."""
 
     schedule: Schedule
-    by: str = ""
+    by: b.Person = ""
 
 
 class DropSchedule(Placed, frozen=True, kw_only=True, tag="drop_schedule"):
     """Nothing more of it fires; what runs goes on. Leader only."""
 
-    name: str
-    by: str = ""
+    name: b.AnyName
+    by: b.Person = ""
 
 
 class TriggerSchedule(Placed, frozen=True, kw_only=True, tag="trigger_schedule"):
     """Run its job now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
 
-    name: str
-    job_id: str
-    by: str = ""
+    name: b.AnyName
+    job_id: b.JobId
+    by: b.Person = ""
 
 
 class ListSchedules(Placed, frozen=True, kw_only=True, tag="schedules"):

@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from tenure import bounds as b
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a node may be asked. Each may be sent again: a lost answer costs a retry and nothing else."""
@@ -14,7 +16,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Placed(Request, frozen=True, kw_only=True):
     """A request about what is in one datacenter. A gate passes it on to the one that is named; a manager refuses it for any but its own."""
 
-    datacenter: str = ""
+    datacenter: b.DatacenterOrNone = ""
     """Which one, where a gate is asked. Left out, a manager means itself, and a gate what it knows of all of them."""
 
 

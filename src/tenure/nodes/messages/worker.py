@@ -6,8 +6,11 @@ the whole desired state, never a change, and carries the epoch: a lower one than
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from tenure import bounds as b
 from tenure.health.extension import HealthcheckExtensionRequest, HealthcheckExtensionResponse
 from tenure.health.signals import RoutingDecision
 from tenure.nodes.messages.wire import Reply, Request
@@ -16,18 +19,18 @@ from tenure.nodes.messages.wire import Reply, Request
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt that a worker runs, as its board shows it."""
 
-    job_id: str
-    workflow: str
-    attempt: int
-    delivery: int
-    steps: int
-    fraction: float | None = None
-    silent_s: float = 0.0
+    job_id: b.JobId
+    workflow: b.AnyName
+    attempt: b.Count
+    delivery: b.Count
+    steps: b.StepCount
+    fraction: b.Fraction | None = None
+    silent_s: b.ElapsedSeconds = 0.0
     """Since its last beat; 0 during a silence that it declared."""
-    stall_s: float = 0.0
+    stall_s: b.ElapsedSeconds = 0.0
     """The silence after which its own worker ends it."""
-    note: str = ""
-    lease_s: float = 0.0
+    note: b.Note = ""
+    lease_s: b.ElapsedSeconds = 0.0
     """What is left of its lease by the worker's own clock; 0 where it is not known."""
 
     @property
@@ -41,35 +44,35 @@ class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
     With `wait_s`, the answer is held back until the directive changes: so a cancel or a verdict reaches a worker at once.
     """
 
-    worker: str
+    worker: b.WorkerName
     """Its name, which outlives a restart: exclude lists and people use it. The incarnation where it has no other."""
-    incarnation: str = ""
+    incarnation: b.IncarnationId = ""
     """Each start of a worker, and each return after an eviction, has its own; the name where it is empty."""
-    attempts: tuple[AttemptReport, ...] = ()
-    slots: int = 0
-    free: int = 0
+    attempts: Annotated[tuple[AttemptReport, ...], b.items(0, 10_000)] = ()
+    slots: b.Count = 0
+    free: b.Count = 0
     """Slots that could take work now."""
     accepting: bool = True
     """False while it drains, or cannot serve its modules."""
-    lanes: tuple[str, ...] = ()
+    lanes: Annotated[tuple[b.MailboxName, ...], b.items(0, 1_000)] = ()
     """The mailboxes that it serves: `queue.pN`."""
-    completed: int = 0
+    completed: b.Count = 0
     """Attempts that this incarnation settled with a result: it only grows."""
-    failed: int = 0
-    steps: int = 0
+    failed: b.Count = 0
+    steps: b.StepCount = 0
     """The sum of all its attempts' counters since this incarnation began: it never falls."""
-    overload: str = ""
+    overload: b.ShortWord = ""
     """Its own `HybridOverloadDetector`'s state; empty where it has none."""
-    version: str = ""
-    wall: float = 0.0
+    version: b.VersionName = ""
+    wall: b.UnixTime = 0.0
     """Its wall clock, so that the skew can be shown; nothing is decided by it."""
-    number: int = 0
+    number: b.Count = 0
     """Grows with each report of an incarnation: one that was overtaken on its way says nothing new."""
     verdict: RoutingDecision | None = None
     """What it acts under; None before it heard anything. A held answer is given at once where this is not what is wanted."""
     leaving: bool = False
     """Its last word: it was told to stop, and runs nothing any more."""
-    wait_s: float = 0.0
+    wait_s: b.WaitSeconds = 0.0
 
     @property
     def start(self) -> str:
@@ -80,7 +83,7 @@ class ExtendDeadline(Request, frozen=True, kw_only=True, tag="extend"):
     """A worker asks for time beyond its healthcheck deadline (document 000). Leader only."""
 
     request: HealthcheckExtensionRequest
-    incarnation: str = ""
+    incarnation: b.IncarnationId = ""
 
 
 class ExtensionReply(Reply, frozen=True, kw_only=True, tag="extension"):

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tenure.bound_checks import check
+from tenure.bounds import WorkerName
 from tenure.clock import Clock
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
@@ -35,6 +37,10 @@ class WorkerSettings:
     token: str = ""
     version: str = ""
     gossip: PoolSettings = field(default_factory=PoolSettings)
+
+    def __post_init__(self) -> None:
+        if self.name:  # a worker that reports to nobody may have none
+            check(self.name, WorkerName, field="name")
 
 
 class WorkerThread:
