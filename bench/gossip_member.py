@@ -17,7 +17,7 @@ from tenure.gossip import Event, GossipNode, GossipSettings, HealthPiggyback, Me
 
 def show(event: Event) -> None:
     if isinstance(event, MemberEvent):
-        print(json.dumps({"event": event.what, "node": event.node, "why": event.why}), flush=True)
+        print(json.dumps({"event": event.change, "node": event.node, "why": event.why}), flush=True)
 
 
 async def main(name: str, bind: str, seeds: list[str]) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.gossip.test_riding import health
+from tests.gossip.test_health_piggyback import health
 
 from tenure.cli.gossip import gossip as command
 from tenure.cli.root import tenure
 from tenure.gossip import GossipNode, GossipSettings, format_address
-from tenure.gossip.metrics import GossipCollector
+from tenure.gossip.net.metrics import GossipCollector
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gossip.test_packet import CODECS
+from tests.gossip.test_sealing import CODECS
 
 from tenure.errors import WireError
 from tenure.gossip.messages import (
@@ -18,16 +18,16 @@ from tenure.gossip.messages import (
     Alive,
     Dead,
     IndirectPing,
-    Nack,
+    MemberState,
     NodeState,
     Ping,
+    PingNack,
     PushPull,
-    Refused,
-    State,
+    StreamRefusal,
     Suspect,
     User,
 )
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import decode, encode, encode_push_pull, encode_stream_user
 
@@ -40,17 +40,17 @@ EXAMPLES = [
         Ping(7, "web-1", HERE, "web-2", b"health"),
         IndirectPing(8, HERE, "web-1", True, HERE, "web-2"),
         Ack(7, b"\x01coordinate", b"health", 5),
-        Nack(8),
+        PingNack(8),
         Suspect(3, "web-1", "web-2"),
         Alive(4, "web-1", HERE, b"\xff\x81\xa4role\xa3web"),
         Dead(4, "web-1", "web-1"),
         User(b"\x00\x83\xa5LTime\x01\xa4Node\xa1a\xa5Prune\xc2"),
-        Refused("no"),
+        StreamRefusal("no"),
     )
 ]
 STREAMS = [
     encode_push_pull(
-        PushPull(tuple(NodeState(f"n{i}", HERE, i, State(i % 4), b"m" * i) for i in range(6)), True, b"u")
+        PushPull(tuple(NodeState(f"n{i}", HERE, i, MemberState(i % 4), b"m" * i) for i in range(6)), True, b"u")
     ),
     encode_stream_user(b"hello"),
     *EXAMPLES[:3],

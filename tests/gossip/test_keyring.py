@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tenure.errors import ConfigurationError, WireError
-from tenure.gossip.keyring import Keyring, format_key, parse_key
+from tenure.gossip.sealing import Keyring, format_key, parse_key
 from tenure.ids import secret_bytes
 
 OLD, NEW = bytes(16), bytes(range(32))

@@ -3,20 +3,20 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from tenure.gossip.members import Member, Roster
-from tenure.gossip.messages import State
+from tenure.gossip.members import MemberList, PoolMember
+from tenure.gossip.messages import MemberState
 
 
-def roster(count: int, seed: int = 1) -> Roster:
-    found = Roster(Random(seed))
+def roster(count: int, seed: int = 1) -> MemberList:
+    found = MemberList(Random(seed))
     for index in range(count):
-        member = Member(f"n{index}", ("10.0.0.1", index + 1), 0.0)
-        member.state = State.ALIVE
+        member = PoolMember(f"n{index}", ("10.0.0.1", index + 1), 0.0)
+        member.state = MemberState.ALIVE
         found.add(member)
     return found
 
 
-def anyone(member: Member) -> bool:
+def anyone(member: PoolMember) -> bool:
     return True
 
 
@@ -38,7 +38,7 @@ def test_a_member_waits_at_most_2n_minus_1_periods_between_probes() -> None:
 
 def test_where_nobody_is_wanted_nobody_is_probed() -> None:
     assert roster(5).next_in_ring(lambda member: False, list) is None
-    assert Roster(Random(1)).next_in_ring(anyone, list) is None
+    assert MemberList(Random(1)).next_in_ring(anyone, list) is None
 
 
 def test_the_reaped_are_gone_at_the_end_of_a_round() -> None:

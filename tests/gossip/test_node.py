@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.gossip.test_riding import health
+from tests.gossip.test_health_piggyback import health
 
 from tenure.errors import ConfigurationError, JoinError
 from tenure.gossip import (
@@ -19,15 +19,15 @@ from tenure.gossip import (
     GossipNode,
     GossipSettings,
     Keyring,
+    MemberChange,
     MemberEvent,
-    State,
+    MemberState,
+    PoolWarning,
     UdpTcpTransport,
-    Warned,
-    What,
     format_address,
     parse_address,
 )
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.sealing import PacketCodec
 from tenure.ids import secret_bytes
 
 pytestmark = pytest.mark.asyncio
@@ -56,11 +56,11 @@ class Watched:
         node.on_event(self.events.append)
         node.on_health(lambda name, piggyback: self.health.append((name, piggyback.capacity)))
 
-    def saw(self, what: What, name: str) -> bool:
-        return any(isinstance(e, MemberEvent) and e.what is what and e.node == name for e in self.events)
+    def saw(self, what: MemberChange, name: str) -> bool:
+        return any(isinstance(e, MemberEvent) and e.change is what and e.node == name for e in self.events)
 
     def alive(self) -> set[str]:
-        return {member.name for member in self.node.members if member.state is State.ALIVE}
+        return {member.name for member in self.node.members if member.state is MemberState.ALIVE}
 
 
 @asynccontextmanager
@@ -94,15 +94,15 @@ async def test_nodes_find_each_other_through_one_seed_and_say_goodbye() -> None:
         assert nodes[0].node.member("n3").start_id == nodes[3].node.start_id
         await nodes[3].node.leave()
         await nodes[3].node.close()
-        await until(lambda: all(watched.saw(What.LEFT, "n3") for watched in nodes[:3]))
-        assert not any(watched.saw(What.FAILED, "n3") for watched in nodes)
+        await until(lambda: all(watched.saw(MemberChange.LEFT, "n3") for watched in nodes[:3]))
+        assert not any(watched.saw(MemberChange.FAILED, "n3") for watched in nodes)
 
 
 async def test_the_last_but_one_says_goodbye_to_the_last() -> None:
     async with pool(2) as nodes:
         await nodes[1].node.leave()
         await nodes[1].node.close()
-        await until(lambda: nodes[0].saw(What.LEFT, "n1"))
+        await until(lambda: nodes[0].saw(MemberChange.LEFT, "n1"))
         await asyncio.wait_for(nodes[0].node.leave(), 1.0)  # nobody is left to be told
 
 
@@ -114,14 +114,14 @@ async def test_a_pool_lives_on_ipv6_too() -> None:
     async with pool(3, bind=("::1", 0), keyring=Keyring([bytes(16)], entropy=secret_bytes)) as nodes:
         assert all(member.address[0] == "::1" for member in nodes[2].node.members)
         await nodes[2].node.close()
-        await until(lambda: all(watched.saw(What.FAILED, "n2") for watched in nodes[:2]))
+        await until(lambda: all(watched.saw(MemberChange.FAILED, "n2") for watched in nodes[:2]))
         assert all(watched.node.counters.malformed == 0 for watched in nodes)
 
 
 async def test_a_death_is_noticed_by_all() -> None:
     async with pool(4) as nodes:
         await nodes[3].node.close()
-        await until(lambda: all(watched.saw(What.FAILED, "n3") for watched in nodes[:3]))
+        await until(lambda: all(watched.saw(MemberChange.FAILED, "n3") for watched in nodes[:3]))
 
 
 async def test_new_tags_and_health_reach_everybody_and_clocks_are_compared() -> None:
@@ -156,7 +156,7 @@ async def test_an_encrypted_pool_rotates_its_key_and_keeps_others_out() -> None:
                 await asyncio.sleep(0.1)
         seen = [watched.node.counters.probes for watched in nodes]
         await until(lambda: all(w.node.counters.probes > n + 3 for w, n in zip(nodes, seen, strict=True)))
-        assert not any(watched.saw(What.FAILED, f"n{i}") for watched in nodes for i in range(3))
+        assert not any(watched.saw(MemberChange.FAILED, f"n{i}") for watched in nodes for i in range(3))
         assert all(len(watched.alive()) == 3 for watched in nodes)
         assert all(watched.node.counters.malformed == 0 for watched in nodes[1:])
     finally:
@@ -189,12 +189,12 @@ async def test_a_stopped_event_loop_is_noticed_said_and_held_against_nobody() ->
         time.sleep(1.2)  # everything here is one loop: all of them were deaf for six probe intervals
         await until(lambda: all(any(_is(e, Complaint.LAGGED) for e in w.events) for w in nodes))
         await asyncio.sleep(0.5)
-        assert not any(w.saw(What.FAILED, f"n{i}") for w in nodes for i in range(3))
+        assert not any(w.saw(MemberChange.FAILED, f"n{i}") for w in nodes for i in range(3))
         assert nodes[0].node.counters.lag_seconds > 0.5
 
 
 def _is(event: Event, complaint: Complaint) -> bool:
-    return isinstance(event, Warned) and event.complaint is complaint
+    return isinstance(event, PoolWarning) and event.complaint is complaint
 
 
 async def test_seeds_that_are_not_there_are_named_and_dialled_again() -> None:
@@ -215,7 +215,7 @@ async def test_seeds_that_are_not_there_are_named_and_dialled_again() -> None:
             await early.join([address])
         late = GossipNode("late", settings=settings, bind=address)
         await late.start()
-        await until(lambda: early.member("late") is not None and early.member("late").state is State.ALIVE)
+        await until(lambda: early.member("late") is not None and early.member("late").state is MemberState.ALIVE)
     finally:
         await early.close()
         if late:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.gossip.test_riding import health
-from tests.gossip.test_rumours import ME, happened, node, tell, there, warned, with_peers
+from tests.gossip.test_health_piggyback import health
+from tests.gossip.test_membership_rules import ME, happened, node, tell, there, warned, with_peers
 
-from tenure.gossip.events import Complaint, HealthEvent, What
-from tenure.gossip.messages import Ack, Address, Alive, IndirectPing, Message, Nack, Ping, Suspect
-from tenure.gossip.outcome import Outcome
-from tenure.gossip.riding import encode_ride
+from tenure.gossip.effects import Complaint, Effects, HealthEvent, MemberChange
+from tenure.gossip.health_piggyback import encode_health_field, encode_tags
+from tenure.gossip.messages import Ack, Address, Alive, IndirectPing, Message, Ping, PingNack, Suspect
 from tenure.gossip.settings import Lifeguard
 from tenure.gossip.swim import Swim
-from tenure.gossip.tags import encode_tags
 from tenure.gossip.wire import decode
 
 
-def sent(outcome: Outcome, kind: type) -> list[tuple[Address, Message]]:
+def sent(outcome: Effects, kind: type) -> list[tuple[Address, Message]]:
     found = [(packet.to, decode(part)) for packet in outcome.packets for part in packet.parts]
     return [(to, message) for to, message in found if isinstance(message, kind)]
 
@@ -58,9 +56,9 @@ def test_silence_brings_helpers_and_a_stream_at_once_and_then_a_suspicion() -> N
     assert to not in [helper for helper, _ in asks]
     assert [(stream.to, stream.ping.seq, stream.until) for stream in outcome.stream_pings] == [(to, ping.seq, now + 1)]
     for helper, _ in asks:
-        swim.receive(now + 0.9, helper, Nack(ping.seq))
+        swim.receive(now + 0.9, helper, PingNack(ping.seq))
     outcome = swim.tick(now + 1.0)
-    assert happened(outcome) == [What.SUSPECTED]
+    assert happened(outcome) == [MemberChange.SUSPECTED]
     assert swim.awareness == 0  # the helpers answered: the fault is not ours
 
 
@@ -70,8 +68,8 @@ def test_helpers_that_are_silent_too_speak_against_us(nacks: int, score: int) ->
     now, _, ping = first_ping(swim)
     asks = sent(swim.tick(now + 0.5), IndirectPing)
     for helper, _ in asks[:nacks]:
-        swim.receive(now + 0.9, helper, Nack(ping.seq))
-        swim.receive(now + 0.9, helper, Nack(ping.seq))  # twice from one is one
+        swim.receive(now + 0.9, helper, PingNack(ping.seq))
+        swim.receive(now + 0.9, helper, PingNack(ping.seq))  # twice from one is one
     swim.tick(now + 1.0)
     assert swim.awareness == score
 
@@ -93,7 +91,7 @@ def test_a_bad_score_makes_the_next_probe_more_patient() -> None:
     now, _, _ = first_ping(swim)
     swim.tick(now + 0.5)
     assert happened(swim.tick(now + 2.9)) == []
-    assert happened(swim.tick(now + 3.0)) == [What.SUSPECTED]
+    assert happened(swim.tick(now + 3.0)) == [MemberChange.SUSPECTED]
 
 
 def test_an_answer_through_a_helper_counts() -> None:
@@ -172,8 +170,8 @@ def test_helping_another_pings_for_it_and_passes_the_answer_on() -> None:
 def test_helping_in_vain_says_so_in_good_time_if_asked_to(wants_nack: bool) -> None:
     swim = with_peers()
     ((_, ping),) = sent(tell(swim, IndirectPing(77, there(3), "p3", wants_nack, there(2), "p2"), 5.0), Ping)
-    assert sent(swim.tick(5.39), Nack) == []
-    assert sent(swim.tick(5.41), Nack) == ([(there(2), Nack(77))] if wants_nack else [])
+    assert sent(swim.tick(5.39), PingNack) == []
+    assert sent(swim.tick(5.41), PingNack) == ([(there(2), PingNack(77))] if wants_nack else [])
     late = swim.receive(5.6, there(3), Ack(ping.seq))
     assert sent(late, Ack) == [(there(2), Ack(77))]  # late is better than never
     assert not swim._relays._open
@@ -210,14 +208,14 @@ def test_health_and_time_ride_only_to_nodes_of_ours() -> None:
     ((_, to_serf),) = sent(tell(swim, Ping(5, "me", there(2), "serf"), 3.0), Ack)
     ((_, to_ours),) = sent(tell(swim, Ping(5, "me", there(3), "ours"), 3.0), Ack)
     assert to_serf == Ack(5)
-    assert to_ours.health == encode_ride(51, health(sequence=1))
+    assert to_ours.health == encode_health_field(51, health(sequence=1))
     assert to_ours.wall_us == 1_700_000_003_000_000
 
 
 def test_health_on_a_ping_and_on_an_ack_reaches_the_listener_once() -> None:
     swim = node()
     tell(swim, Alive(7, "ours", there(3), encode_tags({"start": "x"})))
-    ride = encode_ride(7, health(node_id="ours", sequence=3))
+    ride = encode_health_field(7, health(node_id="ours", sequence=3))
     outcome = tell(swim, Ping(5, "me", there(3), "ours", ride))
     assert [event for event in outcome.events if isinstance(event, HealthEvent)] == [
         HealthEvent("ours", health(node_id="ours", sequence=3))

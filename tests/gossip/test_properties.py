@@ -7,10 +7,10 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.gossip.lean import LeanPool
+from tests.gossip.lean_pool import LeanPool
 
 from tenure.gossip.broadcasts import MAX_UNNAMED
-from tenure.gossip.messages import Alive, Dead, State, Suspect
+from tenure.gossip.messages import Alive, Dead, MemberState, Suspect
 from tenure.gossip.settings import GossipSettings
 
 SOAK = "TENURE_SOAK" in os.environ
@@ -95,7 +95,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def each_believes_that_it_lives(self) -> None:
         for name, node in self.pool.nodes.items():
-            assert node.swim.me.state is State.ALIVE, name
+            assert node.swim.me.state is MemberState.ALIVE, name
 
     @invariant()
     def incarnations_never_fall_within_a_life(self) -> None:
@@ -108,9 +108,9 @@ class PoolMachine(RuleBasedStateMachine):
     def a_suspect_has_a_suspicion_and_nobody_else_has(self) -> None:
         for node in self.pool.nodes.values():
             for member in node.swim.members:
-                assert (member.state is State.SUSPECT) == (member.suspicion is not None)
+                assert (member.state is MemberState.SUSPECT) == (member.suspicion is not None)
                 if member.suspicion is not None:
-                    assert node.swim._rumours.next_due <= member.suspicion.deadline
+                    assert node.swim._rules.next_due <= member.suspicion.deadline
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
@@ -129,7 +129,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.run_until(lambda: all(self.agree(name, living) for name in living), most=200.0)
 
     def agree(self, name: str, living: list[str]) -> bool:
-        seen = {member.name for member in self.pool.nodes[name].swim.members if member.state is State.ALIVE}
+        seen = {member.name for member in self.pool.nodes[name].swim.members if member.state is MemberState.ALIVE}
         return seen == set(living)
 
 

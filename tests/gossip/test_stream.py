@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gossip.strategies import push_pulls
-from tests.gossip.test_packet import CODECS
+from tests.gossip.test_sealing import CODECS
 
 from tenure.errors import WireError
-from tenure.gossip.messages import NodeState, Ping, PushPull, Refused, State, User
-from tenure.gossip.msgpack import pack
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.encodings import pack
+from tenure.gossip.messages import MemberState, NodeState, Ping, PushPull, StreamRefusal, User
+from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import encode, encode_push_pull, encode_stream_user
 
@@ -41,7 +41,7 @@ def test_pings_user_messages_and_refusals_travel_on_streams_too(codec: PacketCod
     for body, message in [
         (encode(Ping(3, "b", ("10.0.0.1", 1), "a")), Ping(3, "b", ("10.0.0.1", 1), "a")),
         (encode_stream_user(b"x" * 5000), User(b"x" * 5000)),
-        (encode(Refused("no")), Refused("no")),
+        (encode(StreamRefusal("no")), StreamRefusal("no")),
     ]:
         data = codec.stream_head + seal_stream(codec, body)
         assert receive(codec, data, Random(1)) == message
@@ -49,7 +49,7 @@ def test_pings_user_messages_and_refusals_travel_on_streams_too(codec: PacketCod
 
 
 def test_a_node_that_cannot_be_read_does_not_hide_the_others() -> None:
-    good = NodeState("good", ("10.0.0.1", 7), 1, State.ALIVE)
+    good = NodeState("good", ("10.0.0.1", 7), 1, MemberState.ALIVE)
     body = encode_push_pull(PushPull((good,)))
     body = body.replace(b"\xa5Nodes\x01", b"\xa5Nodes\x02") + pack({"Name": b"\xff\xfe", "Addr": b"\x01\x02"})
     state = receive(PacketCodec(), body)
@@ -57,7 +57,7 @@ def test_a_node_that_cannot_be_read_does_not_hide_the_others() -> None:
 
 
 def test_a_stream_that_trickles_is_parsed_from_where_it_stopped() -> None:
-    state = PushPull(tuple(NodeState(f"node-{i}", ("10.0.0.1", i + 1), i, State.ALIVE) for i in range(2000)))
+    state = PushPull(tuple(NodeState(f"node-{i}", ("10.0.0.1", i + 1), i, MemberState.ALIVE) for i in range(2000)))
     data = encode_push_pull(state)
     box = StreamInbox(PacketCodec(), opened_by_peer=True)
     for at in range(len(data) - 1):
@@ -92,7 +92,7 @@ def test_an_encrypted_pool_takes_no_plain_stream() -> None:
 
 
 def test_a_compressed_body_that_is_cut_off_inside_is_refused_at_once() -> None:
-    body = encode_push_pull(PushPull((NodeState("good", ("10.0.0.1", 7), 1, State.ALIVE),)))
+    body = encode_push_pull(PushPull((NodeState("good", ("10.0.0.1", 7), 1, MemberState.ALIVE),)))
     with pytest.raises(WireError, match="cut off"):
         receive(PacketCodec(), seal_stream(PacketCodec(), body[:-3]))
 

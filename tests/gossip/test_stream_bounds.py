@@ -8,15 +8,14 @@ from contextlib import suppress
 import pytest
 
 from tenure.errors import WireError
-from tenure.gossip import lzw
-from tenure.gossip.messages import NodeState, Ping, PushPull, State, User
-from tenure.gossip.msgpack import pack
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.encodings import lzw_compress, pack
+from tenure.gossip.messages import MemberState, NodeState, Ping, PushPull, User
+from tenure.gossip.net.transport import MAX_STREAMS_EACH, HeldStream, StreamBudget, UdpTcpTransport
+from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import MAX_STREAM_BYTES, STEP_BYTES, StreamInbox, StreamMessage, seal_stream
-from tenure.gossip.transport import MAX_STREAMS_EACH, HeldStream, StreamBudget, UdpTcpTransport
 from tenure.gossip.wire import encode, encode_compressed, encode_push_pull
 
-NODES = tuple(NodeState(f"node-{n}", ("10.0.0.1", n + 1), n, State.ALIVE, b"m" * 100) for n in range(500))
+NODES = tuple(NodeState(f"node-{n}", ("10.0.0.1", n + 1), n, MemberState.ALIVE, b"m" * 100) for n in range(500))
 STATE = PushPull(NODES)
 
 
@@ -45,7 +44,7 @@ def test_what_was_parsed_and_what_was_unpacked_count() -> None:
     assert box.feed_all(plain[:-1]) is None
     assert box.held_bytes > 500 * 600
     box = StreamInbox(PacketCodec(), opened_by_peer=True)
-    box.feed(encode_compressed(lzw.compress(b"\x08" + bytes(1_000_000))))
+    box.feed(encode_compressed(lzw_compress(b"\x08" + bytes(1_000_000))))
     assert box.held_bytes < 10_000
     box.feed(b"")
     assert box.held_bytes > 100_000
@@ -138,4 +137,4 @@ async def test_a_stream_that_gave_way_says_so() -> None:
 def test_a_user_message_that_is_complete_is_given_whatever_its_size() -> None:
     body = b"\x08" + pack({"UserMsgLen": 100_000}) + bytes(100_000)
     box = StreamInbox(PacketCodec(), opened_by_peer=True)
-    assert box.feed_all(encode_compressed(lzw.compress(body))) == User(bytes(100_000))
+    assert box.feed_all(encode_compressed(lzw_compress(body))) == User(bytes(100_000))

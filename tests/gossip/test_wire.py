@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.gossip.strategies import messages
 
 from tenure.errors import WireError
-from tenure.gossip.messages import VERSIONS, Ack, Alive, Dead, IndirectPing, Message, Ping, State, Suspect
-from tenure.gossip.msgpack import pack
+from tenure.gossip.encodings import pack
+from tenure.gossip.messages import VERSIONS, Ack, Alive, Dead, IndirectPing, MemberState, Message, Ping, Suspect
 from tenure.gossip.wire import decode, decode_node_state, encode, pack_host, unpack_host
 
 
@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(body: bytes, why: str) -> 
 @given(st.integers(0, 3))
 def test_a_line_of_a_push_pull_knows_four_states(state: int) -> None:
     fields = {b"Name": b"a", b"Addr": bytes((10, 0, 0, 1)), b"Port": 1, b"Incarnation": 3, b"State": state}
-    assert decode_node_state(fields).state is State(state)
+    assert decode_node_state(fields).state is MemberState(state)
     with pytest.raises(WireError):
         decode_node_state({**fields, b"State": state + 4})
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tenure.gossip import GossipNode, GossipSettings, HealthPiggyback
+from tenure.gossip.health_piggyback import decode_health_field, encode_health_field
 from tenure.gossip.messages import Ack, Ping
-from tenure.gossip.riding import decode_ride, encode_ride
 from tenure.gossip.wire import decode, encode
 
 DOCUMENT_FIELDS = [
@@ -33,9 +33,9 @@ def test_the_documents_fields_are_the_first_and_are_importable_from_gossip() -> 
 @pytest.mark.parametrize("overload", ["healthy", "busy", "stressed", "overloaded"])
 def test_each_kind_of_node_and_load_rides_on_pings_and_acks(node_type: str, overload: str) -> None:
     health = HealthPiggyback("node-1", node_type, False, 12, 7, 9, overload)
-    ride = encode_ride(5, health)
+    ride = encode_health_field(5, health)
     for message in (Ping(1, "b", None, "a", ride), Ack(1, b"", ride, 1)):
-        assert decode_ride(decode(encode(message)).health) == (5, health)
+        assert decode_health_field(decode(encode(message)).health) == (5, health)
 
 
 @pytest.mark.asyncio

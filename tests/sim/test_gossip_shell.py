@@ -13,10 +13,10 @@ from tenure.gossip import (
     GossipNode,
     GossipSettings,
     HealthPiggyback,
+    MemberChange,
     MemberEvent,
-    State,
-    Warned,
-    What,
+    MemberState,
+    PoolWarning,
 )
 from tenure.sim import Host, Scenario, World
 from tenure.sim.faults import FaultKind, FaultProfile
@@ -76,12 +76,12 @@ class SimPool:
     def agree(self) -> bool:
         everybody = set(self.names)
         return all(
-            {member.name for member in self.nodes[name].members if member.state is State.ALIVE} == everybody
+            {member.name for member in self.nodes[name].members if member.state is MemberState.ALIVE} == everybody
             for name in self.names
         )
 
     def failed(self) -> set[str]:
-        return {e.node for _, _, e in self.seen if isinstance(e, MemberEvent) and e.what is What.FAILED}
+        return {e.node for _, _, e in self.seen if isinstance(e, MemberEvent) and e.change is MemberChange.FAILED}
 
 
 def test_a_pool_forms_and_a_crash_is_known_to_all_and_a_restart_is_a_new_start() -> None:
@@ -92,12 +92,12 @@ def test_a_pool_forms_and_a_crash_is_known_to_all_and_a_restart_is_a_new_start()
         first_life = pool.nodes["n5"].start_id
         world.nodes["n5"].crash()
         world.run_for(20)
-        assert all(pool.nodes[name].member("n5").state is State.DEAD for name in pool.names if name != "n5")
+        assert all(pool.nodes[name].member("n5").state is MemberState.DEAD for name in pool.names if name != "n5")
         world.nodes["n5"].start()
         world.run_for(10)
         assert pool.agree()
         assert pool.nodes["n5"].start_id != first_life
-        restarts = [e for _, _, e in pool.seen if isinstance(e, MemberEvent) and e.what is What.RESTARTED]
+        restarts = [e for _, _, e in pool.seen if isinstance(e, MemberEvent) and e.change is MemberChange.RESTARTED]
         assert {event.node for event in restarts} == {"n5"}
         assert pool.failed() == {"n5"}
 
@@ -110,7 +110,7 @@ def test_a_stalled_process_says_that_it_lagged_and_accuses_nobody() -> None:
         world.at(world.now + 3.5, world.nodes["n2"].resume)
         world.run_for(30)
         lagged = [
-            e for _, by, e in pool.seen if by == "n2" and isinstance(e, Warned) and e.complaint is Complaint.LAGGED
+            e for _, by, e in pool.seen if by == "n2" and isinstance(e, PoolWarning) and e.complaint is Complaint.LAGGED
         ]
         assert lagged
         assert pool.failed() == set()

@@ -9,10 +9,10 @@ import os
 import statistics
 
 import pytest
-from tests.gossip.lean import LeanPool
+from tests.gossip.lean_pool import LeanPool
 
-from tenure.gossip.events import What
-from tenure.gossip.scaling import suspicion_min_s
+from tenure.gossip.effects import MemberChange
+from tenure.gossip.lifeguard import suspicion_min_s
 from tenure.gossip.settings import GossipSettings, Lifeguard
 
 SOAK = "TENURE_SOAK" in os.environ
@@ -37,11 +37,11 @@ def test_each_death_is_known_to_all_within_the_bound_and_nobody_else_is_accused(
         name, killed_at = f"n{number}", pool.now
         pool.kill(name)
         took = pool.run_until(lambda name=name: pool.all_believe(name, "dead"), bound_s(nodes))
-        first = pool.events(What.FAILED, name)[0][0] - killed_at
+        first = pool.events(MemberChange.FAILED, name)[0][0] - killed_at
         assert suspicion_min_s(4, nodes, 1.0) < first <= took
         assert took - first < DISSEMINATION_S
     dead = {f"n{number}" for number in range(kills)}
-    assert {event.node for _, _, event in pool.events(What.SUSPECTED)} == dead
+    assert {event.node for _, _, event in pool.events(MemberChange.SUSPECTED)} == dead
 
 
 def test_the_first_probe_of_the_dead_comes_after_about_1_58_periods() -> None:
@@ -52,8 +52,8 @@ def test_the_first_probe_of_the_dead_comes_after_about_1_58_periods() -> None:
         pool.run(2.0 + seed / 60)
         killed_at = pool.now
         pool.kill("n0")
-        pool.run_until(lambda pool=pool: bool(pool.events(What.SUSPECTED, "n0")), 12.0)
-        waits.append(pool.events(What.SUSPECTED, "n0")[0][0] - killed_at)
+        pool.run_until(lambda pool=pool: bool(pool.events(MemberChange.SUSPECTED, "n0")), 12.0)
+        waits.append(pool.events(MemberChange.SUSPECTED, "n0")[0][0] - killed_at)
     assert statistics.mean(waits) == pytest.approx(1.58, abs=0.35)
 
 
@@ -80,7 +80,7 @@ def test_the_work_and_the_bytes_of_a_node_do_not_grow_with_its_pool() -> None:
 def test_lost_datagrams_alone_accuse_nobody_for_the_stream_ping_saves_them(loss: float) -> None:
     pool = LeanPool(20, seed=11, loss=loss, stream_loss=0.0)
     pool.run(60.0)
-    assert pool.events(What.SUSPECTED) == []
+    assert pool.events(MemberChange.SUSPECTED) == []
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_where_streams_suffer_too_suspicions_are_refuted_and_the_dead_are_still_
 ) -> None:
     pool = LeanPool(20, seed=12, loss=loss)
     pool.run(60.0)
-    suspected, failed = pool.events(What.SUSPECTED), pool.events(What.FAILED)
+    suspected, failed = pool.events(MemberChange.SUSPECTED), pool.events(MemberChange.FAILED)
     assert len(failed) <= most_failed * max(1, len(suspected))
     pool.kill("n0")
     pool.run_until(lambda: pool.all_believe("n0", "dead"), 40.0)
@@ -105,10 +105,10 @@ def test_slow_nodes_are_at_worst_suspected_and_never_declared_dead(slowness_s: f
     pool = LeanPool(20, seed=21)
     pool.slow = {"n0": slowness_s, "n1": slowness_s, "n2": slowness_s}
     pool.run(60.0)
-    accused = {event.node for _, _, event in pool.events(What.SUSPECTED)}
+    accused = {event.node for _, _, event in pool.events(MemberChange.SUSPECTED)}
     assert bool(accused) == suspected
     assert accused <= set(pool.slow) or slowness_s > 0.25
-    assert pool.events(What.FAILED) == []
+    assert pool.events(MemberChange.FAILED) == []
 
 
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
@@ -118,7 +118,7 @@ def test_a_node_that_was_stopped_for_a_while_is_never_declared_dead(seconds: flo
         pool.run(3.0)
         pool.pause("n0", seconds)
         pool.run(30.0)
-        assert pool.events(What.FAILED) == [], f"seed {seed}"
+        assert pool.events(MemberChange.FAILED) == [], f"seed {seed}"
 
 
 def test_a_node_stopped_for_long_is_declared_dead_and_comes_back_at_once() -> None:
@@ -130,7 +130,7 @@ def test_a_node_stopped_for_long_is_declared_dead_and_comes_back_at_once() -> No
     assert pool.run_until(lambda: pool.all_believe("n0", "alive"), 5.0) < 3.0
     # Itself, it was deaf for 20 s, and accuses nobody for what it did not hear.
     pool.run(10.0)
-    assert {event.node for _, _, event in pool.events(What.FAILED)} == {"n0"}
+    assert {event.node for _, _, event in pool.events(MemberChange.FAILED)} == {"n0"}
 
 
 def test_two_halves_of_a_pool_find_each_other_after_a_long_partition() -> None:
@@ -170,7 +170,7 @@ def anomalies(parts: Lifeguard, *, nodes: int, slow: int, blocked_s: float, free
     for name in sorted(ill):
         fall_ill(name)
     pool.run(run_s)
-    wrong = [(by, event) for _, by, event in pool.events(What.FAILED) if event.node not in ill]
+    wrong = [(by, event) for _, by, event in pool.events(MemberChange.FAILED) if event.node not in ill]
     at_the_well = [by for by, _ in wrong if by not in ill]
     return len(wrong), len(at_the_well), sum(node.bytes for node in pool.nodes.values())
 

@@ -22,16 +22,16 @@ from tenure.gossip import (
     HealthEvent,
     Keyring,
     MemberEvent,
+    PoolWarning,
     Preset,
-    Warned,
     format_address,
     format_key,
     parse_address,
     parse_key,
 )
-from tenure.gossip.asking import ask_members
+from tenure.gossip.health_piggyback import HEALTH, decode_tags, health_from_tag
 from tenure.gossip.messages import NodeState
-from tenure.gossip.tags import HEALTH, decode_tags, health_from_tag
+from tenure.gossip.net.cluster_query import query_members
 from tenure.ids import secret_bytes
 
 
@@ -82,7 +82,7 @@ def members(address: str, preset: str, label: str, compression: bool, key_file: 
     with _friendly():
         settings = GossipSettings.preset(preset, label=label, compression=compression)
         keyring = _keyring(key_file)
-        state = asyncio.run(ask_members(parse_address(address), settings=settings, keyring=keyring))
+        state = asyncio.run(query_members(parse_address(address), settings=settings, keyring=keyring))
     lines = sorted((_described(node) for node in state.nodes), key=lambda line: str(line["name"]))
     if as_json:
         for line in lines:
@@ -200,10 +200,10 @@ class _Printer:
     def event(self, event: Event) -> None:
         match event:
             case MemberEvent():
-                self.line(event.what, event.node, address=format_address(event.address), why=event.why)
+                self.line(event.change, event.node, address=format_address(event.address), why=event.why)
             case HealthEvent():
                 self.line("health", event.node, **_health(event.health))
-            case Warned():
+            case PoolWarning():
                 self.line(event.complaint, event.node, why=event.why)
 
     def line(self, what: str, node: str, **more: Any) -> None:

@@ -1,28 +1,27 @@
-"""Who is alive, and how healthy: SWIM with Lifeguard on the wire of memberlist.
+"""Gossip tells each node which others are alive and how healthy they are: SWIM with Lifeguard, on the wire of memberlist.
 
-`GossipNode` is a member of a pool; `Swim` is the state machine in it, which does no I/O and is told the time.
+`GossipNode` is one member of a pool. `Swim` is the state machine in it; it does no I/O, and its caller tells it the time. The modules of this
+folder are pure; those in `net/` use sockets, the event loop and the log.
 """
 
 from __future__ import annotations
 
-from tenure.gossip.addresses import format_address, parse_address
-from tenure.gossip.counters import Counters
-from tenure.gossip.events import Complaint, Event, HealthEvent, MemberEvent, Warned, What
-from tenure.gossip.keyring import Keyring, format_key, parse_key
-from tenure.gossip.members import Member
-from tenure.gossip.messages import Address, State
-from tenure.gossip.node import GossipNode
-from tenure.gossip.outcome import Outcome
+from tenure.gossip.effects import Complaint, Effects, Event, HealthEvent, MemberChange, MemberEvent, PoolWarning
+from tenure.gossip.members import PoolMember
+from tenure.gossip.messages import Address, MemberState
+from tenure.gossip.net.node import GossipNode
+from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport, format_address, parse_address
+from tenure.gossip.sealing import Keyring, format_key, parse_key
 from tenure.gossip.settings import GossipSettings, Lifeguard, Preset
-from tenure.gossip.skew import Skew
 from tenure.gossip.swim import Swim
-from tenure.gossip.transport import GossipTransport, UdpTcpTransport
+from tenure.gossip.swim_state import Counters, Skew
 from tenure.health.piggyback import HealthPiggyback
 
 __all__ = [
     "Address",
     "Complaint",
     "Counters",
+    "Effects",
     "Event",
     "GossipNode",
     "GossipSettings",
@@ -31,16 +30,15 @@ __all__ = [
     "HealthPiggyback",
     "Keyring",
     "Lifeguard",
-    "Member",
+    "MemberChange",
     "MemberEvent",
-    "Outcome",
+    "MemberState",
+    "PoolMember",
+    "PoolWarning",
     "Preset",
     "Skew",
-    "State",
     "Swim",
     "UdpTcpTransport",
-    "Warned",
-    "What",
     "format_address",
     "format_key",
     "parse_address",

@@ -1,20 +1,21 @@
-"""What is still to be passed on: the least passed first, a newer rumour about a node in place of the older.
+"""The queue of messages that this node passes on to the pool: the least transmitted first, and one rumour for each node.
 
-Bounded: one rumour for each node, a fixed number of other messages. Taking what fits into a packet costs no more than the
-packet is large, however much waits.
+It is bounded: a newer rumour about a node replaces the older one, and other messages have a fixed number of places. Filling a packet costs no
+more than the packet is large, however many messages wait.
 """
 
 from __future__ import annotations
 
-from tenure.gossip.scaling import retransmit_limit
+from tenure.gossip.lifeguard import retransmit_limit
 
 PART_OVERHEAD_BYTES = 2
+"""The length that a compound message writes before each part."""
 MAX_UNNAMED = 256
-# A suspicion about a node with a name of one letter, by another such, has 30.
 SMALLEST_BYTES = 8
+"""No message is smaller: a suspicion between two nodes with names of one letter has 30 bytes."""
 
 
-class _Waiting:
+class _QueuedMessage:
     __slots__ = ("about", "body", "transmits")
 
     def __init__(self, about: str, body: bytes) -> None:
@@ -23,54 +24,54 @@ class _Waiting:
 
 
 class BroadcastQueue:
-    """Rumours about nodes, and messages of the layer above, each passed on a limited number of times."""
+    """Holds rumours about nodes and messages of Serf's layer. Each is passed on a limited number of times."""
 
     def __init__(self, retransmit_mult: int) -> None:
         self._mult = retransmit_mult
-        self._by_name: dict[str, _Waiting] = {}
-        self._unnamed: list[_Waiting] = []
-        # transmits -> size -> those waiting, oldest first.
-        self._tiers: dict[int, dict[int, list[_Waiting]]] = {}
+        self._by_name: dict[str, _QueuedMessage] = {}
+        self._unnamed: list[_QueuedMessage] = []
+        # Maps the number of transmissions, then the size, to the messages that wait, oldest first.
+        self._tiers: dict[int, dict[int, list[_QueuedMessage]]] = {}
         self._count = 0
-        self.dropped = 0
+        self.dropped = 0  # unnamed messages that made room for newer ones
 
     def __len__(self) -> int:
         return self._count
 
     def put(self, about: str, body: bytes) -> None:
-        """A rumour about a node; what waited about the same node is out of date."""
+        """Queues a rumour about a node. An older rumour about the same node is out of date, and goes."""
         older = self._by_name.get(about)
         if older is not None:
             self._drop(older)
-        self._by_name[about] = waiting = _Waiting(about, body)
+        self._by_name[about] = waiting = _QueuedMessage(about, body)
         self._insert(waiting)
 
     def put_unnamed(self, body: bytes) -> None:
-        """Something that nothing replaces; beyond the bound the oldest goes."""
+        """Queues a message that replaces no other. Beyond the bound the oldest one goes."""
         if len(self._unnamed) >= MAX_UNNAMED:
             self._drop(self._unnamed[0])
             self.dropped += 1
-        waiting = _Waiting("", body)
+        waiting = _QueuedMessage("", body)
         self._unnamed.append(waiting)
         self._insert(waiting)
 
     def waits(self, about: str) -> bool:
-        """Whether something about this node is still to be passed on."""
+        """Returns True while a rumour about this node waits."""
         return about in self._by_name
 
     def take(self, room: int, nodes: int) -> list[bytes]:
-        """As much as fits into `room` bytes: the least transmitted first, then the largest."""
+        """Returns messages that fit into `room` bytes together: the least transmitted first, then the largest. `nodes` is the size of the pool."""
         if not self._count:
             return []
         limit = retransmit_limit(self._mult, nodes)
-        taken: list[_Waiting] = []
+        taken: list[_QueuedMessage] = []
         for transmits in sorted(self._tiers):
             if room < SMALLEST_BYTES:
                 break
             tier = self._tiers[transmits]
             for size in sorted(tier, reverse=True):
                 stack = tier[size]
-                # The newest of a size first, as memberlist does: it is the one that fewest know of.
+                # The newest of a size goes first, as in memberlist: fewest nodes know it.
                 while stack and size + PART_OVERHEAD_BYTES <= room:
                     taken.append(stack.pop())
                     room -= size + PART_OVERHEAD_BYTES
@@ -88,17 +89,17 @@ class BroadcastQueue:
         return [waiting.body for waiting in taken]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drops all messages."""
         self._by_name.clear()
         self._unnamed.clear()
         self._tiers.clear()
         self._count = 0
 
-    def _insert(self, waiting: _Waiting) -> None:
+    def _insert(self, waiting: _QueuedMessage) -> None:
         self._tiers.setdefault(waiting.transmits, {}).setdefault(len(waiting.body), []).append(waiting)
         self._count += 1
 
-    def _drop(self, waiting: _Waiting) -> None:
+    def _drop(self, waiting: _QueuedMessage) -> None:
         tier = self._tiers[waiting.transmits]
         stack = tier[len(waiting.body)]
         stack.remove(waiting)
@@ -107,7 +108,7 @@ class BroadcastQueue:
         self._count -= 1
         self._forget(waiting)
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _forget(self, waiting: _QueuedMessage) -> None:
         if not waiting.about:
             self._unnamed.remove(waiting)
         elif self._by_name.get(waiting.about) is waiting:

@@ -1,4 +1,4 @@
-"""memberlist's messages as structs, and the numbers that its wire gives them. How they become bytes is `wire`'s."""
+"""memberlist's messages as structs, and the numbers that its wire gives them. `wire` turns them into bytes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import IntEnum
 from msgspec import Struct
 
 Address = tuple[str, int]
-"""Host (an IP address as text) and port."""
+"""The host, as the text of an IP address, and the port."""
 
 MAX_NAME_BYTES = 128
 MAX_META_BYTES = 512
 MAX_HEALTH_BYTES = 256
 MAX_INCARNATION = 0xFFFFFFFF
 
-# Protocol minimum, maximum and current, then the delegate's. Serf refuses every new join into a pool that has one
-# member with zeros in the last three, so this is never left empty.
 VERSIONS = bytes((1, 5, 2, 2, 5, 5))
+"""Minimum, maximum and current version of the protocol, then of the delegate. Never send zeros in the last three: Serf refuses every new join into a
+pool that has one such member."""
 
 
 class Kind(IntEnum):
@@ -39,8 +39,8 @@ class Kind(IntEnum):
     LABEL = 244
 
 
-class State(IntEnum):
-    """What a node is believed to be; the numbers are the wire's."""
+class MemberState(IntEnum):
+    """The state in which a node is believed to be. The numbers are the wire's."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -49,7 +49,7 @@ class State(IntEnum):
 
 
 class Ping(Struct, frozen=True):
-    """Are you there? `node` is who is asked; an answer goes to `source`, or to where the datagram came from."""
+    """Asks `node` whether it is there. The answer goes to `source`, or to the address that the datagram came from."""
 
     seq: int
     node: str = ""
@@ -59,7 +59,7 @@ class Ping(Struct, frozen=True):
 
 
 class IndirectPing(Struct, frozen=True):
-    """Ask `node` at `target` for me. `nack`: tell me also when it does not answer."""
+    """Asks the receiver to ping `node` at `target`. With `nack`, the receiver also says that it got no answer."""
 
     seq: int
     target: Address
@@ -70,7 +70,7 @@ class IndirectPing(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True):
-    """I am here. `wall_us` is our clock, in microseconds since 1970, for who wants to know how far it is off."""
+    """Answers a ping. `wall_us` is the sender's clock in microseconds since 1970; receivers estimate its skew from it."""
 
     seq: int
     payload: bytes = b""
@@ -78,8 +78,8 @@ class Ack(Struct, frozen=True):
     wall_us: int = 0
 
 
-class Nack(Struct, frozen=True):
-    """I asked for you, and got no answer: the fault is not between you and me."""
+class PingNack(Struct, frozen=True):
+    """Says that an indirect ping got no answer. It shows the asker that the fault is not between it and the helper."""
 
     seq: int
 
@@ -93,7 +93,7 @@ class Suspect(Struct, frozen=True):
 
 
 class Alive(Struct, frozen=True):
-    """`node` lives, at this address, with this metadata."""
+    """`node` is alive, at this address, with this metadata."""
 
     incarnation: int
     node: str
@@ -103,7 +103,7 @@ class Alive(Struct, frozen=True):
 
 
 class Dead(Struct, frozen=True):
-    """`node` is dead; when `origin` is the node itself, it left."""
+    """`node` is dead. Where `origin` is the node itself, it left."""
 
     incarnation: int
     node: str
@@ -111,36 +111,36 @@ class Dead(Struct, frozen=True):
 
 
 class User(Struct, frozen=True):
-    """What the layer above sends: here, Serf's intents."""
+    """A message of the layer above memberlist: here, of Serf."""
 
     payload: bytes
 
 
-class Refused(Struct, frozen=True):
-    """The other side of a stream says what it could not do."""
+class StreamRefusal(Struct, frozen=True):
+    """The other side of a stream says why it refuses."""
 
     error: str
 
 
 class NodeState(Struct, frozen=True):
-    """One line of a push/pull: what its sender believes of one node."""
+    """One line of a push/pull: the sender's belief about one node."""
 
     name: str
     address: Address
     incarnation: int
-    state: State
+    state: MemberState
     meta: bytes = b""
     versions: bytes = VERSIONS
 
 
 class PushPull(Struct, frozen=True):
-    """Everything that its sender believes."""
+    """The sender's beliefs about all nodes, or about some of them."""
 
     nodes: tuple[NodeState, ...]
     join: bool = False
     user_state: bytes = b""
-    skipped: int = 0  # lines that could not be read
+    skipped: int = 0  # lines that the receiver could not read; not on the wire
 
 
 Rumour = Suspect | Alive | Dead
-Message = Ping | IndirectPing | Ack | Nack | Suspect | Alive | Dead | User | Refused
+Message = Ping | IndirectPing | Ack | PingNack | Suspect | Alive | Dead | User | StreamRefusal

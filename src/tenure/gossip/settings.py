@@ -1,6 +1,6 @@
-"""How a pool behaves: one frozen struct, with memberlist's three presets.
+"""The settings of a pool: one frozen struct, with memberlist's three presets.
 
-Every node of a pool should have the same settings; nothing breaks where they differ, but the slowest decides.
+Every node of a pool should have the same settings. Nothing breaks where they differ, but the slowest node decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tenure.errors import ConfigurationError, LimitError
 
 
 class Preset(StrEnum):
-    """Where the nodes of a pool are."""
+    """Names the presets by the place of the nodes: one machine, one datacenter, several datacenters."""
 
     LOCAL = "local"
     LAN = "lan"
@@ -22,43 +22,43 @@ class Preset(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lifeguard:
-    """The three parts of Lifeguard, each of which can be left out to see what it does. Keep them all on."""
+    """The three parts of Lifeguard. Each can be switched off to measure its effect; keep them all on."""
 
-    probe: bool = True  # slow probing, and patience, while our own probes go unanswered
-    suspicion: bool = True  # suspicions start long and shrink as others confirm them
-    buddy: bool = True  # who is suspected learns it from the next ping, and not only by rumour
+    probe: bool = True  # a node whose probes go unanswered probes more slowly and waits for longer
+    suspicion: bool = True  # a suspicion starts long and becomes shorter as others confirm it
+    buddy: bool = True  # a suspect hears of the suspicion with the next ping, and not only by rumour
 
 
 @dataclass(frozen=True, slots=True)
 class GossipSettings:
-    """The default is the LAN preset. Times are in seconds."""
+    """All settings of a pool. The defaults are the LAN preset."""
 
-    probe_interval_s: float = 1.0
-    probe_timeout_s: float = 0.5
-    suspicion_mult: int = 4
-    suspicion_max_mult: int = 6
-    retransmit_mult: int = 4
-    indirect_checks: int = 3
+    probe_interval_s: float = 1.0  # one member is probed in each interval
+    probe_timeout_s: float = 0.5  # for the direct ping; the rest of the interval is for helpers
+    suspicion_mult: int = 4  # a confirmed suspicion lasts so many intervals, times log10 of the pool's size
+    suspicion_max_mult: int = 6  # an unconfirmed one lasts so many times as long
+    retransmit_mult: int = 4  # a rumour is passed on so often, times log10 of the pool's size
+    indirect_checks: int = 3  # helpers for a probe that went unanswered
     gossip_interval_s: float = 0.2
-    gossip_nodes: int = 3
+    gossip_nodes: int = 3  # members that hear the waiting rumours in each interval
     push_pull_interval_s: float = 30.0
-    gossip_to_the_dead_s: float = 30.0
-    stream_timeout_s: float = 10.0
+    gossip_to_the_dead_s: float = 30.0  # the dead still hear rumours for so long, and are forgotten afterwards
+    stream_timeout_s: float = 10.0  # for one stream, from its first byte to its last
     reclaim_after_s: float = 30.0
-    """A dead node's name may be taken by another address after this long; at once when it left."""
+    """Another address may take the name of a dead node after this long; at once when the node left."""
     rejoin_interval_s: float = 60.0
-    """How often a seed that is no live member is dialled again, so that long partitions heal."""
+    """A seed that is no live member is dialled again in each interval, so that long partitions heal."""
     remember_failed_s: float = 86_400.0
-    """How long the addresses of failed nodes are among those that are dialled again."""
-    awareness_max: int = 8
-    packet_bytes: int = 1400
+    """The addresses of failed nodes are dialled again for this long."""
+    awareness_max: int = 8  # the number of scores that a node can give itself
+    packet_bytes: int = 1400  # the largest datagram
     label: str = "tenure"
-    """Keeps pools apart when addresses are reused. Empty to speak with memberlist before 0.3, as Serf 0.9 is."""
+    """Keeps pools apart when addresses are reused. Leave it empty for memberlist before 0.3, which Serf 0.9 has."""
     compression: bool = True
     lag_tolerance_s: float = 0.1
-    """An event loop that is later than this was not listening: what it missed is not held against others."""
+    """An event loop that is later than this did not listen, so nobody else is blamed for that time."""
     slow_health_interval_s: float = 10.0
-    """How often, at most, a change of health goes to everybody as tags; probes carry each change at once."""
+    """A change of health goes to everybody, as tags, at most once in each interval. Probes carry each change at once."""
     lifeguard: Lifeguard = Lifeguard()
 
     def __post_init__(self) -> None:
@@ -90,20 +90,20 @@ class GossipSettings:
 
     @property
     def nack_after_s(self) -> float:
-        """When a helper says that it got no answer: with a fifth of what the prober still waits to spare.
+        """The time after which a helper says that it got no answer. It leaves a fifth of the prober's remaining wait to spare.
 
-        The original waits for the whole timeout, and so comes too late, on a WAN even by a second.
+        memberlist's helper waits for the whole timeout, so its word comes too late, on a WAN even by a second.
         """
         return 0.8 * min(self.probe_timeout_s, self.probe_interval_s - self.probe_timeout_s)
 
     @classmethod
     def lan(cls, **changes: Any) -> GossipSettings:
-        """One datacenter."""
+        """Returns settings for one datacenter."""
         return replace(cls(), **changes)
 
     @classmethod
     def wan(cls, **changes: Any) -> GossipSettings:
-        """Several datacenters."""
+        """Returns settings for several datacenters."""
         base = cls(
             probe_interval_s=5.0,
             probe_timeout_s=3.0,
@@ -118,7 +118,7 @@ class GossipSettings:
 
     @classmethod
     def local(cls, **changes: Any) -> GossipSettings:
-        """One machine."""
+        """Returns settings for one machine."""
         base = cls(
             probe_timeout_s=0.2,
             suspicion_mult=3,
@@ -133,7 +133,7 @@ class GossipSettings:
 
     @classmethod
     def preset(cls, preset: Preset | str, **changes: Any) -> GossipSettings:
-        """By its name."""
+        """Returns the preset of that name. Raises `ConfigurationError` where there is none."""
         make = {Preset.LOCAL: cls.local, Preset.LAN: cls.lan, Preset.WAN: cls.wan}
         try:
             return make[Preset(preset)](**changes)

@@ -1,10 +1,10 @@
 """Streams of gossip without the sockets: bytes in, one message out, and a message to bytes.
 
-A stream carries one message each way. memberlist frames it only when it is encrypted, so a plain one has to be parsed as
-it arrives; a push/pull of thousands of nodes goes on from the node where it stopped.
+A stream carries one message each way. memberlist frames it only when it is encrypted, so a plain one is parsed as it arrives; a push/pull of thousands of
+nodes goes on from the node where the last bytes ended.
 
-Strangers send streams. An announced length allocates nothing; `held_bytes` says what a stream costs at the moment, so that the transport can
-bound all streams together; and no call takes long: where `has_work` is true, the caller lets others have a turn and calls `feed(b"")`.
+Strangers open streams. An announced length allocates nothing. `held_bytes` says what a stream costs at the moment, so that the transport can bound all
+streams together. No call takes long: while `has_work` is true, the caller lets others have a turn and then calls `feed(b"")`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from tenure.errors import WireError
-from tenure.gossip import lzw
+from tenure.gossip.encodings import Incomplete, Value, lzw_compress, lzw_decompress_in_steps
 from tenure.gossip.messages import Kind, Message, NodeState, PushPull, User
-from tenure.gossip.msgpack import Incomplete, Value
-from tenure.gossip.packet import PacketCodec, compressed_bytes
+from tenure.gossip.sealing import PacketCodec, compressed_bytes
 from tenure.gossip.wire import decode, decode_node_state, encode_compressed, take_bool, take_uint, unpack_fields
 
 MAX_STREAM_BYTES = 8 * 1024 * 1024
 """A state of some 40,000 nodes. memberlist itself allows 20 MiB."""
 MAX_NODES = 50_000
 STEP_BYTES = 8 * 1024
-"""How much one call parses: about 3 ms. No node is larger (a name has 128 bytes, its metadata 512)."""
+"""The bytes that one call parses, in about 3 ms. No node is larger (a name has 128 bytes, its metadata 512)."""
 UNPACK_STEP_BYTES = 1024
-"""How much one call decompresses. It may grow two thousandfold, which takes as long."""
+"""The bytes that one call decompresses. They may grow two thousandfold, which takes as long."""
 NODE_COST_BYTES = 512
 """Memory of one parsed node beside its metadata, measured on CPython 3.11."""
 
@@ -32,21 +31,21 @@ StreamMessage = Message | PushPull
 
 
 def seal_stream(codec: PacketCodec, body: bytes) -> bytes:
-    """One message for a stream; the side that opens it sends `codec.stream_head` before."""
+    """Returns the bytes of one message on a stream. The side that opens the stream sends `codec.stream_head` before them."""
     if codec.compression:
-        body = encode_compressed(lzw.compress(body))
+        body = encode_compressed(lzw_compress(body))
     if codec.keyring is None:
         return body
-    # The length that stands before is authenticated too, with the label.
+    # The type and the length before the ciphertext are authenticated with it, and so is the label.
     sealed_length = len(body) + 29
     head = bytes((Kind.ENCRYPT,)) + sealed_length.to_bytes(4, "big")
     return head + codec.keyring.encrypt(body, head + codec.label)
 
 
 class StreamInbox:
-    """Collects what arrives until it is one message.
+    """Collects the bytes of one stream until they are one message.
 
-    `opened_by_peer`: the peer opened the stream, so its bytes begin with the label, if the pool has one.
+    With `opened_by_peer`, the peer opened the stream, so its bytes begin with the label, if the pool has one.
     """
 
     def __init__(
@@ -68,15 +67,15 @@ class StreamInbox:
         self._body: _BodyParser | None = None
         self.received = 0
         self.has_work = False
-        """Whether `feed(b"")` would go on with what is here."""
+        """True when `feed(b"")` can go on with the bytes that are here."""
 
     @property
     def held_bytes(self) -> int:
-        """Roughly the memory that the stream takes now."""
+        """The memory that the stream takes now, roughly."""
         return len(self._buffer) + self._unpacked + (self._body.held_bytes if self._body is not None else 0)
 
     def feed(self, data: bytes) -> StreamMessage | None:
-        """The message, once it is complete; a `WireError` when it never can be."""
+        """Takes bytes and does one step of work. Returns the message once it is complete; raises `WireError` when it never can be."""
         self.received += len(data)
         if self._on_bytes is not None:
             self._on_bytes(len(data))
@@ -98,7 +97,7 @@ class StreamInbox:
         return None
 
     def feed_all(self, data: bytes) -> StreamMessage | None:
-        """The same in one go, for a caller whom nobody waits for."""
+        """Takes bytes and does all the work that they allow. For a caller that holds up nobody."""
         message = self.feed(data)
         while message is None and self.has_work:
             message = self.feed(b"")
@@ -112,6 +111,7 @@ class StreamInbox:
         return self._body.parse()
 
     def _drop_label(self) -> None:
+        """Removes the label from the buffer. Raises `WireError` where it is not the pool's."""
         head = self._codec.stream_head
         if head:
             if len(self._buffer) < len(head) and head.startswith(bytes(self._buffer)):
@@ -124,6 +124,7 @@ class StreamInbox:
         self._label_due = False
 
     def _unwrapped(self) -> _BodyParser:
+        """Returns the parser of the body, decrypted where the pool has keys."""
         if not self._buffer:
             raise Incomplete(1)
         kind = self._buffer[0]
@@ -142,6 +143,7 @@ class StreamInbox:
         return _BodyParser(self._buffer, self._most, is_live=True)
 
     def _sealed(self) -> tuple[bytes, bytes]:
+        """Returns the ciphertext and the bytes that are authenticated with it, once all of it is here."""
         if len(self._buffer) < 5:
             raise Incomplete(5)
         length = int.from_bytes(self._buffer[1:5], "big")
@@ -154,16 +156,16 @@ class StreamInbox:
         return data[5 : 5 + length], data[:5] + self._codec.label
 
     def _settled(self, body: bytes) -> _BodyParser:
-        """A body of which all bytes are here: what it lacks now will never come."""
+        """Returns the parser of a body of which all bytes are here. Begins to decompress it where it is compressed, and then raises `_StepDone`."""
         if body[:1] != bytes((Kind.COMPRESS,)):
             return _BodyParser(bytearray(body), self._most, is_live=False)
         packed = compressed_bytes(body, most=self._most)
-        self._unpacking = lzw.decompress_in_steps(packed, most=self._most, step_bytes=UNPACK_STEP_BYTES)
+        self._unpacking = lzw_decompress_in_steps(packed, most=self._most, step_bytes=UNPACK_STEP_BYTES)
         self._unpacked = len(packed)
         raise _StepDone
 
     def _unpack(self) -> _BodyParser:
-        """One step of decompression. The parser once it is over; until then it raises `_StepDone`."""
+        """Does one step of decompression. Returns the parser of the result; raises `_StepDone` where there is more to decompress."""
         assert self._unpacking is not None
         try:
             self._unpacked = next(self._unpacking)  # the compressed bytes, which are few, no longer count
@@ -178,24 +180,25 @@ class _StepDone(Exception):
 
 
 class _BodyParser:
-    """Parses one plain body. `is_live`: the body is still arriving, into the very buffer that we were given.
+    """Parses one plain body. With `is_live`, the body is still arriving, into the very buffer that the parser was given.
 
-    What was parsed is removed from the buffer, so that a peer who sends byte by byte costs us one node's worth of
-    parsing for each byte, and not the whole of what it sent before.
+    The parser removes each node that it has read from the buffer. So a peer that sends byte by byte costs the parsing of one node for each byte,
+    and not of everything that it sent before.
     """
 
     def __init__(self, data: bytearray, most: int, *, is_live: bool) -> None:
         self._data = data
         self._is_live = is_live
         self._most = most
+        # The head of a push/pull: the number of nodes, the length of the user state, and whether the sender joins.
         self._head: tuple[int, int, bool] | None = None
         self._nodes: list[NodeState] = []
         self._node_bytes = 0
-        self._read = 0
+        self._read = 0  # nodes that were read, those that could not be decoded included
 
     @property
     def held_bytes(self) -> int:
-        """Beside a live buffer, which its owner counts."""
+        """The memory of the parsed nodes, and of a buffer that is the parser's own. The inbox counts a live buffer itself."""
         return self._node_bytes + (0 if self._is_live else len(self._data))
 
     def parse(self) -> StreamMessage:
@@ -238,6 +241,7 @@ class _BodyParser:
         return PushPull(tuple(self._nodes), join, user_state, count - len(self._nodes))
 
     def _consume(self, at: int) -> dict[Value, Value]:
+        """Returns the map at `at`, and removes everything up to its end from the buffer."""
         fields, end = unpack_fields(bytes(self._data), at)
         del self._data[:end]
         return fields
@@ -260,7 +264,7 @@ class _BodyParser:
                 try:
                     node = decode_node_state(fields)
                 except WireError:
-                    continue  # one node that we cannot read must not keep us from all the others
+                    continue  # one node that cannot be read must not hide the others
                 self._nodes.append(node)
                 self._node_bytes += NODE_COST_BYTES + len(node.meta)
         finally:

@@ -1,17 +1,17 @@
-"""The state machine of one node: told the time, given messages and ticks, it says what to send and what happened.
+"""The state machine of one node. Its caller gives it messages and ticks with the time; each call returns the effects to perform.
 
-It does no I/O, asks no clock and draws from a generator that it is given, so a run can be replayed. `next_due` says when
-it wants the next tick. The rules of belief are in `rumours`, the probe in `probing`, helping others in `relays`; here is
-what ties them together: the rounds, leaving, and the seeds.
+It does no I/O, asks no clock and draws from a generator that it is given, so a run can be replayed. `next_due` says when it wants the next tick.
+`membership_rules` has the rules of belief, `probing` the probes; this module ties them together: the rounds, push/pulls, tags, and leaving.
 """
 
 from __future__ import annotations
 
 from tenure.errors import ConfigurationError
-from tenure.gossip.counters import Counters
-from tenure.gossip.events import Complaint, What
-from tenure.gossip.keyring import Keyring
-from tenure.gossip.members import Member
+from tenure.gossip.effects import Complaint, Effects, MemberChange, PushPullExchange
+from tenure.gossip.health_piggyback import HEALTH, START, check_user_tags, encode_health_field, encode_tags, health_tag
+from tenure.gossip.lifeguard import push_pull_scale
+from tenure.gossip.members import PoolMember, Seeds
+from tenure.gossip.membership_rules import MembershipRules
 from tenure.gossip.messages import (
     MAX_INCARNATION,
     MAX_NAME_BYTES,
@@ -20,40 +20,29 @@ from tenure.gossip.messages import (
     Alive,
     Dead,
     IndirectPing,
+    MemberState,
     Message,
-    Nack,
     Ping,
+    PingNack,
     PushPull,
-    Refused,
-    State,
+    StreamRefusal,
     Suspect,
     User,
 )
-from tenure.gossip.outcome import Exchange, Outcome
-from tenure.gossip.pool import Pool
-from tenure.gossip.probing import Prober, take_ride
-from tenure.gossip.relays import Relays
-from tenure.gossip.riding import encode_ride
-from tenure.gossip.rumours import Rumours
-from tenure.gossip.scaling import push_pull_scale
-from tenure.gossip.seeds import Seeds
-from tenure.gossip.serf_layer import SerfLayer
+from tenure.gossip.probing import MemberProber, Relays, take_health_field
+from tenure.gossip.sealing import Keyring
+from tenure.gossip.serf import SerfLayer
 from tenure.gossip.settings import GossipSettings
-from tenure.gossip.skew import SkewEstimates
-from tenure.gossip.tags import HEALTH, START, check_user_tags, encode_tags, health_tag
+from tenure.gossip.swim_state import Counters, SkewEstimates, SwimState
 from tenure.health.piggyback import HealthPiggyback
 from tenure.randomness import Random
 
 SERF_LEAVE_DELAY_S = 1.0
-"""Serf must hear the intent to leave before memberlist's "dead", or it shows the node as failed."""
-
-
-SYNC_SAMPLE = 64
-"""How many members a push/pull among ours compares; more would make each node's bytes grow with the pool."""
+"""Serf's agents must hear the intent to leave before memberlist's "dead". Otherwise they show the node as failed."""
 
 
 class Swim:
-    """One node's view of its pool. Every method that can cause something returns an `Outcome` to perform."""
+    """One node of a pool. Each method that can cause something returns the `Effects`; the caller performs them."""
 
     def __init__(
         self,
@@ -73,7 +62,7 @@ class Swim:
         if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
             raise ConfigurationError(f"the node name {name!r} must have 1 to {MAX_NAME_BYTES} bytes")
         self.counters = counters if counters is not None else Counters()
-        self._pool = pool = Pool(
+        self._pool = pool = SwimState(
             name,
             address,
             settings,
@@ -83,94 +72,96 @@ class Swim:
             packet_overhead=packet_overhead,
             counters=self.counters,
         )
-        self._rumours = Rumours(pool)
-        self._prober = Prober(pool, self._rumours)
+        self._rules = MembershipRules(pool)
+        self._prober = MemberProber(pool, self._rules)
         self._relays = Relays(pool)
         self._serf = SerfLayer(pool, keyring)
         self.seeds = Seeds(random, settings.remember_failed_s)
         self._user_tags = check_user_tags(tags or {})
         self._start(start_id)
-        # Nodes that start together should not tick together.
+        self._set_rounds(now)
+
+    def _set_rounds(self, now: float) -> None:
+        """Sets the first time of each round, at random: nodes that start together should not tick together."""
+        settings, random = self._pool.settings, self._pool.random
         self._probe_due = now + random.random() * settings.probe_interval_s
         self._gossip_due = now + random.random() * settings.gossip_interval_s
         self._sync_due = now + random.random() * settings.push_pull_interval_s
         self._rejoin_due = now + (0.5 + random.random()) * settings.rejoin_interval_s
         self._tag_due = now
-        self._leave_due = float("inf")
+        self._leave_due = float("inf")  # the time to say "dead" after Serf has heard our intent to leave
 
     def _start(self, start_id: str) -> None:
         me = self._pool.me
-        me.state, me.start_id = State.ALIVE, start_id
+        me.state, me.start_id = MemberState.ALIVE, start_id
         self._pool.roster.add(me)
         self._write_tags()
-        self._rumours.announce()
-
-    # -- what is known ----------------------------------------------------------------------------------------
+        self._rules.announce()
 
     @property
-    def me(self) -> Member:
-        """Our own record."""
+    def me(self) -> PoolMember:
+        """This node's own record."""
         return self._pool.me
 
     @property
-    def members(self) -> list[Member]:
-        """All that are known, the dead too until they are reaped."""
+    def members(self) -> list[PoolMember]:
+        """All members that this node knows; the dead too, until they are reaped."""
         return list(self._pool.roster)
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> PoolMember | None:
+        """Returns the member of that name, if this node knows it."""
         return self._pool.roster.get(name)
 
     @property
     def others_here(self) -> bool:
-        """Whether anybody else is alive, or only suspected not to be."""
+        """True when any other node is alive or only suspected."""
         return any(member.is_here and member is not self.me for member in self._pool.roster)
 
     @property
     def awareness(self) -> int:
-        """Lifeguard's score of ourselves: 0 is well."""
+        """Lifeguard's score of this node: 0 means that it is well."""
         return self._pool.awareness.score
 
     @property
     def skew(self) -> SkewEstimates:
+        """The estimates of other nodes' clocks."""
         return self._pool.skew
 
     def health(self, node: str) -> HealthPiggyback | None:
-        """The newest that is known of a node; our own for our own name."""
+        """Returns the newest health of a node; this node's own for its own name."""
         return self._pool.health.own if node == self.me.name else self._pool.health.of(node)
 
     @property
     def queued(self) -> int:
-        """How many rumours wait to be passed on."""
+        """The number of rumours that wait to be passed on."""
         return len(self._pool.queue)
 
     @property
     def told_leaving(self) -> bool:
-        """Whether our leaving has been passed on as often as it should be."""
-        return self.me.state is State.LEFT and not self._pool.queue.waits(self.me.name)
+        """True when the news of our leaving has been passed on as often as it should be."""
+        return self.me.state is MemberState.LEFT and not self._pool.queue.waits(self.me.name)
 
     @property
     def next_due(self) -> float:
-        """When `tick` has something to do."""
+        """The time at which `tick` has something to do."""
         pool = self._pool
-        due = min(self._rumours.next_due, self._prober.next_due, self._relays.next_due, self._leave_due)
+        due = min(self._rules.next_due, self._prober.next_due, self._relays.next_due, self._leave_due)
         if not pool.leaving:
             due = min(due, self._probe_due, self._sync_due, self._rejoin_due)
             if pool.health.tag_is_stale:
                 due = min(due, self._tag_due)
         return min(due, self._gossip_due) if pool.queue else due
 
-    # -- time -------------------------------------------------------------------------------------------------
-
     def tell_wall(self, offset: float) -> None:
-        """Unix time minus the time that we are told: told like the time, for it may be stepped."""
+        """Takes Unix time minus `now`. The shell tells it again and again, because somebody may set the clock."""
         self._prober.wall_offset = offset
 
-    def tick(self, now: float) -> Outcome:
-        """Do what is due."""
+    def tick(self, now: float) -> Effects:
+        """Does everything that is due."""
         pool, settings = self._pool, self._pool.settings
         self._relays.tick(now)
         self._prober.tick(now)
-        self._rumours.tick(now)
+        self._rules.tick(now)
         if now >= self._leave_due:
             self._leave_due = float("inf")
             self._say_dead(now)
@@ -189,21 +180,22 @@ class Swim:
             self._gossip(now)
         return self._done()
 
-    def lagged(self, now: float, seconds: float) -> Outcome:
-        """Our own event loop was late by this much: nobody's answer is late on that account, and we trust us less."""
+    def lagged(self, now: float, seconds: float) -> Effects:
+        """Takes note that our event loop was late. Every deadline moves by that time, and this node trusts itself less."""
         pool = self._pool
         self.counters.lags += 1
         self.counters.lag_seconds += seconds
         pool.awareness.add(1)
         self._prober.delay(seconds)
         self._relays.delay(seconds)
-        self._rumours.delay(seconds)
+        self._rules.delay(seconds)
         pool.warn(Complaint.LAGGED, self.me.name, f"our event loop was {seconds:.2f} s late; score {self.awareness}")
         return self._done()
 
     def _probe_next(self, now: float) -> None:
+        """Probes the next member of the ring."""
         if self._prober.busy:
-            # It goes on for longer than an interval while our score is bad; the next starts where it ends.
+            # A probe takes longer than an interval while our score is bad. The next one starts when it ends.
             self._probe_due = self._prober.next_due
             return
         me = self.me
@@ -213,27 +205,29 @@ class Swim:
         if member is not None:
             self._prober.start(now, member)
 
-    def _reap(self, now: float) -> list[Member]:
+    def _reap(self, now: float) -> list[PoolMember]:
+        """Returns the members that have been gone for long enough to be forgotten, and forgets what we know of them."""
         pool = self._pool
         keep_s = pool.settings.gossip_to_the_dead_s
         gone = [m for m in pool.roster if not m.is_here and m is not pool.me and now - m.changed_at > keep_s]
         for member in gone:
-            if member.state is State.DEAD:
+            if member.state is MemberState.DEAD:
                 self.seeds.remember(now, member.address)
             pool.health.forget(member.name)
             pool.skew.forget(member.name)
-            pool.tell(What.REAPED, member)
+            pool.tell(MemberChange.REAPED, member)
         return gone
 
     def _gossip(self, now: float) -> None:
+        """Sends waiting rumours to a few random members. Those that died a short while ago hear them too, so that they can refute."""
         pool = self._pool
         if not pool.queue:
             return
         me, keep_s = self.me, pool.settings.gossip_to_the_dead_s
 
-        def hears(member: Member) -> bool:
+        def hears(member: PoolMember) -> bool:
             return member is not me and (
-                member.is_here or (member.state is State.DEAD and now - member.changed_at <= keep_s)
+                member.is_here or (member.state is MemberState.DEAD and now - member.changed_at <= keep_s)
             )
 
         for member in pool.roster.pick(pool.settings.gossip_nodes, hears):
@@ -243,26 +237,25 @@ class Swim:
             pool.send_parts(member.address, parts, member)
 
     def _sync(self, now: float) -> None:
+        """Asks for a push/pull with one random member. Nodes that do not run Tenure get everything, as they expect."""
         pool = self._pool
         self._sync_due = now + pool.settings.push_pull_interval_s * push_pull_scale(len(pool.roster))
         me = self.me
-        for member in pool.roster.pick(1, lambda member: member.state is State.ALIVE and member is not me):
-            state = self._sample() if member.speaks_tenure else self.state()
-            pool.out.exchanges.append(Exchange(member.address, state))
+        for member in pool.roster.pick(1, lambda member: member.state is MemberState.ALIVE and member is not me):
+            state = pool.sample() if member.speaks_tenure else pool.everything()
+            pool.out.exchanges.append(PushPullExchange(member.address, state))
 
     def _rejoin(self, now: float) -> None:
-        """Dial one address that should be a member and is not, so that a pool that was cut in two becomes one."""
+        """Asks for a push/pull with one address that should be a member and is not. So a pool that was cut in two becomes one again."""
         pool = self._pool
         self._rejoin_due = now + (0.75 + 0.5 * pool.random.random()) * pool.settings.rejoin_interval_s
         here = {member.address for member in pool.roster if member.is_here}
         missing = self.seeds.pick_missing(now, here)
         if missing is not None:
-            pool.out.exchanges.append(Exchange(missing, self.state(join=True)))
+            pool.out.exchanges.append(PushPullExchange(missing, pool.everything(join=True)))
 
-    # -- messages ---------------------------------------------------------------------------------------------
-
-    def receive(self, now: float, source: Address, message: Message) -> Outcome:
-        """A message from a datagram."""
+    def receive(self, now: float, source: Address, message: Message) -> Effects:
+        """Handles one message of a datagram that came from `source`."""
         match message:
             case Ping():
                 self._answer(now, source, message)
@@ -270,23 +263,23 @@ class Swim:
                 if not self._prober.ack(now, source, message):
                     self._relays.ack(message)
             case Alive():
-                self._rumours.alive(now, message)
+                self._rules.alive(now, message)
             case Suspect():
-                self._rumours.suspect(now, message)
+                self._rules.suspect(now, message)
             case Dead():
-                self._rumours.dead(now, message)
+                self._rules.dead(now, message)
             case IndirectPing():
                 self._relays.ask(now, source, message)
-            case Nack():
+            case PingNack():
                 self._prober.nack(source, message)
             case User():
                 self._serf.hear(message)
-            case Refused():
-                pass  # only streams carry it
+            case StreamRefusal():
+                pass  # it has a meaning on streams only
         return self._done()
 
     def answer_to(self, now: float, ping: Ping) -> Ack | None:
-        """What a ping gets, on whatever way it came; None when it is meant for another node."""
+        """Returns the answer to a ping of a datagram or a stream; None when the ping names another node."""
         if ping.node and ping.node != self.me.name:
             self.counters.misdirected += 1
             return None
@@ -294,23 +287,24 @@ class Swim:
         if asker is None or not asker.speaks_tenure:
             return Ack(ping.seq)
         if ping.health and asker.is_here:
-            take_ride(self._pool, asker, ping.health)
+            take_health_field(self._pool, asker, ping.health)
         own = self._pool.health.own
-        health = b"" if own is None else encode_ride(self.me.incarnation, own)
+        health = b"" if own is None else encode_health_field(self.me.incarnation, own)
         return Ack(ping.seq, b"", health, max(0, round((now + self._prober.wall_offset) * 1_000_000)))
 
     def _answer(self, now: float, source: Address, ping: Ping) -> None:
+        """Sends the answer to a ping of a datagram."""
         ack = self.answer_to(now, ping)
         if ack is not None:
             self._pool.send(ping.source or source, ack, self._pool.roster.get(ping.source_node))
 
-    def stream_answered(self, now: float, seq: int) -> Outcome:
-        """A `StreamPing` was answered."""
+    def stream_answered(self, now: float, seq: int) -> Effects:
+        """Takes note that a `StreamPing` was answered."""
         self._prober.stream_answered(seq)
         return self._done()
 
-    def send_failed(self, now: float, probe: int, why: str) -> Outcome:
-        """Our own machine refused to send a packet; `probe` is its number if it carried one."""
+    def send_failed(self, now: float, probe: int, why: str) -> Effects:
+        """Takes note that our own machine refused to send a packet. `probe` is the number of the probe in it, or 0."""
         self.counters.send_errors += 1
         if probe:
             self._prober.send_failed(probe)
@@ -318,69 +312,57 @@ class Swim:
             self._prober.tick(now)
         return self._done()
 
-    # -- push/pull --------------------------------------------------------------------------------------------
-
     def state(self, *, join: bool = False) -> PushPull:
-        """Everything that we believe, ourselves first."""
-        me = self.me
-        others = (member.as_state() for member in self._pool.roster if member is not me)
-        return PushPull((me.as_state(), *others), join)
-
-    def _sample(self) -> PushPull:
-        """Some of what we believe. Over the rounds all of it is compared, and a round costs the same in every pool."""
-        me, roster = self.me, self._pool.roster
-        if len(roster) <= SYNC_SAMPLE:
-            return self.state()
-        others = roster.pick(SYNC_SAMPLE - 1, lambda member: member is not me)
-        return PushPull((me.as_state(), *(member.as_state() for member in others)))
+        """Returns everything that this node believes, itself first."""
+        return self._pool.everything(join=join)
 
     def answer_state(self, request: PushPull) -> PushPull:
-        """What a push/pull gets: everything, if its sender joins, only asks, or is none of ours."""
+        """Returns the answer to a push/pull: everything, where the sender joins, only asks, or does not run Tenure; else a sample."""
         sender = self._pool.roster.get(request.nodes[0].name) if request.nodes else None
         if request.join or sender is None or not sender.speaks_tenure:
-            return self.state()
-        return self._sample()
+            return self._pool.everything()
+        return self._pool.sample()
 
-    def merge(self, now: float, state: PushPull) -> Outcome:
-        """What another node believes."""
+    def merge(self, now: float, state: PushPull) -> Effects:
+        """Merges another node's beliefs into ours."""
         self._serf.clock.witness_state(state.user_state, self.me.name)
         self.counters.malformed += state.skipped
-        self._rumours.merge(now, state)
+        self._rules.merge(now, state)
         return self._done()
 
-    # -- ourselves --------------------------------------------------------------------------------------------
-
-    def set_tags(self, tags: dict[str, str]) -> Outcome:
-        """Replace the user's tags; everybody hears of it."""
+    def set_tags(self, tags: dict[str, str]) -> Effects:
+        """Replaces the user's tags, and tells everybody. Raises `ConfigurationError`, and then nothing changed."""
         before, self._user_tags = self._user_tags, check_user_tags(tags)
         try:
             self._write_tags()
         except ConfigurationError:
             self._user_tags = before
             raise
-        self._rumours.announce()
+        self._rules.announce()
         return self._done()
 
-    def set_health(self, health: HealthPiggyback) -> Outcome:
-        """Ours from now on: probes carry it at once, everybody hears when it is another kind of health."""
+    def set_health(self, health: HealthPiggyback) -> Effects:
+        """Replaces our own health. Probes carry it at once; everybody hears of it when readiness or load changed."""
         self._pool.health.set_own(health)
         return self._done()
 
     def _tag_health(self, now: float) -> None:
+        """Writes our health into our tags and tells everybody."""
         self._tag_due = now + self._pool.settings.slow_health_interval_s
         self._pool.health.tagged = self._pool.health.own
         self._write_tags()
-        self._rumours.announce()
+        self._rules.announce()
 
     def _write_tags(self) -> None:
+        """Writes the user's tags and ours into our own record."""
         me, tagged = self.me, self._pool.health.tagged
         tags = {**self._user_tags, START: me.start_id}
         if tagged is not None:
             tags[HEALTH] = health_tag(tagged)
         me.meta, me.tags = encode_tags(tags), tags
 
-    def leave(self, now: float) -> Outcome:
-        """Say that we go. Tick until `told_leaving`, then stop."""
+    def leave(self, now: float) -> Effects:
+        """Begins to leave. The caller goes on with `tick` until `told_leaving`, then stops."""
         pool = self._pool
         if pool.leaving:
             return self._done()
@@ -393,24 +375,26 @@ class Swim:
         return self._done()
 
     def _say_dead(self, now: float) -> None:
-        self._rumours.dead(now, Dead(self.me.incarnation, self.me.name, self.me.name))
+        """Tells everybody that this node left."""
+        self._rules.dead(now, Dead(self.me.incarnation, self.me.name, self.me.name))
 
-    def drain(self) -> Outcome:
-        """What is to be performed after `answer_to`."""
+    def drain(self) -> Effects:
+        """Returns the effects of `answer_to`, which returns the answer itself."""
         return self._done()
 
     def forget_rumours(self) -> None:
-        """Drop what waits to be passed on: for a simulation that begins with everybody known to everybody."""
+        """Drops the rumours that wait. A simulation that begins with all members known to all calls it."""
         self._pool.queue.clear()
 
-    def _done(self) -> Outcome:
+    def _done(self) -> Effects:
+        """Hands over the effects of this call, and starts anew."""
         outcome = self._pool.out
         if outcome:
-            self._pool.out = Outcome()
+            self._pool.out = Effects()
         return outcome
 
 
 def _next_beat(due: float, interval: float, now: float) -> float:
-    """The next time on the same grid; after a long pause one beat, not all that were missed."""
+    """Returns the next time on the same grid. After a long pause that is one beat, not all those that were missed."""
     missed = int((now - due) / interval)
     return due + (missed + 1) * interval

@@ -1,8 +1,7 @@
-"""memberlist's messages: to bytes and back.
+"""The bytes of memberlist's messages: from a message to bytes, and back.
 
-A message is a type byte and a msgpack map with Go's field names. Unknown fields are ignored, which is what lets health
-ride in two extra fields of ping and ack. Packets (compound, compression, encryption) are `packet`'s, streams `stream`'s.
-Everything that does not fit is a `WireError`: a datagram is never trusted.
+A message is a type byte and a msgpack map with Go's field names. Decoders ignore unknown fields, so health can travel in two extra fields of ping and ack.
+`sealing` turns messages into datagrams, `stream` reads streams. Input is never trusted: anything that does not fit is a `WireError`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from tenure.errors import WireError
+from tenure.gossip.encodings import Value, pack_map_head, pack_raw, pack_uint, unpack
 from tenure.gossip.messages import (
     MAX_HEALTH_BYTES,
     MAX_META_BYTES,
@@ -22,19 +22,16 @@ from tenure.gossip.messages import (
     Dead,
     IndirectPing,
     Kind,
+    MemberState,
     Message,
-    Nack,
     NodeState,
     Ping,
+    PingNack,
     PushPull,
-    Refused,
-    State,
+    StreamRefusal,
     Suspect,
     User,
 )
-from tenure.gossip.msgpack import Value, pack_map_head, pack_raw, pack_uint, unpack
-
-# -- to bytes -----------------------------------------------------------------------------------------------------
 
 
 def _key(name: str) -> bytes:
@@ -45,13 +42,13 @@ _SEQ, _NODE, _FROM, _INCARNATION = _key("SeqNo"), _key("Node"), _key("From"), _k
 _SOURCE_ADDR, _SOURCE_PORT, _SOURCE_NODE = _key("SourceAddr"), _key("SourcePort"), _key("SourceNode")
 _TARGET, _PORT, _NACK, _ADDR = _key("Target"), _key("Port"), _key("Nack"), _key("Addr")
 _META, _VSN, _PAYLOAD, _NAME, _STATE = _key("Meta"), _key("Vsn"), _key("Payload"), _key("Name"), _key("State")
-# Ours. Short, for they go with each probe; Go's decoder skips fields it does not know.
+# These two fields are ours. Their names are short because each probe carries them; Go's decoder skips fields that it does not know.
 _HEALTH, _WALL = _key("TnH"), _key("TnT")
 
 
 @lru_cache(maxsize=8192)
 def pack_host(host: str) -> bytes:
-    """An address as memberlist wants it: 4 bytes for IPv4, for it takes the mapped 16 for another address."""
+    """Returns the bytes of an address. IPv4 has 4 bytes: memberlist takes the mapped form of 16 bytes for another address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError as error:
@@ -63,7 +60,7 @@ def pack_host(host: str) -> bytes:
 
 @lru_cache(maxsize=8192)
 def unpack_host(packed: bytes) -> str:
-    """The text of 4 or 16 bytes; a mapped IPv4 address becomes that IPv4 address."""
+    """Returns the text of an address of 4 or 16 bytes. A mapped IPv4 address becomes that IPv4 address."""
     if len(packed) not in (4, 16):
         raise WireError(f"an address has {len(packed)} bytes, not 4 or 16")
     address = ipaddress.ip_address(packed)
@@ -78,7 +75,7 @@ def _raw_text(text: str) -> bytes:
 
 
 def _source(source: Address | None, node: str) -> tuple[int, bytes]:
-    """How many fields say who asks, and the fields."""
+    """Returns the number of the fields that name the sender of a ping, and their bytes."""
     name = _SOURCE_NODE + _raw_text(node)
     if source is None:
         return (1, name) if node else (0, b"")
@@ -86,6 +83,7 @@ def _source(source: Address | None, node: str) -> tuple[int, bytes]:
 
 
 def _extras(health: bytes, wall_us: int) -> tuple[int, bytes]:
+    """Returns the number of our own fields, and their bytes."""
     count, body = 0, b""
     if health:
         count, body = 1, _HEALTH + pack_raw(health)
@@ -95,7 +93,7 @@ def _extras(health: bytes, wall_us: int) -> tuple[int, bytes]:
 
 
 def encode(message: Message) -> bytes:
-    """A message as it travels in a datagram."""
+    """Returns the bytes of a message in a datagram."""
     match message:
         case Ping():
             return _encode_ping(message)
@@ -111,11 +109,11 @@ def encode(message: Message) -> bytes:
             return _encode_alive(message)
         case IndirectPing():
             return _encode_indirect(message)
-        case Nack(seq=seq):
+        case PingNack(seq=seq):
             return b"\x0b\x81" + _SEQ + pack_uint(seq)
         case User(payload=payload):
             return b"\x08" + payload
-        case Refused(error=error):
+        case StreamRefusal(error=error):
             return b"\x0d\x81" + _key("Error") + pack_raw(error.encode())
 
 
@@ -174,7 +172,7 @@ def _encode_alive(alive: Alive) -> bytes:
 
 
 def encode_push_pull(state: PushPull) -> bytes:
-    """A push/pull as it travels on a stream: a head, one map for each node, and the raw user state."""
+    """Returns the bytes of a push/pull on a stream: a head, one map for each node, and the raw user state."""
     parts = [
         b"\x06\x83",
         _key("Nodes"),
@@ -207,20 +205,17 @@ def encode_push_pull(state: PushPull) -> bytes:
 
 
 def encode_stream_user(payload: bytes) -> bytes:
-    """A user message on a stream, where it has to say its length."""
+    """Returns the bytes of a user message on a stream, where it has to say its length."""
     return b"\x08" + pack_map_head(1) + _key("UserMsgLen") + pack_uint(len(payload)) + payload
 
 
 def encode_compressed(packed: bytes) -> bytes:
-    """What carries compressed bytes; algorithm 0 is LZW, and there is no other."""
+    """Returns the message that carries compressed bytes. Algorithm 0 is LZW, and there is no other."""
     return b"\x09\x82" + _key("Algo") + b"\x00" + _key("Buf") + pack_raw(packed)
 
 
-# -- from bytes ---------------------------------------------------------------------------------------------------
-
-
 def unpack_fields(body: bytes, at: int) -> tuple[dict[Value, Value], int]:
-    """The map that starts at `at`, and where it ends."""
+    """Returns the map that starts at `at`, and the position after it."""
     fields, end = unpack(body, at)
     if not isinstance(fields, dict):
         raise WireError("a message is not a msgpack map")
@@ -228,7 +223,7 @@ def unpack_fields(body: bytes, at: int) -> tuple[dict[Value, Value], int]:
 
 
 def take_uint(fields: dict[Value, Value], key: bytes, most: int = 0xFFFFFFFF) -> int:
-    """A number from 0 to `most`; absent is 0, as in Go."""
+    """Returns a number from 0 to `most`. An absent field is 0, as in Go."""
     value = fields.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise WireError(f"{key.decode()} is {value!r}, not a number from 0 to {most}")
@@ -236,7 +231,7 @@ def take_uint(fields: dict[Value, Value], key: bytes, most: int = 0xFFFFFFFF) ->
 
 
 def take_bytes(fields: dict[Value, Value], key: bytes, most: int) -> bytes:
-    """Raw bytes, at most so many; absent and nil are empty."""
+    """Returns raw bytes, at most `most` of them. An absent field and nil are empty."""
     value = fields.get(key)
     if value is None:
         return b""
@@ -248,7 +243,7 @@ def take_bytes(fields: dict[Value, Value], key: bytes, most: int) -> bytes:
 
 
 def take_text(fields: dict[Value, Value], key: bytes, most: int = MAX_NAME_BYTES) -> str:
-    """UTF-8."""
+    """Returns text, which must be UTF-8."""
     try:
         return take_bytes(fields, key, most).decode()
     except UnicodeDecodeError as error:
@@ -256,7 +251,7 @@ def take_text(fields: dict[Value, Value], key: bytes, most: int = MAX_NAME_BYTES
 
 
 def take_name(fields: dict[Value, Value], key: bytes) -> str:
-    """A node's name, which is never empty."""
+    """Returns the name of a node, which is never empty."""
     name = take_text(fields, key)
     if not name:
         raise WireError(f"{key.decode()} is empty, and must name a node")
@@ -264,7 +259,7 @@ def take_name(fields: dict[Value, Value], key: bytes) -> str:
 
 
 def take_bool(fields: dict[Value, Value], key: bytes) -> bool:
-    """True, or False, which may be absent."""
+    """Returns True where the field is true. An absent field is False."""
     return fields.get(key) is True
 
 
@@ -308,8 +303,8 @@ def _decode_ack(fields: dict[Value, Value]) -> Ack:
     )
 
 
-def _decode_nack(fields: dict[Value, Value]) -> Nack:
-    return Nack(take_uint(fields, b"SeqNo"))
+def _decode_nack(fields: dict[Value, Value]) -> PingNack:
+    return PingNack(take_uint(fields, b"SeqNo"))
 
 
 def _decode_suspect(fields: dict[Value, Value]) -> Suspect:
@@ -337,8 +332,8 @@ def _decode_alive(fields: dict[Value, Value]) -> Alive:
     )
 
 
-def _decode_refused(fields: dict[Value, Value]) -> Refused:
-    return Refused(take_text(fields, b"Error", 4096))
+def _decode_refused(fields: dict[Value, Value]) -> StreamRefusal:
+    return StreamRefusal(take_text(fields, b"Error", 4096))
 
 
 _DECODERS: dict[int, Callable[[dict[Value, Value]], Message]] = {
@@ -354,7 +349,7 @@ _DECODERS: dict[int, Callable[[dict[Value, Value]], Message]] = {
 
 
 def decode(body: bytes) -> Message:
-    """The message in `body`; a `WireError` says why there is none."""
+    """Returns the message in `body`. Raises a `WireError` that says why there is none."""
     if not body:
         raise WireError("a message is empty")
     if body[0] == Kind.USER:
@@ -367,12 +362,12 @@ def decode(body: bytes) -> Message:
 
 
 def decode_node_state(fields: dict[Value, Value]) -> NodeState:
-    """One line of a push/pull."""
+    """Returns one line of a push/pull."""
     return NodeState(
         take_name(fields, b"Name"),
         _take_address(fields, b"Addr", b"Port"),
         take_uint(fields, b"Incarnation"),
-        State(take_uint(fields, b"State", 3)),
+        MemberState(take_uint(fields, b"State", 3)),
         take_bytes(fields, b"Meta", MAX_META_BYTES),
         _take_versions(fields),
     )

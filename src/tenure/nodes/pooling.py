@@ -14,8 +14,8 @@ from pathlib import Path
 from tenure.clock import Clock
 from tenure.errors import GossipError
 from tenure.gossip import GossipNode, GossipSettings, Keyring, format_address, parse_address, parse_key
-from tenure.gossip.messages import State
-from tenure.gossip.transport import GossipTransport
+from tenure.gossip.messages import MemberState
+from tenure.gossip.net.transport import GossipTransport
 from tenure.health.overload import OverloadState
 from tenure.health.piggyback import HealthPiggyback, NodeType
 from tenure.health.window import INTERVAL_S, EventWindow
@@ -63,9 +63,9 @@ class Pool:
     def alive(self, name: str) -> bool | None:
         """A suspect may still refute it: neither."""
         member = self.node.member(gossip_name(NodeType.WORKER, name))
-        if member is None or member.state is State.SUSPECT:
+        if member is None or member.state is MemberState.SUSPECT:
             return None
-        return member.state is State.ALIVE
+        return member.state is MemberState.ALIVE
 
     def health(self, name: str) -> HealthPiggyback | None:
         return self.node.health(gossip_name(NodeType.WORKER, name))

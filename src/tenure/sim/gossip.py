@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from tenure.errors import WireError
 from tenure.gossip.messages import Address
+from tenure.gossip.net.transport import GossipTransport, Inbox, PacketHandler, StreamHandler
 from tenure.gossip.stream import StreamMessage
-from tenure.gossip.transport import GossipTransport, Inbox, PacketHandler, StreamHandler
 from tenure.sim.transport import Transport
 
 PORT = 7946

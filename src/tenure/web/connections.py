@@ -41,7 +41,7 @@ class Phase(Enum):
     """Nothing that arrives counts any more."""
 
 
-class Connections:
+class PortConnections:
     """All connections of one port. Runs on the event loop's thread."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Connections:
 class GuardedConnection(asyncio.BufferedProtocol):
     """One connection. Passes everything on to the library's protocol, as long as it stays within its bounds."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: PortConnections) -> None:
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._handler: asyncio.Protocol | None = None

@@ -31,7 +31,7 @@ from tenure.nodes.messages.wire import Reply, Request
 from tenure.web.access_log import AccessLog
 from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loopback
 from tenure.web.body_reader import BodyReader
-from tenure.web.connections import READ_BYTES, Connections
+from tenure.web.connections import READ_BYTES, PortConnections
 from tenure.web.event_feed import Told
 from tenure.web.limits import HttpLimits
 from tenure.web.me import who
@@ -127,7 +127,7 @@ class HttpServer:
         )
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(16, min(self._limits.connections, soft - SPARE_FILES))
-        self.connections = Connections(self._limits, most, self._server, self._log.dropped)
+        self.connections = PortConnections(self._limits, most, self._server, self._log.dropped)
         extra: dict[str, Any] = {"ssl": self._ssl, "ssl_handshake_timeout": HANDSHAKE_S} if self._ssl else {}
         loop = asyncio.get_running_loop()
         try:
@@ -149,7 +149,7 @@ class HttpServer:
             await server.shutdown(CLOSE_AFTER_S)
 
     def reload_certificates(self) -> None:
-        """Connections from now on are shown what is in the files now. Raises `ConfigurationError`, and then nothing changed."""
+        """PortConnections from now on are shown what is in the files now. Raises `ConfigurationError`, and then nothing changed."""
         if self._tls is not None and self._ssl is not None:
             self._tls.context()  # whether the files can be used is found out where nobody is served by them
             self._tls.load_into(self._ssl)

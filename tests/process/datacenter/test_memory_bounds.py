@@ -17,10 +17,9 @@ from tests.process.datacenter.conftest import Datacenter
 from tests.process.flood import CHUNK, Flood, Unfinished
 
 from tenure.gossip import GossipNode, GossipSettings
-from tenure.gossip.lzw import compress
-from tenure.gossip.messages import NodeState, PushPull, State
-from tenure.gossip.msgpack import pack
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.encodings import compress, pack
+from tenure.gossip.messages import MemberState, NodeState, PushPull
+from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.wire import encode_compressed, encode_push_pull
 
 BAR_MB = 150
@@ -51,7 +50,7 @@ def user_message(announced: int) -> bytes:
 
 def states() -> Unfinished:
     """A push/pull that announces as many nodes as are allowed, sends plausible ones, and keeps back the last."""
-    nodes = tuple(NodeState(f"node-{n}", ("10.0.0.1", 7946), n, State.ALIVE, b"m" * 100) for n in range(100))
+    nodes = tuple(NodeState(f"node-{n}", ("10.0.0.1", 7946), n, MemberState.ALIVE, b"m" * 100) for n in range(100))
     head = encode_push_pull(PushPull(())).replace(pack("Nodes") + b"\x00", pack("Nodes") + pack(50_000))
     lines = encode_push_pull(PushPull(nodes))[len(encode_push_pull(PushPull(()))) :]
     return Unfinished(LABEL + head, lambda sent: lines, 7 * MIB)

@@ -17,7 +17,7 @@ from tests.process.gossip.serf import SerfAgent
 from tests.process.stillness import Stillness
 
 from tenure.errors import JoinError
-from tenure.gossip import GossipNode, GossipSettings, Keyring, MemberEvent, State, What, format_key
+from tenure.gossip import GossipNode, GossipSettings, Keyring, MemberChange, MemberEvent, MemberState, format_key
 from tenure.gossip.messages import Suspect
 from tenure.gossip.wire import encode
 from tenure.ids import secret_bytes
@@ -41,10 +41,10 @@ class Ours:
             lambda event: self.events.append((time.monotonic(), event)) if isinstance(event, MemberEvent) else None
         )
 
-    def saw(self, what: What, name: str) -> bool:
-        return any(event.what is what and event.node == name for _, event in self.events)
+    def saw(self, what: MemberChange, name: str) -> bool:
+        return any(event.change is what and event.node == name for _, event in self.events)
 
-    def state(self, name: str) -> State | None:
+    def state(self, name: str) -> MemberState | None:
         member = self.node.member(name)
         return member.state if member else None
 
@@ -103,7 +103,7 @@ async def test_we_join_them_and_they_join_us_and_all_list_all_with_tags(
                 {name for name, (status, _) in agent.members().items() if status == "alive"}
                 for agent in (first, second)
             ]
-            views.append({member.name for member in ours.node.members if member.state is State.ALIVE})
+            views.append({member.name for member in ours.node.members if member.state is MemberState.ALIVE})
             return all(view == everybody for view in views)
 
         await until(complete, what="a full list on all sides")
@@ -139,14 +139,16 @@ async def test_killed_on_either_side_is_seen_by_the_other_within_the_same_bounds
                     took[watcher, dead] = time.monotonic() - begun
             for mine in ours[:2]:
                 for dead in ("serf-2", "ours-2"):
-                    if (mine.node.name, dead) not in took and mine.saw(What.FAILED, dead):
+                    if (mine.node.name, dead) not in took and mine.saw(MemberChange.FAILED, dead):
                         took[mine.node.name, dead] = time.monotonic() - begun
             return len(took) == 7
 
         await until(note, what=f"the deaths (seen so far: {took})")
         # Six nodes: 4 s of suspicion at least; the first probe of the dead comes within a few intervals.
         assert all(3.9 < seconds < BOUND_S for seconds in took.values()), took
-        assert not any(mine.saw(What.FAILED, name) for mine in ours[:2] for name in ("serf-0", "serf-1", "ours-0"))
+        assert not any(
+            mine.saw(MemberChange.FAILED, name) for mine in ours[:2] for name in ("serf-0", "serf-1", "ours-0")
+        )
 
 
 async def test_leave_rejoin_and_tag_updates_go_both_ways(serf: StartSerf) -> None:
@@ -163,16 +165,16 @@ async def test_leave_rejoin_and_tag_updates_go_both_ways(serf: StartSerf) -> Non
             address = goes.node.address
             await goes.node.leave()
         await until(lambda: agent.status("goes") == "left", what="left, not failed")
-        await until(lambda: stays.saw(What.LEFT, "goes"))
+        await until(lambda: stays.saw(MemberChange.LEFT, "goes"))
         async with Ours("goes", tags={"v": "3"}, bind=address) as again:  # the same name, at the same place
             await again.node.join([agent.address])
             await until(lambda: agent.members()["goes"][0] == "alive" and agent.members()["goes"][1]["v"] == "3")
-            await until(lambda: stays.state("goes") is State.ALIVE)
+            await until(lambda: stays.state("goes") is MemberState.ALIVE)
             await again.node.leave()
         await until(lambda: agent.status("goes") == "left", what="left again")
         await asyncio.to_thread(agent.run, "leave")
-        await until(lambda: stays.saw(What.LEFT, "serf-1"), what="Serf's leave at us")
-        assert not stays.saw(What.FAILED, "serf-1")
+        await until(lambda: stays.saw(MemberChange.LEFT, "serf-1"), what="Serf's leave at us")
+        assert not stays.saw(MemberChange.FAILED, "serf-1")
 
 
 async def test_an_accusation_is_refuted_by_both_kinds(serf: StartSerf) -> None:
@@ -202,11 +204,11 @@ async def test_stopped_and_continued_on_either_side_is_suspected_and_comes_back(
             await mine.node.join([agent.address])
         await until(lambda: len(one.node.members) == 3 and len(two.node.members) == 3)
         agent.signal(signal.SIGSTOP)
-        await until(lambda: one.saw(What.SUSPECTED, "serf-1"), what="the suspicion")
+        await until(lambda: one.saw(MemberChange.SUSPECTED, "serf-1"), what="the suspicion")
         agent.signal(signal.SIGCONT)
-        await until(lambda: one.state("serf-1") is State.ALIVE and two.state("serf-1") is State.ALIVE)
-        assert one.saw(What.REFUTED, "serf-1")
-        assert not one.saw(What.FAILED, "serf-1")
+        await until(lambda: one.state("serf-1") is MemberState.ALIVE and two.state("serf-1") is MemberState.ALIVE)
+        assert one.saw(MemberChange.REFUTED, "serf-1")
+        assert not one.saw(MemberChange.FAILED, "serf-1")
 
 
 @pytest.mark.parametrize("helper", ["serf", "ours"])
@@ -245,10 +247,10 @@ async def test_an_indirect_probe_goes_through_either_kind(serf: StartSerf, helpe
             await until(lambda: prober.node.counters.probes_indirect >= before + 3, what="indirect probes")
             await asyncio.sleep(1.0)
         assert set(through) == {helper_address[1]}
-        assert prober.state("target") is not State.DEAD
+        assert prober.state("target") is not MemberState.DEAD
         if machine.longest_s < STILL_S:
             assert prober.node.counters.probes_failed == 0
-            assert not prober.saw(What.SUSPECTED, "target")
+            assert not prober.saw(MemberChange.SUSPECTED, "target")
 
 
 async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:

@@ -1,4 +1,4 @@
-"""A gossip node's numbers for Prometheus, read when they are asked for: counting costs the node nothing more."""
+"""The Prometheus metrics of a gossip node. They are read when somebody asks for them, so counting costs the node nothing more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tenure.gossip.node import GossipNode
+from tenure.gossip.net.node import GossipNode
 
-# The counter's field, the metric's name, and what it says.
+# For each counter its field, the name of its metric, and the metric's text.
 _COUNTERS = (
     ("probes", "probes", "Members that were probed"),
     ("probes_failed", "probes_failed", "Probes that nothing answered"),
@@ -43,7 +43,7 @@ _COUNTERS = (
 
 
 class GossipCollector(Collector):
-    """Register it: `registry.register(GossipCollector(node))`."""
+    """Collects the metrics of one node. Register it with `registry.register(GossipCollector(node))`."""
 
     def __init__(self, node: GossipNode) -> None:
         self._node = node

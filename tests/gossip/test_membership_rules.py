@@ -6,12 +6,11 @@ from random import Random
 
 import pytest
 
-from tenure.gossip.events import Complaint, MemberEvent, Warned, What
-from tenure.gossip.messages import MAX_INCARNATION, Alive, Dead, NodeState, PushPull, State, Suspect, User
-from tenure.gossip.outcome import Outcome
+from tenure.gossip.effects import Complaint, Effects, MemberChange, MemberEvent, PoolWarning
+from tenure.gossip.health_piggyback import encode_tags
+from tenure.gossip.messages import MAX_INCARNATION, Alive, Dead, MemberState, NodeState, PushPull, Suspect, User
 from tenure.gossip.settings import GossipSettings
 from tenure.gossip.swim import Swim
-from tenure.gossip.tags import encode_tags
 from tenure.gossip.wire import decode
 
 ME = ("10.0.0.1", 7946)
@@ -35,16 +34,16 @@ def with_peers(count: int = 5, **changes: object) -> Swim:
     return swim
 
 
-def tell(swim: Swim, message: object, now: float = 0.0) -> Outcome:
+def tell(swim: Swim, message: object, now: float = 0.0) -> Effects:
     return swim.receive(now, there(99), message)
 
 
-def happened(outcome: Outcome) -> list[What]:
-    return [event.what for event in outcome.events if isinstance(event, MemberEvent)]
+def happened(outcome: Effects) -> list[MemberChange]:
+    return [event.change for event in outcome.events if isinstance(event, MemberEvent)]
 
 
-def warned(outcome: Outcome) -> list[Complaint]:
-    return [event.complaint for event in outcome.events if isinstance(event, Warned)]
+def warned(outcome: Effects) -> list[Complaint]:
+    return [event.complaint for event in outcome.events if isinstance(event, PoolWarning)]
 
 
 def passed_on(swim: Swim) -> list:
@@ -52,15 +51,15 @@ def passed_on(swim: Swim) -> list:
     return [decode(part) for part in swim._pool.rumours()]
 
 
-def belief(swim: Swim, name: str) -> tuple[State, int]:
+def belief(swim: Swim, name: str) -> tuple[MemberState, int]:
     member = swim.member(name)
     return member.state, member.incarnation
 
 
 def test_an_unknown_node_that_lives_joins_and_is_passed_on() -> None:
     swim = node()
-    assert happened(tell(swim, Alive(10, "a", there(2), encode_tags({"role": "web"})))) == [What.JOINED]
-    assert belief(swim, "a") == (State.ALIVE, 10)
+    assert happened(tell(swim, Alive(10, "a", there(2), encode_tags({"role": "web"})))) == [MemberChange.JOINED]
+    assert belief(swim, "a") == (MemberState.ALIVE, 10)
     assert swim.member("a").tags == {"role": "web"}
     assert passed_on(swim) == [Alive(10, "a", there(2), encode_tags({"role": "web"}))]
 
@@ -76,24 +75,24 @@ def test_old_news_of_the_living_changes_nothing() -> None:
     swim = with_peers()
     for old in (Alive(10, "p2", there(2), b"x"), Alive(9, "p2", there(2)), Suspect(9, "p2", "p3"), Dead(9, "p2", "p3")):
         assert not tell(swim, old).events
-    assert belief(swim, "p2") == (State.ALIVE, 10)
+    assert belief(swim, "p2") == (MemberState.ALIVE, 10)
     assert swim.queued == 0
 
 
 def test_newer_tags_are_an_update() -> None:
     swim = with_peers()
-    assert happened(tell(swim, Alive(11, "p2", there(2), encode_tags({"role": "db"})))) == [What.UPDATED]
+    assert happened(tell(swim, Alive(11, "p2", there(2), encode_tags({"role": "db"})))) == [MemberChange.UPDATED]
     assert swim.member("p2").tags == {"role": "db"}
 
 
 def test_a_suspect_may_refute_until_its_time_runs_out() -> None:
     swim = with_peers()
-    assert happened(tell(swim, Suspect(10, "p2", "p3"), 1.0)) == [What.SUSPECTED]
+    assert happened(tell(swim, Suspect(10, "p2", "p3"), 1.0)) == [MemberChange.SUSPECTED]
     assert happened(tell(swim, Alive(10, "p2", there(2)), 2.0)) == []  # not newer than the accusation
-    assert happened(tell(swim, Alive(11, "p2", there(2)), 2.0)) == [What.REFUTED]
+    assert happened(tell(swim, Alive(11, "p2", there(2)), 2.0)) == [MemberChange.REFUTED]
     assert swim.counters.false_alarms == 1
-    assert What.FAILED not in happened(swim.tick(500.0))
-    assert belief(swim, "p2")[0] is not State.DEAD
+    assert MemberChange.FAILED not in happened(swim.tick(500.0))
+    assert belief(swim, "p2")[0] is not MemberState.DEAD
 
 
 def test_confirmations_bring_the_end_nearer_and_are_passed_on() -> None:
@@ -106,16 +105,16 @@ def test_confirmations_bring_the_end_nearer_and_are_passed_on() -> None:
     assert passed_on(swim) == [Suspect(10, "p2", "p4")]
     tell(swim, Suspect(10, "p2", "p5"), 1.3)
     assert swim.member("p2").suspicion.deadline == pytest.approx(5.0)
-    assert What.FAILED not in happened(swim.tick(4.99))
-    assert What.FAILED in happened(swim.tick(5.0))
+    assert MemberChange.FAILED not in happened(swim.tick(4.99))
+    assert MemberChange.FAILED in happened(swim.tick(5.0))
     assert Dead(10, "p2", "me") in passed_on(swim)
 
 
 def test_who_leaves_says_so_itself() -> None:
     swim = with_peers()
-    assert happened(tell(swim, Dead(10, "p2", "p2"))) == [What.LEFT]
-    assert happened(tell(swim, Dead(10, "p3", "p2"))) == [What.FAILED]
-    assert [belief(swim, name)[0] for name in ("p2", "p3")] == [State.LEFT, State.DEAD]
+    assert happened(tell(swim, Dead(10, "p2", "p2"))) == [MemberChange.LEFT]
+    assert happened(tell(swim, Dead(10, "p3", "p2"))) == [MemberChange.FAILED]
+    assert [belief(swim, name)[0] for name in ("p2", "p3")] == [MemberState.LEFT, MemberState.DEAD]
     assert not tell(swim, Dead(11, "p2", "p4")).events  # dead already
 
 
@@ -124,20 +123,20 @@ def test_the_dead_come_back_with_a_higher_incarnation_only() -> None:
     tell(swim, Dead(10, "p2", "p3"))
     assert not tell(swim, Alive(10, "p2", there(2))).events
     assert not tell(swim, Suspect(12, "p2", "p3")).events
-    assert happened(tell(swim, Alive(11, "p2", there(2)))) == [What.JOINED]
+    assert happened(tell(swim, Alive(11, "p2", there(2)))) == [MemberChange.JOINED]
 
 
 def test_a_new_start_under_the_same_name_is_told_apart() -> None:
     swim = node()
     tell(swim, Alive(10, "a", there(2), encode_tags({"start": "one"})))
     outcome = tell(swim, Alive(11, "a", there(2), encode_tags({"start": "two"})))
-    assert happened(outcome) == [What.RESTARTED]
+    assert happened(outcome) == [MemberChange.RESTARTED]
     tell(swim, Dead(11, "a", "b"))
-    assert happened(tell(swim, Alive(12, "a", there(2), encode_tags({"start": "two"})))) == [What.JOINED]
+    assert happened(tell(swim, Alive(12, "a", there(2), encode_tags({"start": "two"})))) == [MemberChange.JOINED]
     assert swim.counters.late_returns == 1  # declared dead, and it lived
     tell(swim, Dead(12, "a", "b"))
     again = tell(swim, Alive(13, "a", there(2), encode_tags({"start": "three"})))
-    assert happened(again) == [What.JOINED, What.RESTARTED]
+    assert happened(again) == [MemberChange.JOINED, MemberChange.RESTARTED]
     assert swim.counters.late_returns == 1
 
 
@@ -187,11 +186,11 @@ def test_a_name_is_not_taken_from_a_living_node() -> None:
 def test_a_name_may_be_taken_at_once_from_who_left_and_after_a_while_from_the_dead() -> None:
     swim = with_peers(reclaim_after_s=30.0)
     tell(swim, Dead(10, "p2", "p2"), 100.0)
-    assert happened(tell(swim, Alive(1, "p2", there(77)), 100.1)) == [What.JOINED]
+    assert happened(tell(swim, Alive(1, "p2", there(77)), 100.1)) == [MemberChange.JOINED]
     assert swim.member("p2").address == there(77)
     tell(swim, Dead(10, "p3", "p4"), 100.0)
     assert warned(tell(swim, Alive(11, "p3", there(78)), 129.0)) == [Complaint.NAME_CONFLICT]
-    assert happened(tell(swim, Alive(11, "p3", there(78)), 130.0)) == [What.JOINED]
+    assert happened(tell(swim, Alive(11, "p3", there(78)), 130.0)) == [MemberChange.JOINED]
 
 
 @pytest.mark.parametrize("versions", [b"\0\0\0\0\0\0", b"\1\0\2\2\5\5", b"\5\1\2\2\5\5", b"\1\5\7\2\5\5"])
@@ -203,41 +202,53 @@ def test_versions_that_would_poison_a_serf_pool_are_neither_believed_nor_passed_
     assert swim.counters.malformed == 1
 
 
-def line(name: str, number: int, incarnation: int, state: State) -> NodeState:
+def line(name: str, number: int, incarnation: int, state: MemberState) -> NodeState:
     return NodeState(name, there(number), incarnation, state)
 
 
 def test_a_remote_death_merges_as_a_suspicion_so_that_the_accused_can_answer() -> None:
     swim = with_peers()
-    state = PushPull((line("p2", 2, 10, State.DEAD), line("p3", 3, 10, State.SUSPECT), line("p4", 4, 10, State.LEFT)))
-    assert happened(swim.merge(5.0, state)) == [What.SUSPECTED, What.SUSPECTED, What.LEFT]
-    assert [belief(swim, name)[0] for name in ("p2", "p3", "p4")] == [State.SUSPECT, State.SUSPECT, State.LEFT]
+    state = PushPull(
+        (
+            line("p2", 2, 10, MemberState.DEAD),
+            line("p3", 3, 10, MemberState.SUSPECT),
+            line("p4", 4, 10, MemberState.LEFT),
+        )
+    )
+    assert happened(swim.merge(5.0, state)) == [MemberChange.SUSPECTED, MemberChange.SUSPECTED, MemberChange.LEFT]
+    assert [belief(swim, name)[0] for name in ("p2", "p3", "p4")] == [
+        MemberState.SUSPECT,
+        MemberState.SUSPECT,
+        MemberState.LEFT,
+    ]
 
 
 def test_merging_brings_the_unknown_who_live_and_not_the_dead() -> None:
     swim = node()
-    state = PushPull((line("a", 2, 1, State.ALIVE), line("b", 3, 1, State.DEAD), line("c", 4, 1, State.LEFT)))
-    assert happened(swim.merge(0.0, state)) == [What.JOINED]
+    state = PushPull(
+        (line("a", 2, 1, MemberState.ALIVE), line("b", 3, 1, MemberState.DEAD), line("c", 4, 1, MemberState.LEFT))
+    )
+    assert happened(swim.merge(0.0, state)) == [MemberChange.JOINED]
     assert [member.name for member in swim.members] == ["me", "a"]
 
 
 def test_what_we_believe_of_ourselves_survives_a_merge() -> None:
     swim = with_peers()
-    swim.merge(0.0, PushPull((NodeState("me", ME, 80, State.DEAD),)))
-    assert belief(swim, "me") == (State.ALIVE, 81)
+    swim.merge(0.0, PushPull((NodeState("me", ME, 80, MemberState.DEAD),)))
+    assert belief(swim, "me") == (MemberState.ALIVE, 81)
 
 
 def test_the_dead_and_the_left_are_reaped_once_everybody_must_know() -> None:
     swim = with_peers(gossip_to_the_dead_s=30.0)
     tell(swim, Dead(10, "p2", "p3"), 0.0)
     tell(swim, Dead(10, "p3", "p3"), 0.0)
-    seen: list[What] = []
+    seen: list[MemberChange] = []
     for period in range(40):
         seen += happened(swim.tick(float(period)))
         for name in ("p4", "p5", "p6"):  # whom we suspect, for they are silent, lives
             member = swim.member(name)
             tell(swim, Alive(member.incarnation + 1, name, member.address), float(period))
-    assert seen.count(What.REAPED) == 2
+    assert seen.count(MemberChange.REAPED) == 2
     assert swim.member("p2") is None
     assert swim.member("p3") is None
 
@@ -248,7 +259,7 @@ def test_leaving_among_ours_is_one_word() -> None:
     swim.forget_rumours()
     swim.leave(1.0)
     assert passed_on(swim) == [Dead(51, "me", "me")]
-    assert swim.me.state is State.LEFT
+    assert swim.me.state is MemberState.LEFT
     for accusation in (Dead(60, "me", "a"), Suspect(60, "me", "a")):
         assert not tell(swim, accusation).events  # we do leave: nothing to refute
     assert swim.me.incarnation == 51
@@ -262,9 +273,9 @@ def test_leaving_among_serfs_says_the_intent_first() -> None:
     assert intent.payload[0] == 0
     assert b"me" in intent.payload
     swim.tick(1.5)
-    assert swim.me.state is State.ALIVE
+    assert swim.me.state is MemberState.ALIVE
     swim.tick(2.0)
-    assert swim.me.state is State.LEFT
+    assert swim.me.state is MemberState.LEFT
     assert not swim.told_leaving
     for period in range(3, 20):
         swim.tick(float(period))
@@ -295,7 +306,7 @@ def test_a_push_pull_among_ours_compares_a_sample_and_a_join_everything() -> Non
     for number in range(200):
         tell(swim, Alive(1, f"m{number}", ("10.1.0.1", number + 1), encode_tags({"start": "x"})))
     tell(swim, Alive(1, "serf", there(9)))
-    ours, serf = PushPull((line("m3", 3, 1, State.ALIVE),)), PushPull((line("serf", 9, 1, State.ALIVE),))
+    ours, serf = PushPull((line("m3", 3, 1, MemberState.ALIVE),)), PushPull((line("serf", 9, 1, MemberState.ALIVE),))
     samples = [swim.answer_state(ours) for _ in range(40)]
     assert {len(sample.nodes) for sample in samples} == {64}
     assert all(sample.nodes[0].name == "me" for sample in samples)

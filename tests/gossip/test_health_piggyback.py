@@ -7,11 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError, LimitError
-from tenure.gossip.msgpack import pack
-from tenure.gossip.riding import HealthBook, decode_ride, encode_ride
+from tenure.gossip.encodings import pack
+from tenure.gossip.health_piggyback import (
+    HealthBook,
+    check_user_tags,
+    decode_health_field,
+    decode_tags,
+    encode_health_field,
+    encode_tags,
+    health_from_tag,
+    health_tag,
+)
 from tenure.gossip.serf import Intent, SerfClock, decode_intent
-from tenure.gossip.skew import SkewEstimates
-from tenure.gossip.tags import check_user_tags, decode_tags, encode_tags, health_from_tag, health_tag
+from tenure.gossip.swim_state import SkewEstimates
 from tenure.health.piggyback import HealthPiggyback
 
 
@@ -29,13 +37,13 @@ def health(**changes: object) -> HealthPiggyback:
 
 
 def test_health_comes_back_from_a_ride_and_from_a_tag() -> None:
-    assert decode_ride(encode_ride(1_700_000_000, health())) == (1_700_000_000, health())
+    assert decode_health_field(encode_health_field(1_700_000_000, health())) == (1_700_000_000, health())
     assert health_from_tag(health_tag(health())) == health()
 
 
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_health_are_none(data: bytes) -> None:
-    ride = decode_ride(data)
+    ride = decode_health_field(data)
     assert ride is None or isinstance(ride[1], HealthPiggyback)
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError, LimitError
-from tenure.gossip.awareness import Awareness
-from tenure.gossip.scaling import (
+from tenure.gossip.lifeguard import (
+    Awareness,
+    Suspicion,
     confirmations_wanted,
     push_pull_scale,
     retransmit_limit,
@@ -16,7 +17,6 @@ from tenure.gossip.scaling import (
     suspicion_timeout_s,
 )
 from tenure.gossip.settings import GossipSettings, Preset
-from tenure.gossip.suspicion import Suspicion
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 4), (5, 4), (10, 4), (20, 5.204), (100, 8), (1000, 12)])

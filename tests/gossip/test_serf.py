@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.gossip.test_rumours import passed_on, tell, with_peers
+from tests.gossip.test_membership_rules import passed_on, tell, with_peers
 
-from tenure.gossip.keyring import Keyring, format_key
+from tenure.gossip.encodings import pack, unpack
 from tenure.gossip.messages import User
-from tenure.gossip.msgpack import pack, unpack
-from tenure.gossip.serf_keys import SerfQueries
+from tenure.gossip.sealing import Keyring, format_key
+from tenure.gossip.serf import SerfQueries
 from tenure.ids import secret_bytes
 
 OLD, NEW = bytes(16), bytes(range(16))

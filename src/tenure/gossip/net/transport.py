@@ -1,6 +1,6 @@
-"""How a node's datagrams and streams travel: UDP and TCP on one port, on asyncio.
+"""The sockets of a gossip node: UDP and TCP on one port, on asyncio, and addresses as people write them.
 
-Knows no messages but how to read one from a stream. Another transport (the simulator's) has the same methods.
+The transport knows no messages, but how to read one from a stream. The simulator has a transport of its own with the same methods.
 """
 
 from __future__ import annotations
@@ -17,10 +17,48 @@ from tenure.errors import ConfigurationError, WireError
 from tenure.gossip.messages import Address
 from tenure.gossip.stream import StreamInbox, StreamMessage
 
+DEFAULT_PORT = 7946
+
+
+def parse_address(text: str, *, port: int = DEFAULT_PORT) -> Address:
+    """Returns the host and the port of `host:port`, `[::1]:7946` or a host alone. The host may be a name that is still to be resolved."""
+    host, colon, tail = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
+        host, tail = text, str(port)
+    try:
+        number = int(tail)
+    except ValueError:
+        number = -1
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not 0 <= number <= 65_535:
+        raise ConfigurationError(f"{text!r} is no address", remedy="Write host:port, as in 10.0.0.7:7946")
+    return host, number
+
+
+def format_address(address: Address) -> str:
+    """Returns the text of an address, as `parse_address` reads it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def resolve(address: Address) -> list[Address]:
+    """Returns the IP addresses of a host, which may be one already. Returns none where the name is unknown."""
+    host, port = address
+    try:
+        return [(ipaddress.ip_address(host).compressed, port)]
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
+
+
 PacketHandler = Callable[[Address, bytes], None]
 StreamHandler = Callable[[Address, StreamMessage], bytes | None]
 Inbox = Callable[[bool], StreamInbox]
-"""A fresh inbox; True when the peer opened the stream."""
+"""Makes an inbox for one stream. Its argument is True when the peer opened the stream."""
 
 READ_BYTES = 64 * 1024
 DATAGRAMS_AT_ONCE = 64
@@ -37,7 +75,7 @@ BIND_ATTEMPTS = 16
 
 
 class GossipTransport(ABC):
-    """A node's place in the network."""
+    """Sends and receives a node's datagrams and streams. All methods are called on the event loop's thread."""
 
     @abstractmethod
     async def open(
@@ -49,23 +87,23 @@ class GossipTransport(ABC):
         inbox: Inbox,
         stream_timeout_s: float,
     ) -> Address:
-        """Start to listen; gives the address at which we listen."""
+        """Starts to listen. Returns the address at which it listens."""
 
     @abstractmethod
     def send(self, to: Address, data: bytes) -> None:
-        """Send a datagram and hope. Raises `OSError` when our own machine refuses."""
+        """Sends a datagram, which may be lost. Raises `OSError` when our own machine refuses it."""
 
     @abstractmethod
     async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
-        """Open a stream, send, and give the one message that comes back. `OSError`, `TimeoutError` or `WireError`."""
+        """Opens a stream, sends, and returns the one message that comes back. Raises `OSError`, `TimeoutError` or `WireError`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop listening, and wait until nothing is under way."""
+        """Stops listening, and waits until nothing is under way."""
 
 
 class UdpTcpTransport(GossipTransport):
-    """Sockets. The datagram socket is read until it is empty: after a pause, answers that wait are heard at once."""
+    """Uses real sockets."""
 
     def __init__(self, bind: Address = ("127.0.0.1", 0)) -> None:
         self._bind = bind
@@ -101,10 +139,11 @@ class UdpTcpTransport(GossipTransport):
     def send(self, to: Address, data: bytes) -> None:
         if self._udp is None:
             raise OSError("the gossip transport is closed")
-        with contextlib.suppress(BlockingIOError):  # the buffer is full: a datagram may be lost, and this one is
+        with contextlib.suppress(BlockingIOError):  # the buffer is full; a datagram may be lost, and this one is
             self._udp.sendto(data, to)
 
     def _read_packets(self) -> None:
+        """Reads the datagrams that wait. After a pause of this process, answers that waited are so heard before any deadline is judged."""
         udp, packets = self._udp, self._packets
         assert udp is not None
         assert packets is not None
@@ -114,9 +153,9 @@ class UdpTcpTransport(GossipTransport):
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                continue  # an ICMP error of an earlier send; the probe that it belonged to finds out
+                continue  # an ICMP error of an earlier send; the probe that it belongs to will find out
             packets((source[0], source[1]), data)
-            if self._udp is not udp:  # closed by what it heard
+            if self._udp is not udp:  # the handler closed the transport
                 return
 
     async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
@@ -125,6 +164,7 @@ class UdpTcpTransport(GossipTransport):
         return await stream_exchange(to, data, self._inbox(False), timeout_s=timeout_s, budget=self._budget)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serves one stream that a peer opened. asyncio runs it as a task."""
         task = asyncio.current_task()
         assert task is not None
         peer: Address = writer.get_extra_info("peername")[:2]
@@ -173,7 +213,7 @@ class UdpTcpTransport(GossipTransport):
 
 
 class StreamBudget:
-    """What all streams of a node share: a bound on their memory, and turns at the parser."""
+    """Bounds the memory of all streams of a node together, and lets them take turns at the parser."""
 
     def __init__(self, most: int = MAX_HELD_BYTES) -> None:
         self._bytes: ByteBudget[HeldStream] = ByteBudget(most)
@@ -191,21 +231,21 @@ class StreamBudget:
 
 
 class HeldStream:
-    """One stream in the budget of all."""
+    """One stream and the memory that it takes."""
 
     def __init__(self, budget: ByteBudget[HeldStream], owner: str, deadline: asyncio.Timeout) -> None:
         self._budget, self._owner, self._deadline = budget, owner, deadline
         self._gave_way = False
 
     def hold(self, size: int) -> None:
-        """The stream takes so much memory now. Raises `WireError` where it has to make room for others."""
+        """Sets the memory that the stream takes. Raises `WireError` where the stream has to make room for others."""
         for loser in self._budget.hold(self, self._owner, size):
             loser.give_way()
         if self._gave_way:
             raise WireError(f"the streams of this node hold more than {self._budget.most} bytes")
 
     def give_way(self) -> None:
-        """Whoever reads the stream is woken by a `TimeoutError`."""
+        """Ends the stream: its reader gets a `TimeoutError`."""
         self._gave_way = True
         if not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time())
@@ -214,7 +254,7 @@ class HeldStream:
 async def stream_exchange(
     to: Address, data: bytes, inbox: StreamInbox, *, timeout_s: float, budget: StreamBudget | None = None
 ) -> StreamMessage:
-    """Open a stream, send, and give the one message that comes back. `budget` is that of all streams of the node, if there are others."""
+    """Opens a stream, sends, and returns the one message that comes back. `budget` is that of the node, if the caller is one."""
     budget = budget or StreamBudget()
     async with asyncio.timeout(timeout_s) as deadline:
         reader, writer = await asyncio.open_connection(*to, limit=STREAM_READ_BYTES)
@@ -239,9 +279,8 @@ async def _read_message(
         async with turn:
             message = inbox.feed(data)
             held.hold(inbox.held_bytes)
-            await asyncio.sleep(
-                0
-            )  # within the turn, so that the next stream takes its turn in another round of the loop
+            # Within the turn, so that the next stream takes its turn in another round of the loop.
+            await asyncio.sleep(0)
         data = b""
         if message is not None:
             return message

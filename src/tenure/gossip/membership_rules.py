@@ -1,4 +1,4 @@
-"""The rules of belief: what alive, suspect and dead change, who is refuted, and how two views of a pool are merged.
+"""The rules of belief: how alive, suspect and dead messages change a member, when this node refutes, and how two views of a pool are merged.
 
     believed   | alive, newer        | suspect, not older | dead, not older    | suspicion runs out
     -----------+---------------------+--------------------+--------------------+-------------------
@@ -8,7 +8,7 @@
     dead, left | alive: joined       | –                  | –                  |
     ourselves  | refute, if not ours | refute             | refute, or we left |
 
-"Newer" is a higher incarnation; only a node itself raises its own. Dead from the node itself means that it left.
+"Newer" means a higher incarnation. Only a node itself raises its own incarnation. A dead message that the node itself sent means that it left.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from tenure.gossip.events import Complaint, HealthEvent, What
-from tenure.gossip.members import Member
-from tenure.gossip.messages import MAX_INCARNATION, VERSIONS, Alive, Dead, NodeState, PushPull, State, Suspect
-from tenure.gossip.pool import Pool
-from tenure.gossip.scaling import confirmations_wanted, suspicion_min_s
-from tenure.gossip.suspicion import Suspicion
-from tenure.gossip.tags import HEALTH, START, decode_tags, health_from_tag
+from tenure.gossip.effects import Complaint, HealthEvent, MemberChange
+from tenure.gossip.health_piggyback import HEALTH, START, decode_tags, health_from_tag
+from tenure.gossip.lifeguard import Suspicion, confirmations_wanted, suspicion_min_s
+from tenure.gossip.members import PoolMember
+from tenure.gossip.messages import MAX_INCARNATION, VERSIONS, Alive, Dead, MemberState, NodeState, PushPull, Suspect
+from tenure.gossip.swim_state import SwimState
 
 
-class Rumours:
-    """Applies what is heard to what is believed."""
+class MembershipRules:
+    """Applies rumours to the members of one pool. It is the only writer of members."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: SwimState) -> None:
         self._pool = pool
-        # (deadline, tie, name); a deadline that moved has a newer entry, and the old one is skipped.
+        # A heap of (deadline, tie, name). A deadline that moved has a newer entry, and `tick` skips the older one.
         self._suspicions: list[tuple[float, int, str]] = []
         self._ties = itertools.count()
+        # The claims (name, host, port) that we have warned of.
         self._conflicts: set[tuple[str, str, int]] = set()
 
     @property
     def next_due(self) -> float:
+        """The time at which `tick` has something to do; infinity when nobody is suspected."""
         return self._suspicions[0][0] if self._suspicions else float("inf")
 
-    # -- alive ------------------------------------------------------------------------------------------------
-
     def alive(self, now: float, rumour: Alive) -> None:
+        """Applies an alive message."""
         pool = self._pool
         if not _versions_make_sense(rumour.versions):
             pool.counters.malformed += 1
@@ -51,18 +51,19 @@ class Rumours:
             return
         member = pool.roster.get(rumour.node)
         if member is None:
-            member = Member(rumour.node, rumour.address, now)
+            member = PoolMember(rumour.node, rumour.address, now)
             pool.roster.add(member)
         elif member.address != rumour.address:
             if not self._may_take_name(now, member):
                 self._conflict(member, rumour)
                 return
-            # Taken whatever its incarnation: the original's start anew at 1.
+            # The new owner of a name wins with any incarnation: memberlist's nodes start again at 1.
         elif rumour.incarnation <= member.incarnation:
             return
         self._becomes_alive(now, member, rumour)
 
-    def _becomes_alive(self, now: float, member: Member, rumour: Alive) -> None:
+    def _becomes_alive(self, now: float, member: PoolMember, rumour: Alive) -> None:
+        """Writes the newer alive message into the member, passes it on, and tells the change."""
         pool = self._pool
         before, meta_before, start_before = member.state, member.meta, member.start_id
         pool.broadcast(rumour)
@@ -70,29 +71,30 @@ class Rumours:
         member.address = rumour.address
         member.incarnation = rumour.incarnation
         member.versions = rumour.versions or VERSIONS
-        if before is not State.ALIVE:
-            member.state = State.ALIVE
+        if before is not MemberState.ALIVE:
+            member.state = MemberState.ALIVE
             member.changed_at = now
         if rumour.meta != meta_before:
             member.meta = rumour.meta
             member.tags = decode_tags(rumour.meta)
             member.start_id = member.tags.get(START, "")
         restarted = bool(start_before) and member.start_id != start_before
-        if before is State.SUSPECT and not restarted:
+        if before is MemberState.SUSPECT and not restarted:
             pool.counters.false_alarms += 1
-            pool.tell(What.REFUTED, member)
-        elif before in (State.DEAD, State.LEFT):
+            pool.tell(MemberChange.REFUTED, member)
+        elif before in (MemberState.DEAD, MemberState.LEFT):
             pool.counters.joins += 1
-            if before is State.DEAD and member.start_id and member.start_id == start_before:
+            if before is MemberState.DEAD and member.start_id and member.start_id == start_before:
                 pool.counters.late_returns += 1
-            pool.tell(What.JOINED, member)
+            pool.tell(MemberChange.JOINED, member)
         if restarted:
-            pool.tell(What.RESTARTED, member, f"start {start_before} is over, this is {member.start_id}")
-        elif before is State.ALIVE and rumour.meta != meta_before:
-            pool.tell(What.UPDATED, member, "tags")
+            pool.tell(MemberChange.RESTARTED, member, f"start {start_before} is over, this is {member.start_id}")
+        elif before is MemberState.ALIVE and rumour.meta != meta_before:
+            pool.tell(MemberChange.UPDATED, member, "tags")
         self._take_health(member, meta_before)
 
-    def _take_health(self, member: Member, meta_before: bytes) -> None:
+    def _take_health(self, member: PoolMember, meta_before: bytes) -> None:
+        """Reads the health in the member's tags where the tags have changed."""
         tag = member.tags.get(HEALTH)
         if tag is None or member.meta == meta_before:
             return
@@ -103,14 +105,15 @@ class Rumours:
             self._pool.counters.health_received += 1
             self._pool.happened(HealthEvent(member.name, health))
 
-    def _may_take_name(self, now: float, member: Member) -> bool:
-        if member.state is State.LEFT:
+    def _may_take_name(self, now: float, member: PoolMember) -> bool:
+        """Returns True when another address may take this member's name: it left, or it has been dead for long enough."""
+        if member.state is MemberState.LEFT:
             return True
         waited = now - member.changed_at
-        return member.state is State.DEAD and waited >= self._pool.settings.reclaim_after_s
+        return member.state is MemberState.DEAD and waited >= self._pool.settings.reclaim_after_s
 
-    def _conflict(self, member: Member, rumour: Alive) -> None:
-        """Said once for each pair of addresses: the rumour comes back with each push/pull."""
+    def _conflict(self, member: PoolMember, rumour: Alive) -> None:
+        """Warns of two addresses that claim one name. Each claim is warned of once, because it comes back with each push/pull."""
         claim = (rumour.node, *rumour.address)
         if claim in self._conflicts:
             return
@@ -123,6 +126,7 @@ class Rumours:
         )
 
     def _alive_about_me(self, rumour: Alive) -> None:
+        """Answers an alive message about this node, which some other node sent on."""
         me = self._pool.me
         if rumour.address != me.address:
             self._conflict(me, rumour)
@@ -130,12 +134,11 @@ class Rumours:
         is_ours = rumour.incarnation == me.incarnation and rumour.meta == me.meta
         if rumour.incarnation < me.incarnation or is_ours or self._pool.leaving:
             return
-        # A former life of ours, at a higher incarnation than this one: outlive it.
+        # The pool remembers a former life of ours, with a higher incarnation than this one: rise above it.
         self.refute(rumour.incarnation, "a former life of ours is remembered")
 
-    # -- suspect ----------------------------------------------------------------------------------------------
-
     def suspect(self, now: float, rumour: Suspect) -> None:
+        """Applies a suspect message: begins a suspicion, confirms one, or refutes it where it is about this node."""
         pool = self._pool
         if rumour.node == pool.me.name:
             if rumour.incarnation >= pool.me.incarnation and not pool.leaving:
@@ -151,21 +154,21 @@ class Rumours:
                 pool.broadcast(rumour)
                 self._watch(member, member.suspicion)
             return
-        if member.state is not State.ALIVE:
+        if member.state is not MemberState.ALIVE:
             return
         pool.broadcast(rumour)
         pool.counters.suspicions += 1
-        member.state = State.SUSPECT
+        member.state = MemberState.SUSPECT
         member.incarnation = rumour.incarnation
         member.changed_at = now
         member.suspicion = self._begin_suspicion(now, rumour)
         self._watch(member, member.suspicion)
-        pool.tell(What.SUSPECTED, member, f"by {rumour.origin}")
+        pool.tell(MemberChange.SUSPECTED, member, f"by {rumour.origin}")
 
     def _begin_suspicion(self, now: float, rumour: Suspect) -> Suspicion:
         settings, roster = self._pool.settings, self._pool.roster
         min_s = suspicion_min_s(settings.suspicion_mult, len(roster), settings.probe_interval_s)
-        # The original counts the dead too, and then waits six times as long for confirmations that nobody can give.
+        # memberlist counts the dead too, and then waits six times as long for confirmations that nobody can give.
         wanted = confirmations_wanted(settings.suspicion_mult, len(roster.here()))
         if not settings.lifeguard.suspicion:
             wanted = 0
@@ -178,11 +181,12 @@ class Rumours:
             max_s=min_s * settings.suspicion_max_mult,
         )
 
-    def _watch(self, member: Member, suspicion: Suspicion) -> None:
+    def _watch(self, member: PoolMember, suspicion: Suspicion) -> None:
+        """Has `tick` look at the suspicion when it runs out."""
         heapq.heappush(self._suspicions, (suspicion.deadline, next(self._ties), member.name))
 
     def tick(self, now: float) -> None:
-        """Declare dead whose suspicion has run out."""
+        """Declares dead each member whose suspicion has run out."""
         while self._suspicions and self._suspicions[0][0] <= now:
             _, _, name = heapq.heappop(self._suspicions)
             member = self._pool.roster.get(name)
@@ -193,7 +197,7 @@ class Rumours:
             self.dead(now, Dead(suspicion.incarnation, name, self._pool.me.name), why)
 
     def delay(self, seconds: float) -> None:
-        """We were not listening for so long: every suspicion gets that time back."""
+        """Prolongs every suspicion by the time in which this node did not listen."""
         waiting = []
         for member in self._pool.roster:
             if member.suspicion is not None:
@@ -202,9 +206,8 @@ class Rumours:
         heapq.heapify(waiting)
         self._suspicions = waiting
 
-    # -- dead -------------------------------------------------------------------------------------------------
-
     def dead(self, now: float, rumour: Dead, why: str = "") -> None:
+        """Applies a dead message: the member failed, or it left where the message is its own."""
         pool = self._pool
         if rumour.node == pool.me.name:
             self._dead_about_me(now, rumour)
@@ -217,29 +220,28 @@ class Rumours:
         member.incarnation = rumour.incarnation
         member.changed_at = now
         if rumour.node == rumour.origin:
-            member.state = State.LEFT
+            member.state = MemberState.LEFT
             pool.counters.leaves += 1
-            pool.tell(What.LEFT, member)
+            pool.tell(MemberChange.LEFT, member)
         else:
-            member.state = State.DEAD
+            member.state = MemberState.DEAD
             pool.counters.failures += 1
-            pool.tell(What.FAILED, member, why or f"says {rumour.origin}")
+            pool.tell(MemberChange.FAILED, member, why or f"says {rumour.origin}")
 
     def _dead_about_me(self, now: float, rumour: Dead) -> None:
+        """Refutes a dead message about this node, unless this node leaves and sent the message itself."""
         pool = self._pool
         if rumour.incarnation < pool.me.incarnation:
             return
         if not pool.leaving:
             self.refute(rumour.incarnation, f"{rumour.origin} declared us dead")
-        elif rumour.origin == pool.me.name and pool.me.state is not State.LEFT:
-            pool.me.state = State.LEFT
+        elif rumour.origin == pool.me.name and pool.me.state is not MemberState.LEFT:
+            pool.me.state = MemberState.LEFT
             pool.me.changed_at = now
             pool.broadcast(rumour)
 
-    # -- ourselves --------------------------------------------------------------------------------------------
-
     def refute(self, accused: int, why: str) -> None:
-        """Live on, at an incarnation above the accusation's."""
+        """Announces this node with an incarnation above the accusation's, and warns."""
         pool = self._pool
         if accused >= MAX_INCARNATION:
             pool.warn(Complaint.OUTBID, pool.me.name, f"{why}, at the highest incarnation there is")
@@ -250,30 +252,28 @@ class Rumours:
         self.announce(accused)
 
     def announce(self, above: int = 0) -> None:
-        """Tell everybody that we are alive, with what we are now."""
+        """Tells everybody that this node is alive, with its present tags and a new incarnation, which is higher than `above`."""
         me = self._pool.me
         me.incarnation = min(MAX_INCARNATION, max(me.incarnation, above) + 1)
         self._pool.broadcast(Alive(me.incarnation, me.name, me.address, me.meta, me.versions))
 
-    # -- merging ----------------------------------------------------------------------------------------------
-
     def merge(self, now: float, state: PushPull) -> None:
-        """What another node believes. A death that it tells of is a suspicion to us: the accused gets to answer."""
+        """Applies another node's beliefs. A death that it reports becomes a suspicion here, so that the accused can answer."""
         for line in state.nodes:
             self._merge_line(now, line)
 
     def _merge_line(self, now: float, line: NodeState) -> None:
         match line.state:
-            case State.ALIVE:
+            case MemberState.ALIVE:
                 self.alive(now, Alive(line.incarnation, line.name, line.address, line.meta, line.versions))
-            case State.LEFT:
+            case MemberState.LEFT:
                 self.dead(now, Dead(line.incarnation, line.name, line.name))
-            case State.DEAD | State.SUSPECT:
+            case MemberState.DEAD | MemberState.SUSPECT:
                 self.suspect(now, Suspect(line.incarnation, line.name, self._pool.me.name))
 
 
 def _versions_make_sense(versions: bytes) -> bool:
-    """Absent, or a protocol range that is not empty. Zeros there would poison a Serf pool if passed on."""
+    """Returns True when versions are absent or give a range that is not empty. Zeros would poison a Serf pool if we passed them on."""
     if not versions:
         return True
     low, high, current = versions[:3]

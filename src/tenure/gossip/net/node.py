@@ -1,7 +1,7 @@
-"""A member of a pool: the state machine with a clock, sockets and listeners around it.
+"""One member of a pool: the state machine with a clock, sockets and listeners around it.
 
-Everything runs on one event loop; nothing here may be called from another thread. It decides nothing about members: it
-receives, asks `Swim`, and performs what comes back. It notices when its own loop was late, and tells `Swim`.
+Everything runs on one event loop, and nothing here may be called from another thread. The node decides nothing about members: it receives, asks `Swim`,
+and performs the effects. It notices when its own event loop was late, and tells `Swim`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, JoinError, WireError
-from tenure.gossip.addresses import format_address, parse_address, resolve
-from tenure.gossip.counters import Counters
-from tenure.gossip.events import Event, HealthEvent, Warned
-from tenure.gossip.keyring import Keyring
-from tenure.gossip.members import Member
-from tenure.gossip.messages import Ack, Address, Ping, PushPull, Refused, User
-from tenure.gossip.outcome import Exchange, Outcome, StreamPing
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.effects import Effects, PushPullExchange, StreamPing
+from tenure.gossip.members import PoolMember
+from tenure.gossip.messages import Ack, Address, Ping, PushPull, StreamRefusal, User
+from tenure.gossip.net.listeners import EventListener, GossipListeners, HealthListener
+from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport, format_address, parse_address, resolve
+from tenure.gossip.sealing import Keyring, PacketCodec
 from tenure.gossip.settings import GossipSettings
-from tenure.gossip.skew import Skew
 from tenure.gossip.stream import StreamInbox, StreamMessage, seal_stream
 from tenure.gossip.swim import Swim
-from tenure.gossip.transport import GossipTransport, UdpTcpTransport
+from tenure.gossip.swim_state import Counters, Skew
 from tenure.gossip.wire import decode, encode, encode_push_pull
 from tenure.health.piggyback import HealthPiggyback
 from tenure.ids import IdSource, new_id
@@ -33,15 +30,12 @@ from tenure.randomness import Random, fresh_random
 
 log = logging.getLogger("tenure.gossip")
 
-EventListener = Callable[[Event], object]
-HealthListener = Callable[[str, HealthPiggyback], object]
-
 MAX_CONCURRENT_STREAMS = 32
 LEAVE_WAIT_S = 5.0
 
 
 class GossipNode:
-    """Start it, join some seeds, listen. `async with` starts and closes it; `leave` says goodbye first."""
+    """A member of a pool. `async with` starts and closes it; `join` dials the seeds; `leave` tells the pool before `close`."""
 
     def __init__(
         self,
@@ -69,18 +63,16 @@ class GossipNode:
         self._codec = PacketCodec(label=self.settings.label, keyring=keyring, compression=self.settings.compression)
         self._transport = transport or UdpTcpTransport(bind)
         self._swim: Swim | None = None
+        # One timer, for the next thing that `Swim` wants to do, and the time for which it is set.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams = 0
-        self._event_listeners: list[EventListener] = []
-        self._health_listeners: list[HealthListener] = []
+        self._streams = 0  # streams that this node opened and that are under way
+        self._listeners = GossipListeners()
         self._closed = False
 
-    # -- life -------------------------------------------------------------------------------------------------
-
     async def start(self) -> None:
-        """Listen, alone until `join`."""
+        """Starts to listen. The node is alone until `join`. Raises `ConfigurationError`."""
         if self._swim is not None:
             raise ConfigurationError("this gossip node was started before", remedy="Make a new one for each start")
         address = await self._transport.open(
@@ -103,7 +95,7 @@ class GossipNode:
             (host, port or address[1]),
             self.settings,
             now=self._clock.monotonic(),
-            # Higher than in any former life, as long as the wall clock does not go back; then evidence raises it.
+            # It is higher than in any former life unless the wall clock went back; then evidence of that life raises it.
             incarnation=int(self._clock.wall()),
             start_id=self._start_id,
             random=self._random,
@@ -115,9 +107,9 @@ class GossipNode:
         self._arm()
 
     async def join(self, seeds: Iterable[str | Address]) -> int:
-        """Exchange all that is known with each seed; how many answered. `JoinError` when none did.
+        """Exchanges everything that is known with each seed. Returns how many answered; raises `JoinError` when none did.
 
-        The seeds are remembered, and dialled again whenever they are not among the live members.
+        The node remembers the seeds, and dials them again while they are not among the live members.
         """
         swim = self._running()
         addresses = [seed if isinstance(seed, tuple) else parse_address(seed) for seed in seeds]
@@ -135,7 +127,7 @@ class GossipNode:
         return joined
 
     async def leave(self, *, timeout_s: float = LEAVE_WAIT_S) -> None:
-        """Tell the pool that we go, and wait until it was told. `close` comes after."""
+        """Tells the pool that this node leaves, and waits until it was told, or for `timeout_s`. Call `close` afterwards."""
         swim = self._running()
         self._perform(swim.leave(self._clock.monotonic()))
         until = self._clock.monotonic() + timeout_s
@@ -143,7 +135,7 @@ class GossipNode:
             await self._clock.async_sleep(self.settings.gossip_interval_s / 4)
 
     async def close(self) -> None:
-        """Stop at once, as a crash does for others: they will suspect us, and declare us dead."""
+        """Stops at once. To the others it looks like a crash: they suspect this node and then declare it dead."""
         if self._closed:
             return
         self._closed = True
@@ -162,74 +154,71 @@ class GossipNode:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # -- what is known, and what we are -----------------------------------------------------------------------
-
     @property
     def address(self) -> Address:
-        """Where others find us."""
+        """The address at which others reach this node."""
         return self._running().me.address
 
     @property
     def start_id(self) -> str:
-        """Names this start of the node: no other start of this name has it."""
+        """The id of this start of the node. No other start under this name has it."""
         return self._start_id
 
     @property
     def incarnation(self) -> int:
+        """The number with which this node outbids older rumours about itself. It only grows."""
         return self._running().me.incarnation
 
     @property
-    def members(self) -> list[Member]:
-        """All known members, ourselves and the recently dead included."""
+    def members(self) -> list[PoolMember]:
+        """All known members, this node and the recently dead included."""
         return self._running().members
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> PoolMember | None:
+        """Returns the member of that name, if this node knows it."""
         return self._running().member(name)
 
     def health(self, name: str) -> HealthPiggyback | None:
-        """The newest health known of a node."""
+        """Returns the newest health of a node, if any is known."""
         return self._running().health(name)
 
     @property
     def awareness(self) -> int:
-        """How much we distrust ourselves: 0 is well, 7 is worst."""
+        """This node's distrust in itself: 0 is well, 7 is worst."""
         return self._running().awareness
 
     @property
     def queued(self) -> int:
-        """Rumours that wait to be passed on."""
+        """The number of rumours that wait to be passed on."""
         return self._running().queued
 
     def skew(self, name: str) -> Skew | None:
-        """Their clock minus ours, as far as acks could tell."""
+        """Returns that node's clock minus ours, as estimated from its acks; None before the first."""
         return self._running().skew.of(name)
 
     @property
     def own_skew(self) -> float | None:
-        """Our clock minus the pool's middle."""
+        """Our clock minus the median of the pool's; None before any ack."""
         return self._running().skew.ours()
 
     def set_tags(self, tags: dict[str, str]) -> None:
-        """Replace our tags; the pool hears of it."""
+        """Replaces this node's tags, and tells the pool."""
         self._perform(self._running().set_tags(tags))
 
     def set_health(self, health: HealthPiggyback) -> None:
-        """Our health from now on."""
+        """Replaces this node's health. The pool hears of it."""
         self._perform(self._running().set_health(health))
 
     def on_event(self, listener: EventListener) -> Callable[[], None]:
-        """Call this with every event; gives what ends it."""
-        self._event_listeners.append(listener)
-        return lambda: self._event_listeners.remove(listener)
+        """Calls `listener` with every event. Returns a function that ends this."""
+        return self._listeners.add(listener)
 
     def on_health(self, listener: HealthListener) -> Callable[[], None]:
-        """Call this with `(node, piggyback)` whenever a node's health is news; gives what ends it."""
-        self._health_listeners.append(listener)
-        return lambda: self._health_listeners.remove(listener)
-
-    # -- what arrives -----------------------------------------------------------------------------------------
+        """Calls `listener` with `(node, health)` when a node's health has changed. Returns a function that ends this."""
+        return self._listeners.add_health(listener)
 
     def _on_packet(self, source: Address, data: bytes) -> None:
+        """Handles one datagram. The transport calls it."""
         self.counters.packets_received += 1
         self.counters.bytes_received += len(data)
         if self._swim is None or self._closed:
@@ -245,6 +234,7 @@ class GossipNode:
             self._perform(self._swim.receive(now, source, message))
 
     def _on_stream(self, source: Address, message: StreamMessage) -> bytes | None:
+        """Handles the message of a stream that a peer opened. Returns the bytes of the answer, if there is one. The transport calls it."""
         self.counters.streams_accepted += 1
         swim = self._swim
         if swim is None or self._closed:
@@ -276,23 +266,23 @@ class GossipNode:
     def _on_stream_bytes(self, count: int) -> None:
         self.counters.stream_bytes_received += count
 
-    # -- what is done -----------------------------------------------------------------------------------------
-
-    def _perform(self, outcome: Outcome) -> None:
-        if not outcome:
+    def _perform(self, effects: Effects) -> None:
+        """Performs the effects of one call of the state machine, then sets the timer."""
+        if not effects:
             self._arm()
             return
-        for packet in outcome.packets:
+        for packet in effects.packets:
             self._send(packet.to, self._codec.seal(packet.parts, checksum=packet.checksum), packet.probe)
-        for ping in outcome.stream_pings:
+        for ping in effects.stream_pings:
             self._spawn(self._stream_ping(ping))
-        for exchange in outcome.exchanges:
+        for exchange in effects.exchanges:
             self._spawn(self._exchange(exchange))
-        for event in outcome.events:
-            self._publish(event)
+        for event in effects.events:
+            self._listeners.publish(event)
         self._arm()
 
     def _send(self, to: Address, data: bytes, probe: int) -> None:
+        """Sends a datagram, and tells the state machine where our own machine refuses."""
         self.counters.packets_sent += 1
         self.counters.bytes_sent += len(data)
         try:
@@ -303,8 +293,9 @@ class GossipNode:
             self._perform(swim.send_failed(self._clock.monotonic(), probe, why))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a stream as a task, unless too many are under way."""
         if self._closed or self._streams >= MAX_CONCURRENT_STREAMS:
-            work.close()  # the next round tries again
+            work.close()  # the next round asks for it again
             return
         self._streams += 1
         task = asyncio.get_running_loop().create_task(work)
@@ -318,6 +309,7 @@ class GossipNode:
             log.error("gossip on a stream failed in an unexpected way", exc_info=error)
 
     async def _stream_ping(self, ask: StreamPing) -> None:
+        """Pings a member on a stream, and tells the state machine of an answer in time."""
         swim = self._running()
         left = ask.until - self._clock.monotonic()
         if left <= 0:
@@ -329,22 +321,24 @@ class GossipNode:
         if isinstance(answer, Ack) and answer.seq == ask.ping.seq:
             self._perform(swim.stream_answered(self._clock.monotonic(), answer.seq))
 
-    async def _exchange(self, exchange: Exchange) -> None:
+    async def _exchange(self, exchange: PushPullExchange) -> None:
         try:
             await self._push_pull(exchange.to, exchange.state)
         except (OSError, WireError, TimeoutError) as error:
             log.info("push/pull with %s failed: %s", format_address(exchange.to), error or type(error).__name__)
 
     async def _push_pull(self, to: Address, state: PushPull) -> None:
+        """Exchanges beliefs with one address and merges the answer. Raises `OSError`, `TimeoutError` or `WireError`."""
         swim = self._running()
         answer = await self._talk(to, encode_push_pull(state), timeout_s=self.settings.stream_timeout_s)
-        if isinstance(answer, Refused):
+        if isinstance(answer, StreamRefusal):
             raise WireError(f"the other side refused: {answer.error}")
         if not isinstance(answer, PushPull):
             raise WireError(f"the other side answered a push/pull with {type(answer).__name__}")
         self._perform(swim.merge(self._tell_time(swim), answer))
 
     async def _talk(self, to: Address, body: bytes, *, timeout_s: float) -> StreamMessage:
+        """Sends one message on a new stream and returns the answer. Counts streams, bytes and failures."""
         data = self._codec.stream_head + seal_stream(self._codec, body)
         self.counters.streams_opened += 1
         self.counters.stream_bytes_sent += len(data)
@@ -354,37 +348,28 @@ class GossipNode:
             self.counters.streams_failed += 1
             raise
 
-    def _publish(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            log.warning("%s: %s: %s", event.complaint, event.node, event.why)
-        for listener in self._event_listeners:
-            _call(listener, event)
-        if isinstance(event, HealthEvent):
-            for health_listener in self._health_listeners:
-                _call(health_listener, event.node, event.health)
-
-    # -- time -------------------------------------------------------------------------------------------------
-
     def _tell_time(self, swim: Swim) -> float:
+        """Tells the state machine the wall clock, and returns the monotonic time."""
         now = self._clock.monotonic()
         swim.tell_wall(self._clock.wall() - now)
         return now
 
     def _arm(self) -> None:
-        """One timer, for whatever is due next."""
+        """Sets the timer for the next thing that is due."""
         swim = self._swim
         if swim is None or self._closed:
             return
         due = swim.next_due
         if self._timer is not None:
             if due >= self._timer_due:
-                return  # it rings first, and looks again
+                return  # it goes off before that, and is then set anew
             self._timer.cancel()
         now = self._clock.monotonic()
         self._timer_due = max(due, now)
         self._timer = asyncio.get_running_loop().call_later(self._timer_due - now, self._on_timer)
 
     def _on_timer(self) -> None:
+        """Lets the state machine do what is due. The event loop calls it."""
         swim = self._running()
         self._timer = None
         now = self._tell_time(swim)
@@ -394,14 +379,7 @@ class GossipNode:
         self._perform(swim.tick(now))
 
     def _running(self) -> Swim:
+        """Returns the state machine. Raises `ConfigurationError` before `start`."""
         if self._swim is None:
             raise ConfigurationError("this gossip node was not started", remedy="Await start(), or use async with")
         return self._swim
-
-
-def _call(listener: Callable[..., object], *arguments: object) -> None:
-    """A listener that raises is logged; neither the others nor the pool pay for it."""
-    try:
-        listener(*arguments)
-    except Exception:
-        log.exception("a gossip listener raised")

@@ -1,20 +1,18 @@
-"""Ask a member for all that it knows, without becoming one: a push/pull in which we push nothing."""
+"""Asks one member of a pool for its view of all members, without joining: a push/pull that pushes nothing."""
 
 from __future__ import annotations
 
 from tenure.errors import JoinError, WireError
-from tenure.gossip.addresses import format_address, resolve
-from tenure.gossip.keyring import Keyring
 from tenure.gossip.messages import Address, PushPull
-from tenure.gossip.packet import PacketCodec
+from tenure.gossip.net.transport import format_address, resolve, stream_exchange
+from tenure.gossip.sealing import Keyring, PacketCodec
 from tenure.gossip.settings import GossipSettings
 from tenure.gossip.stream import StreamInbox, seal_stream
-from tenure.gossip.transport import stream_exchange
 from tenure.gossip.wire import encode_push_pull
 
 
-async def ask_members(address: Address, *, settings: GossipSettings, keyring: Keyring | None = None) -> PushPull:
-    """What the member at this address believes of everybody. `JoinError` says why it did not tell."""
+async def query_members(address: Address, *, settings: GossipSettings, keyring: Keyring | None = None) -> PushPull:
+    """Returns the beliefs of the member at this address. Raises a `JoinError` that says why it did not answer."""
     codec = PacketCodec(label=settings.label, keyring=keyring, compression=settings.compression)
     data = codec.stream_head + seal_stream(codec, encode_push_pull(PushPull(())))
     why = "its name is unknown"

@@ -11,9 +11,8 @@ import heapq
 import itertools
 from random import Random
 
-from tenure.gossip.events import Event, MemberEvent, What
+from tenure.gossip.effects import Effects, Event, MemberChange, MemberEvent, Packet, PushPullExchange, StreamPing
 from tenure.gossip.messages import Address, Ping
-from tenure.gossip.outcome import Exchange, Outcome, Packet, StreamPing
 from tenure.gossip.settings import GossipSettings
 from tenure.gossip.swim import Swim
 from tenure.gossip.wire import decode, encode_push_pull
@@ -106,7 +105,7 @@ class LeanPool:
 
     def join(self, name: str, to: str) -> None:
         state = self.nodes[name].swim.state(join=True)
-        self._exchange(name, Exchange(self.nodes[to].swim.me.address, state))
+        self._exchange(name, PushPullExchange(self.nodes[to].swim.me.address, state))
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class LeanPool:
 
     # -- the network ------------------------------------------------------------------------------------------------
 
-    def perform(self, name: str, outcome: Outcome) -> None:
+    def perform(self, name: str, outcome: Effects) -> None:
         for packet in outcome.packets:
             self._send(name, packet)
         for ping in outcome.stream_pings:
@@ -238,7 +237,7 @@ class LeanPool:
         if self._responsive(name):
             self.perform(name, self.nodes[name].swim.stream_answered(self.now, seq))
 
-    def _exchange(self, name: str, exchange: Exchange) -> None:
+    def _exchange(self, name: str, exchange: PushPullExchange) -> None:
         target = self._at.get(exchange.to)
         if target is None or not self.connected(name, target) or not self._responsive(name):
             return
@@ -259,11 +258,11 @@ class LeanPool:
 
     # -- what was seen ----------------------------------------------------------------------------------------------
 
-    def events(self, what: What, about: str | None = None) -> list[tuple[float, str, MemberEvent]]:
+    def events(self, what: MemberChange, about: str | None = None) -> list[tuple[float, str, MemberEvent]]:
         return [
             (at, by, event)
             for at, by, event in self.seen
-            if isinstance(event, MemberEvent) and event.what is what and (about is None or event.node == about)
+            if isinstance(event, MemberEvent) and event.change is what and (about is None or event.node == about)
         ]
 
     def state_of(self, name: str, seen_by: str) -> str:

@@ -1,0 +1,188 @@
+"""The state that all parts of the state machine share: the members, the rumours that wait, the counters, and the effects so far.
+
+It has no rules. `membership_rules` changes members, `probing` probes them, `swim` runs the rounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tenure.gossip.broadcasts import BroadcastQueue
+from tenure.gossip.effects import Complaint, Effects, Event, MemberChange, MemberEvent, Packet, PoolWarning
+from tenure.gossip.health_piggyback import HealthBook
+from tenure.gossip.lifeguard import Awareness
+from tenure.gossip.members import CHECKSUM_VERSION, MemberList, PoolMember
+from tenure.gossip.messages import Address, Message, PushPull, Rumour
+from tenure.gossip.settings import GossipSettings
+from tenure.gossip.wire import encode
+from tenure.randomness import Random
+
+
+class Counters(Struct):
+    """Numbers that the state machine and the shell count. They only grow; `net/metrics.py` shows them."""
+
+    probes: int = 0
+    probes_failed: int = 0
+    probes_indirect: int = 0
+    probes_by_stream: int = 0
+    suspicions: int = 0  # members that became suspects, by anybody's accusation
+    accusations: int = 0  # suspicions and confirmations that this node itself uttered
+    refutations: int = 0  # accusations of this node that it refuted
+    false_alarms: int = 0  # suspects that turned out to live
+    failures: int = 0
+    late_returns: int = 0  # members that were declared dead and turned out to live: the false positives
+    joins: int = 0
+    leaves: int = 0
+    nacks_sent: int = 0
+    nacks_received: int = 0
+    relays: int = 0  # pings that this node sent on behalf of others
+    relays_answered: int = 0
+    relays_refused: int = 0
+    packets_sent: int = 0
+    packets_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    streams_opened: int = 0
+    streams_accepted: int = 0
+    streams_failed: int = 0
+    stream_bytes_sent: int = 0
+    stream_bytes_received: int = 0
+    malformed: int = 0
+    misdirected: int = 0  # pings that reached our address and named another node
+    send_errors: int = 0
+    lags: int = 0
+    lag_seconds: float = 0.0
+    health_received: int = 0
+    health_refused: int = 0
+
+
+SYNC_SAMPLE = 64
+"""The number of members that a push/pull among nodes of ours compares. With all of them, each node's traffic would grow with the pool."""
+SKEW_SAMPLES = 8
+"""Samples that are kept of each node."""
+
+
+class Skew(NamedTuple):
+    """One estimate of how far another node's clock is from ours."""
+
+    offset_s: float  # their clock minus ours
+    error_s: float  # the truth is at most this far from `offset_s`
+
+
+class SkewEstimates:
+    """Estimates the clocks of other nodes from the time that an ack carries, as NTP does.
+
+    The other node wrote its time between our ping and its ack, so its clock is off by the difference to the middle, give or take half of the
+    round trip. The sample with the shortest round trip is the best. People read the estimates; no deadline depends on them.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[Skew]] = {}
+
+    def sample(self, node: str, *, sent: float, received: float, theirs: float) -> None:
+        """Takes one sample of wall times: ours when the ping left and when the ack came, theirs from the ack."""
+        trip = received - sent
+        if trip < 0:  # our own wall clock was set back between the two
+            return
+        kept = self._samples.setdefault(node, deque(maxlen=SKEW_SAMPLES))
+        kept.append(Skew(theirs - (sent + received) / 2, trip / 2))
+
+    def of(self, node: str) -> Skew | None:
+        """Returns the best estimate for `node`; None before its first ack."""
+        kept = self._samples.get(node)
+        return min(kept, key=lambda skew: skew.error_s) if kept else None
+
+    def ours(self) -> float | None:
+        """Returns how far our clock is ahead of the median of the pool; None before any ack."""
+        best = [skew for node in self._samples if (skew := self.of(node)) is not None]
+        return -median(skew.offset_s for skew in best) if best else None
+
+    def forget(self, node: str) -> None:
+        self._samples.pop(node, None)
+
+
+class SwimState:
+    """One node's view of its pool. The parts of the state machine call it `pool`, and only they change it."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        settings: GossipSettings,
+        *,
+        now: float,
+        incarnation: int,
+        random: Random,
+        packet_overhead: int,
+        counters: Counters,
+    ) -> None:
+        self.settings = settings
+        self.random = random
+        self.counters = counters
+        self.roster = MemberList(random)
+        self.queue = BroadcastQueue(settings.retransmit_mult)
+        self.awareness = Awareness(settings.awareness_max, enabled=settings.lifeguard.probe)
+        self.health = HealthBook()
+        self.skew = SkewEstimates()
+        # Our own record. Its incarnation is the one that we announce and defend; only this node raises it.
+        self.me = PoolMember(name, address, now)
+        self.me.incarnation = incarnation
+        self.leaving = False
+        # The effects of the present call. `Swim` hands them over and starts anew at the end of each call.
+        self.out = Effects()
+        self._room = settings.packet_bytes - packet_overhead
+        self._sequence = 0
+
+    def next_sequence(self) -> int:
+        """Returns the number for the next ping: from 1 to the largest that the wire takes, then from 1 again."""
+        self._sequence = self._sequence % 0xFFFFFFFF + 1
+        return self._sequence
+
+    def broadcast(self, rumour: Rumour) -> None:
+        """Queues a rumour for everybody. It replaces an earlier rumour about the same node that still waits."""
+        self.queue.put(rumour.node, encode(rumour))
+
+    def send(self, to: Address, message: Message, member: PoolMember | None = None, *, probe: int = 0) -> None:
+        """Sends a message to one node, with as many queued rumours as fit beside it."""
+        body = encode(message)
+        parts = [body]
+        if self.queue:
+            parts += self.queue.take(self._room - len(body) - 2, len(self.roster))
+        self.send_parts(to, parts, member, probe=probe)
+
+    def send_parts(self, to: Address, parts: list[bytes], member: PoolMember | None = None, *, probe: int = 0) -> None:
+        """Sends these bodies in one datagram, and nothing beside them."""
+        checksum = member is not None and member.newest_protocol >= CHECKSUM_VERSION
+        self.out.packets.append(Packet(to, parts, checksum, probe))
+
+    def rumours(self) -> list[bytes]:
+        """Takes as many queued rumours as one packet holds."""
+        return self.queue.take(self._room, len(self.roster))
+
+    def happened(self, event: Event) -> None:
+        """Adds an event to the effects."""
+        self.out.events.append(event)
+
+    def tell(self, change: MemberChange, member: PoolMember, why: str = "") -> None:
+        """Adds the event that a member has changed."""
+        self.happened(MemberEvent(change, member.name, member.address, member.incarnation, why))
+
+    def warn(self, complaint: Complaint, node: str, why: str) -> None:
+        """Adds a warning for people."""
+        self.happened(PoolWarning(complaint, node, why))
+
+    def everything(self, *, join: bool = False) -> PushPull:
+        """Returns all that we believe as a push/pull, with ourselves first: the receiver knows the sender by that."""
+        others = (member.as_state() for member in self.roster if member is not self.me)
+        return PushPull((self.me.as_state(), *others), join)
+
+    def sample(self) -> PushPull:
+        """Returns a random part of what we believe. Over the rounds all of it is compared, and a round costs the same in every pool."""
+        if len(self.roster) <= SYNC_SAMPLE:
+            return self.everything()
+        others = self.roster.pick(SYNC_SAMPLE - 1, lambda member: member is not self.me)
+        return PushPull((self.me.as_state(), *(member.as_state() for member in others)))
