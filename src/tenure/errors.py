@@ -42,6 +42,7 @@
     │   ├── LoopDiedError             a loop of a group ended with an error
     │   ├── LoopProcessError          the process of a loop did not end well
     │   ├── BoardError                shared memory for beats cannot be had or read
+    │   │   └── ForeignFileError      what lies under that name is not ours, so it is not opened
     │   ├── UnknownWorkflowError      no such name or version is registered here
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
@@ -517,6 +518,14 @@ class LoopProcessError(WorkError):
 
 class BoardError(WorkError):
     """The shared memory for beats cannot be had or read."""
+
+
+class ForeignFileError(BoardError):
+    """Something lies under a name of ours that somebody else put there, or could write to. It was not opened."""
+
+    def __init__(self, path: object, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(f"{path} is not ours: {why}", remedy="Look at who made it, and remove it")
 
 
 class UnknownWorkflowError(WorkError):

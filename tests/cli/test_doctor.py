@@ -61,9 +61,10 @@ def test_a_ladder_that_does_not_stand_is_an_error_that_names_the_rung() -> None:
     code, output = doctor("--stall", "3000", "--timeout", "3600")
     assert code == 1
     assert "a job may take (timeout): 3600 s, and that is not longer than" in output
-    code, output = doctor("--grace", "90")
+    code, output = doctor("--lease", "0.5")
     assert code == 1
-    assert "Lower --grace" in output
+    assert "9 x tick < visibility_timeout is broken" in output
+    assert doctor("--grace", "90")[0] == 0  # the lease is held through the grace
 
 
 def test_it_speaks_json() -> None:

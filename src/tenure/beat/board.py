@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 import tempfile
 import zlib
@@ -23,8 +24,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure.beat.own_files import open_own_file, own_folder
 from tenure.engines.contracts import Ticket
-from tenure.errors import BoardError
+from tenure.errors import BoardError, ForeignFileError
 
 MAGIC = b"TNRBOARD"
 VERSION = 1
@@ -33,6 +35,7 @@ _HEADER = struct.Struct("<8sIIQQ")  # magic, version, records, supervisor's pid,
 _COLD = struct.Struct("<QII")  # sequence (odd while a write is in progress), length, checksum
 _HOT_WORDS = 16
 _COLD_OFFSET = _HOT_WORDS * 8
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 
 # Words of the hot part. The slot writes the first group, the supervisor the second.
@@ -145,9 +148,14 @@ class Record:
         """Write the cold part: odd sequence, data, even sequence."""
         data = msgspec.msgpack.encode(occupant)
         if len(data) > COLD_BYTES:
-            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note="", job=occupant.job[:200]))
+            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))
         if len(data) > COLD_BYTES:
-            raise BoardError(f"the receipt of {occupant.workflow} does not fit on the board ({len(data)} bytes)")
+            # Names are not cut: whoever settles for a dead slot answers under them.
+            sizes = f"workflow {len(occupant.workflow):,}, job {len(occupant.job):,}, queue {len(occupant.queue):,}"
+            raise BoardError(
+                f"the names of this work do not fit on the beat board: {len(data):,} bytes of {COLD_BYTES:,} ({sizes} characters)",
+                remedy="Use shorter names",
+            )
         start = _COLD_OFFSET
         sequence = _COLD.unpack_from(self._bytes, start)[0]
         sequence += sequence & 1  # a write that was cut short left it odd
@@ -202,7 +210,7 @@ class Record:
 
     def read(self) -> Reading:
         serial = self._ints[_SERIAL]
-        phase = Phase(self._ints[_STATE])
+        phase = self._read_phase()
         occupant = self._read_occupant() if phase is not Phase.EMPTY else None
         count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
         return Reading(
@@ -216,6 +224,12 @@ class Record:
             serial,
             occupant,
         )
+
+    def _read_phase(self) -> Phase:
+        try:
+            return Phase(self._ints[_STATE])
+        except ValueError as error:
+            raise BoardError(f"record {self.index} is damaged: there is no phase {self._ints[_STATE]}") from error
 
     def _read_occupant(self) -> Occupant | None:
         for _ in range(3):
@@ -245,6 +259,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     pid_started: int  # clock ticks after boot, from /proc: a pid alone is reused
     boot_id: str
     engine: str = ""  # URL without secrets
+    worker: str = ""  # its name, which may outlive this start
 
 
 class BeatBoard:
@@ -287,9 +302,13 @@ class BeatBoard:
 
     @classmethod
     def open(cls, path: Path) -> BeatBoard:
+        """Open a board that is ours. Raises `ForeignFileError` for anybody else's, `BoardError` for what is no board."""
         try:
-            with path.open("r+b") as file:
-                page = mmap.mmap(file.fileno(), 0)
+            descriptor = open_own_file(path, os.O_RDWR)
+            try:
+                page = mmap.mmap(descriptor, 0)
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError) as error:
             raise BoardError(f"cannot open the beat board {path}: {error}") from error
         if len(page) < mmap.PAGESIZE:
@@ -305,6 +324,10 @@ class BeatBoard:
         except msgspec.DecodeError as error:
             page.close()
             raise BoardError(f"{path} does not say whose board it is: {error}") from error
+        # The name leads to files and processes: it must be the one that the file was found under, and a plain word.
+        if path.name != f"board-{identity.incarnation}" or not _PLAIN.fullmatch(identity.incarnation):
+            page.close()
+            raise BoardError(f"{path} says that it is the board of {identity.incarnation[:200]!r}")
         return cls(path, page, records, identity, owner=False)
 
     def tick(self, now: float) -> None:
@@ -330,16 +353,19 @@ class BeatBoard:
 def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) -> Path:  # noqa: S108
     """Where boards live: shared memory, or a temporary folder where that is missing, read-only or too small."""
     name = f"tenure-{os.getuid()}"
+    why = ""
     for base in (preferred, Path(tempfile.gettempdir())):
-        folder = base / name
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            folder = own_folder(base / name)
             room = os.statvfs(folder)
+        except ForeignFileError as error:
+            why += f"; {error.fact}"
+            continue
         except OSError:
             continue
-        if folder.stat().st_uid == os.getuid() and room.f_bavail * room.f_frsize > needs and os.access(folder, os.W_OK):
+        if room.f_bavail * room.f_frsize > needs and os.access(folder, os.W_OK):
             return folder
     raise BoardError(
-        "no place for the beat board: neither /dev/shm nor the temporary folder can be written",
+        f"no place for the beat board: neither /dev/shm nor the temporary folder can be written{why}",
         remedy="Set TMPDIR to a folder that this user can write",
     )

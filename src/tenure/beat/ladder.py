@@ -56,6 +56,12 @@ class Ladder:
     watchdog_interval: float | None = None
     stuck_threshold: float | None = None
     job_timeout: float | None = None
+    tick: float | None = None
+    """How often a supervisor looks at its slots. This rung and the next four are those of slots (`SlotSettings`)."""
+    claim: float | None = None
+    stall: float | None = None
+    grace: float | None = None
+    settle: float | None = None
 
     def derived(self) -> Ladder:
         """With what is unset derived from the lease: renewed each minute or each third of it, for as long as it is."""
@@ -97,6 +103,7 @@ class Ladder:
         yield from self._rules_of_the_lease()
         yield from self._rules_of_readiness()
         yield from self._rules_of_jobs()
+        yield from self._rules_of_slots()
 
     def _rules_of_document_004(self) -> Iterator[Rule]:
         silence, threshold = self.max_processing_time or 0.0, self.watchdog_threshold
@@ -166,3 +173,17 @@ class Ladder:
         known = [(name, value) for name, value in rungs if value is not None]
         for (low, below), (high, above) in itertools.pairwise(known):
             yield Rule(f"{low} < {high}", below, above, f"Raise {high} or lower {low}: the shorter one acts first")
+
+    def _rules_of_slots(self) -> Iterator[Rule]:
+        """Whatever a supervisor decides, it decides at one of its looks.
+
+        There is no rule for grace and lease: the lease is held through the grace of a verdict.
+        """
+        if self.tick is None:
+            return
+        for name, value, ticks, why in (
+            ("visibility_timeout", self.visibility_timeout, 9, "Beats could not renew the lease in time"),
+            ("claim", self.claim, 2, "A claim would run out before the supervisor has seen that its work started"),
+            ("settle", self.settle, 2, "Work that has ended would be killed before its outcome is written"),
+        ):
+            yield Rule(f"{ticks} x tick < {name}", ticks * self.tick, value, f"{why}: raise {name}, or lower tick")

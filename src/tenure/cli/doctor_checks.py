@@ -116,9 +116,6 @@ def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TI
         if low >= high and place != 1:  # lease and stall are two knobs, in any order (decision 0160)
             words = f"{high_name}: {high:g} s, and that is not longer than: {low_name}: {low:g} s"
             found[place + 1] = Finding(Level.ERROR, words, remedy)
-    if grace >= lease:
-        words = f"a workflow has {grace:g} s to stop (grace), and its lease is {lease:g} s"
-        found.append(Finding(Level.ERROR, words, "Lower --grace: another worker would start before this one ended"))
     return found
 
 

@@ -52,6 +52,11 @@ from tenure.work.slots.supervisor import Supervisor
 )
 @click.option("--stall", default=300.0, show_default=True, help="Seconds without a beat before a workflow is ended.")
 @click.option("--grace", default=5.0, show_default=True, help="Seconds between the request to stop and SIGKILL.")
+@click.option(
+    "--settle",
+    type=float,
+    help="Seconds in which the outcome of ended work must be written. [default: as the lease, at least 10]",
+)
 @click.option("--memory-limit", type=int, help="Megabytes of address space for one slot.")
 @click.option(
     "--drain",
@@ -79,6 +84,7 @@ def worker(
     lease: float,
     stall: float,
     grace: float,
+    settle: float | None,
     memory_limit: int | None,
     drain: str,
     drain_timeout: float,
@@ -108,6 +114,7 @@ def worker(
             claim_s=min(10.0, lease / 2),
             stall_s=stall,
             grace_s=grace,
+            settle_s=settle,
             memory_limit_mb=memory_limit,
             drain="handover" if drain == "handover" else "finish",
             drain_timeout_s=drain_timeout,

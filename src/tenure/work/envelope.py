@@ -28,6 +28,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Workers that had it and did not bring it home: they leave it to others while there are any."""
     trace: str = ""
     """The W3C traceparent of its submission, where somebody collects traces."""
+    tries: int = 0
+    """How often this message may be started: what is left of the attempts that the leader allows. 0: as the workflow says."""
     managed: bool = False
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
 
@@ -47,22 +49,49 @@ class Cause(StrEnum):
     EXITED = "exited"
     KILLED = "killed"
     MEMORY = "memory"
+    UNSETTLED = "unsettled"  # it ended, and its outcome could not be handed over
+    WORKER_DIED = "worker_died"  # its whole worker died while it ran
+    BAD_MESSAGE = "bad_message"  # the message is nothing that a slot can take
+    INTERNAL = "internal"  # Tenure failed on it
 
 
-RETRY_IS_USELESS = frozenset({Cause.UNKNOWN_WORKFLOW, Cause.BAD_ARGUMENTS, Cause.BAD_RESULT, Cause.CANCELLED})
+RETRY_IS_USELESS = frozenset(
+    {Cause.UNKNOWN_WORKFLOW, Cause.BAD_ARGUMENTS, Cause.BAD_RESULT, Cause.BAD_MESSAGE, Cause.CANCELLED}
+)
 """The same attempt again would end the same way."""
 
 
+MAX_REASON_CHARS = 4_000
+MAX_EVIDENCE_CHARS = 20_000
+"""Of one piece of evidence."""
+
+
 class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt failed: a cause, a sentence, and the evidence that was taken."""
+    """How an attempt failed: a cause, a sentence, and the evidence that was taken.
+
+    Both hold text that user code wrote. It is cut, and made writable, so that every failure can be handed over.
+    """
 
     cause: Cause
     reason: str
     evidence: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reason", _writable(self.reason, MAX_REASON_CHARS))
+        if self.evidence:
+            kept = {name: _writable(text, MAX_EVIDENCE_CHARS) for name, text in self.evidence.items()}
+            msgspec.structs.force_setattr(self, "evidence", kept)
+
     @property
     def retryable(self) -> bool:
         return self.cause not in RETRY_IS_USELESS
+
+
+def _writable(text: str, most: int) -> str:
+    """The text without what JSON cannot hold, and its end cut off where it is long."""
+    if len(text) > most:
+        text = f"{text[:most]} … ({len(text):,} characters)"
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +107,8 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: WorkFailure | None = None
     beats: b.StepCount = 0
     seconds: b.ElapsedSeconds = 0.0
+    redelivered: int = 0
+    """How many earlier starts of this message ended without an outcome: they count as attempts."""
 
     @property
     def ok(self) -> bool:

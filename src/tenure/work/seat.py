@@ -25,6 +25,7 @@ class CancelCode(IntEnum):
     TIMEOUT = 3
     LEASE_LOST = 4
     DRAIN = 5
+    UNSETTLED = 6
 
 
 CANCEL_REASONS = {
@@ -33,6 +34,7 @@ CANCEL_REASONS = {
     CancelCode.TIMEOUT: "past the deadline of this attempt",
     CancelCode.LEASE_LOST: "the lease was lost; another delivery may be running",
     CancelCode.DRAIN: "the worker is shutting down",
+    CancelCode.UNSETTLED: "its outcome could not be handed over",
 }
 
 
@@ -72,8 +74,13 @@ class Seat:
         asked = self.record.cancel_requested
         if asked:
             self.cancel(CancelCode(asked))
-        elif self.clock.boottime() >= self.record.lease_until:
+        elif self.lease_is_over:
             self.cancel(CancelCode.LEASE_LOST)
+
+    @property
+    def lease_is_over(self) -> bool:
+        """By our own clock; then nothing may start, because another worker may have it."""
+        return self.clock.boottime() >= self.record.lease_until
 
     def confirm_start(self) -> None:
         """Make sure that the engine counts this delivery, before its fence is used for anything outside.

@@ -94,7 +94,7 @@ def test_slots_do_not_outlive_a_supervisor_that_dies_and_a_stopped_one_loses_its
         worker.process.wait()
 
 
-def test_a_new_worker_clears_what_a_killed_one_left_and_returns_its_work_before_the_lease_ends(
+def test_a_new_worker_clears_what_a_killed_one_left_and_settles_its_work_before_the_lease_ends(
     desk: Desk, tmp_path: Path
 ) -> None:
     long = ("--slots", "2", "--lease", "600")
@@ -107,7 +107,7 @@ def test_a_new_worker_clears_what_a_killed_one_left_and_returns_its_work_before_
     told.touch()
     second = desk.start(*long)
     assert desk.answer().attempt == 2  # which is not waited for as long as the lease lasts
-    assert "1 deliveries returned" in second.said()
+    assert "1 deliveries settled" in second.said()
     second.end()
     assert not [path for path in board_folder().glob("board-*") if str(tmp_path) in _engine_of(path)]
 

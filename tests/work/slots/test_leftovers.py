@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
+import msgspec
 import pytest
 
 from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
-from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.slots.leftovers import clear_leftovers
+from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots.leftovers import Leftovers
 
 MINE, OTHER = "memory://mine", "memory://other"
 LEASE_S = 60.0
@@ -26,10 +29,22 @@ def engine(clock: ManualClock) -> Iterator[Engine]:
         yield engine
 
 
-def dead_board(folder: Path, engine: Engine, engine_name: str, *, phase: Phase = Phase.RUNNING) -> Path:
+def clear(folder: Path, engine: Engine, engine_name: str, said: Callable[[str], None] = lambda _: None) -> int:
+    return Leftovers(folder, engine, engine_name, clock=engine.clock, random=Random(1), say=said).clear()
+
+
+def dead_board(
+    folder: Path,
+    engine: Engine,
+    engine_name: str,
+    *,
+    phase: Phase = Phase.RUNNING,
+    managed: bool = False,
+    max_attempts: int = 3,
+) -> Path:
     """The board of a worker that is gone, and that held one delivery of this engine."""
     queue = engine.mailbox("work", WorkItem, WorkResult)
-    queue.send(WorkItem(workflow="add"))
+    queue.send(WorkItem(workflow="add"), reply_to="replies")
     [message] = queue.receive(1, LEASE_S)
     identity = Identity(
         incarnation=f"dead-{engine_name[9:]}",
@@ -37,9 +52,20 @@ def dead_board(folder: Path, engine: Engine, engine_name: str, *, phase: Phase =
         pid_started=1,
         boot_id=engine.clock.boot_id(),
         engine=engine_name,
+        worker="w-1",
     )
     made = BeatBoard.create(folder, 1, identity)
-    occupant = Occupant(ticket=message.ticket, job="j", workflow="add", attempt=1, queue="work", stall_s=60)
+    occupant = Occupant(
+        ticket=message.ticket,
+        job="j",
+        workflow="add",
+        workflow_id="add",
+        attempt=1,
+        queue="work",
+        stall_s=60,
+        managed=managed,
+        max_attempts=max_attempts,
+    )
     made.records[0].occupy(phase, occupant, engine.clock.monotonic())
     kept = made.path.read_bytes()
     made.close()  # which removes it: a dead worker does not get that far
@@ -47,13 +73,115 @@ def dead_board(folder: Path, engine: Engine, engine_name: str, *, phase: Phase =
     return made.path
 
 
-def test_work_of_our_own_engine_is_returned_at_once(tmp_path: Path, engine: Engine, clock: ManualClock) -> None:
+def test_work_that_ran_is_settled_at_once_as_failed_with_its_worker(
+    tmp_path: Path, engine: Engine, clock: ManualClock
+) -> None:
     path = dead_board(tmp_path, engine, MINE)
     said: list[str] = []
-    assert clear_leftovers(tmp_path, engine, MINE, clock, said.append) == 1
-    assert "1 deliveries returned" in said[0]
+    assert clear(tmp_path, engine, MINE, said.append) == 1
+    assert "1 deliveries settled" in said[-1]
     assert not path.exists()
-    assert engine.mailbox("work").depth().ready == 1
+    work = engine.mailbox("work")
+    assert work.depth().delayed == 1  # it is tried again after its backoff
+    clock.advance(5)
+    [again] = work.receive(1, 10)
+    assert again.attempt == 2
+    kept = engine.store("evidence").get("j/add/1")
+    assert kept is not None
+    failure = msgspec.json.decode(kept, type=WorkFailure)
+    assert (failure.cause, failure.reason) == (Cause.WORKER_DIED, "its worker died while it ran")
+    assert failure.evidence["phase"] == "running"
+
+
+def test_work_whose_last_attempt_ended_with_its_worker_is_a_dead_letter(tmp_path: Path, engine: Engine) -> None:
+    dead_board(tmp_path, engine, MINE, max_attempts=1)
+    assert clear(tmp_path, engine, MINE) == 1
+    [dead] = engine.mailbox("work").dead_letters.list()
+    assert "worker_died: its worker died while it ran" in dead.reason
+
+
+def test_of_managed_work_the_leader_hears_that_its_worker_died(tmp_path: Path, engine: Engine) -> None:
+    dead_board(tmp_path, engine, MINE, managed=True)
+    assert clear(tmp_path, engine, MINE) == 1
+    [reply] = engine.mailbox("replies", WorkResult).receive(1, 10)
+    assert reply.body.failure is not None
+    assert (reply.body.failure.cause, reply.body.worker, reply.body.job_id) == (Cause.WORKER_DIED, "w-1", "j")
+
+
+def test_work_that_was_claimed_and_not_started_goes_back_uncounted(tmp_path: Path, engine: Engine) -> None:
+    dead_board(tmp_path, engine, MINE, phase=Phase.CLAIMED)
+    assert clear(tmp_path, engine, MINE) == 1
+    [again] = engine.mailbox("work").receive(1, 10)
+    assert again.attempt == 1
+
+
+def test_the_log_of_work_that_died_with_its_worker_is_kept(tmp_path: Path, engine: Engine) -> None:
+    dead_board(tmp_path, engine, MINE)
+    folder = tmp_path / "dead-mine"
+    folder.mkdir(mode=0o700)
+    (folder / "attempt-0.log").write_bytes(b'{"text": "so far"}\n')
+    assert clear(tmp_path, engine, MINE) == 1
+    assert engine.store("logs").get("j/add/1") == b'{"text": "so far"}\n'
+    assert not folder.exists()
+
+
+def _link(path: Path) -> None:
+    target = path.with_name("target")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_link, "symbolic link"),
+        (lambda path: path.chmod(0o666), "others may write"),
+        (lambda path: os.chown(path, 12_345, -1), "belongs to user 12345"),
+        (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "not a regular file"),
+    ],
+    ids=["symlink", "mode", "owner", "pipe"],
+)
+def test_a_board_that_somebody_else_may_have_put_there_is_left_alone_and_told(
+    tmp_path: Path, engine: Engine, change: Callable[[Path], object], why: str
+) -> None:
+    if os.getuid() != 0 and why.startswith("belongs"):
+        pytest.skip("only root can give a file away")
+    path = dead_board(tmp_path, engine, MINE)
+    change(path)
+    said: list[str] = []
+    assert clear(tmp_path, engine, MINE, said.append) == 0
+    assert why in said[0]
+    assert os.path.lexists(path)
+    assert engine.mailbox("work").depth().leased == 1
+
+
+def test_a_board_that_names_another_folder_than_its_own_name_says_leads_nowhere(tmp_path: Path, engine: Engine) -> None:
+    """Its name leads to a folder that is removed with everything in it."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    folder = tmp_path / "boards"
+    folder.mkdir()
+    path = dead_board(folder, engine, MINE)
+    data = path.read_bytes().replace(b"dead-mine", b"../precio")
+    for name in ("board-dead-mine", "board-.."):
+        (folder / name).write_bytes(data)
+    said: list[str] = []
+    assert clear(folder, engine, MINE, said.append) == 0
+    assert precious.exists()
+    assert all("says that it is the board of" in line for line in said)
+
+
+def test_a_link_in_place_of_a_dead_workers_folder_is_not_followed(tmp_path: Path, engine: Engine) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "attempt-0.log").write_text("not a log of ours")
+    dead_board(tmp_path, engine, MINE)
+    (tmp_path / "dead-mine").symlink_to(precious)
+    said: list[str] = []
+    assert clear(tmp_path, engine, MINE, said.append) == 1
+    assert (precious / "attempt-0.log").exists()
+    assert any("left alone" in line and "symbolic link" in line for line in said)
+    assert engine.store("logs").get("j/add/1") is None
 
 
 def test_a_board_that_names_work_of_another_engine_is_left_for_a_worker_that_can_return_it(
@@ -61,10 +189,10 @@ def test_a_board_that_names_work_of_another_engine_is_left_for_a_worker_that_can
 ) -> None:
     path = dead_board(tmp_path, engine, OTHER)
     said: list[str] = []
-    assert clear_leftovers(tmp_path, engine, MINE, clock, said.append) == 0
+    assert clear(tmp_path, engine, MINE, said.append) == 0
     assert path.exists()
-    assert clear_leftovers(tmp_path, engine, OTHER, clock, said.append) == 1
-    assert engine.mailbox("work").depth().ready == 1
+    assert clear(tmp_path, engine, OTHER, said.append) == 1
+    assert engine.mailbox("work").depth().leased == 0
 
 
 def test_a_board_of_another_engine_goes_when_its_leases_are_over(
@@ -72,7 +200,7 @@ def test_a_board_of_another_engine_goes_when_its_leases_are_over(
 ) -> None:
     path = dead_board(tmp_path, engine, OTHER)
     clock.advance(LEASE_S + 1)
-    assert clear_leftovers(tmp_path, engine, MINE, clock, lambda _: None) == 1
+    assert clear(tmp_path, engine, MINE) == 1
     assert not path.exists()
 
 
@@ -82,7 +210,7 @@ def test_a_board_that_is_being_made_is_not_taken_for_a_broken_one(
     rename, during = Path.rename, []
 
     def clear_first(path: Path, target: Path) -> Path:
-        during.append(clear_leftovers(tmp_path, engine, MINE, clock, lambda _: None))
+        during.append(clear(tmp_path, engine, MINE))
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", clear_first)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket
 from tenure.work.seat import CancelCode
@@ -54,8 +56,53 @@ def test_a_lease_that_outlasts_the_stall_threshold_is_not_extended_without_a_bea
     assert found.step(reading(), 49.9, 49.9).act is Act.NOTHING
 
 
-def test_a_claim_that_has_not_started_is_neither_extended_nor_stalled() -> None:
-    assert watch().step(reading(Phase.CLAIMED), 500, 500).act is Act.NOTHING
+def test_a_claim_that_has_not_started_is_neither_extended_nor_stalled_and_ends_with_its_short_lease() -> None:
+    found = watch(stall_s=1.0)
+    assert found.step(reading(Phase.CLAIMED), 9.9, 9.9).act is Act.NOTHING
+    verdict = found.step(reading(Phase.CLAIMED), 10.0, 10.0)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.LEASE_LOST)
+    assert found.step(reading(Phase.CLAIMED), 15.0, 15.0).act is Act.KILL
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.EMPTY])
+def test_no_phase_lasts_for_ever_although_the_engine_grants_every_extension(phase: Phase) -> None:
+    found = watch()
+    for tick in range(10_000):
+        now = tick / 10
+        verdict = found.step(reading(phase, beat_at=0.0), now, now)
+        if verdict.act is Act.KILL:
+            return
+        if verdict.act is Act.EXTEND:
+            found.extending(reading(phase), now)
+            found.extended(now + 60)
+    pytest.fail(f"{phase!r} has no end")
+
+
+@pytest.mark.parametrize("code", [CancelCode.STALL, CancelCode.TIMEOUT, CancelCode.CANCEL, CancelCode.DRAIN])
+def test_a_lease_is_held_through_the_grace_of_a_verdict(code: CancelCode) -> None:
+    lease, grace = 5.0, 12.0
+    found = AttemptWatch(watch().occupant, extend_every_s=lease / 3, grace_s=grace, lease_until=lease)
+    found.cancel(code, "told to", 4.0)
+    now, extensions = 4.0, 0
+    while (verdict := found.step(reading(), now, now)).act is not Act.KILL:
+        if verdict.act is Act.EXTEND:
+            extensions += 1
+            found.extending(reading(), now)
+            found.extended(now + lease)
+        assert now < found.lease_until
+        now += 0.1
+    assert now >= 4.0 + grace
+    assert found.lease_until - now > lease / 3 - 0.1  # what the settlement of the verdict has
+    assert extensions <= 2 + grace / (lease / 3)
+
+
+def test_a_lost_lease_is_not_asked_for_again() -> None:
+    found = watch()
+    assert found.step(reading(), 10.0, 10.0).code is CancelCode.LEASE_LOST
+    assert found.step(reading(beat_at=11, steps=5), 12.0, 12.0).act is Act.NOTHING
+    slept = watch()
+    slept.cancel(CancelCode.STALL, "no beat", 1.0)
+    assert slept.step(reading(), 2.0, 3_600.0).act is Act.NOTHING  # the machine slept in the grace
 
 
 def test_silence_past_the_stall_threshold_is_cancelled_then_killed_after_the_grace() -> None:
@@ -111,6 +158,18 @@ def test_an_outcome_that_is_being_written_keeps_its_lease_and_cannot_stall() -> 
     extend(found, reading(steps=1), 0.1)
     assert found.step(reading(Phase.SETTLING, steps=1), 45.0, 45.0).act is Act.NOTHING
     extend(found, reading(Phase.SETTLING, steps=1), 55.0)
+
+
+def test_an_outcome_that_is_not_written_within_its_bound_ends_the_slot_and_the_cause_is_told() -> None:
+    found = watch()
+    extend(found, reading(steps=1), 0.1)
+    assert found.step(reading(Phase.SETTLING), 20.0, 20.0).act is Act.NOTHING
+    extend(found, reading(Phase.SETTLING), 51.0)
+    assert found.step(reading(Phase.SETTLING), 79.9, 79.9).act is Act.NOTHING
+    verdict = found.step(reading(Phase.SETTLING), 80.0, 80.0)
+    assert (verdict.act, verdict.code) == (Act.CANCEL, CancelCode.UNSETTLED)
+    assert "its outcome could not be handed over" in verdict.reason
+    assert found.step(reading(Phase.SETTLING), 85.1, 85.1).act is Act.KILL
 
 
 def test_an_engine_that_did_not_answer_is_asked_again_soon() -> None:

@@ -46,13 +46,14 @@ class Page:
         with contextlib.suppress(FileExistsError):
             self._folder.mkdir()
             self._folder.chmod(self._mode | (self._mode & 0o444) >> 2)  # who may write the file may ring its bells
-        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._page_fd = -1
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._sender.setblocking(False)
             self._prefix = self._socket_prefix()
-            self._page_fd = os.open(self._folder / "page", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # no link leads us to somebody else's file
+            self._page_fd = os.open(self._folder / "page", flags, self._mode)
             # Its blocks, not only its length: a store into a hole of a mapped file kills the process when the disk is full.
             os.posix_fallocate(self._page_fd, 0, _SIZE)
             self._flags = mmap.mmap(self._page_fd, _SIZE)

@@ -7,10 +7,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tenure.beat.board import Occupant, Reading
+from tenure.beat.board import Occupant, Phase, Reading, Record
 from tenure.clock import Clock
-from tenure.engines.contracts import Engine, Fence, Mailbox, Message, Ticket
-from tenure.errors import TenureError
+from tenure.engines.contracts import Engine, Fence, Mailbox, Message
+from tenure.errors import BoardError, TenureError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.retry import Retry
 from tenure.work.slots.keeping_logs import keep_log, log_key
@@ -18,25 +18,45 @@ from tenure.work.slots.settling import Settler
 
 
 class Held(NamedTuple):
-    """What a record held when its slot died."""
+    """What a record held when its slot or its worker died."""
 
     record: int
     occupant: Occupant
     steps: int
+    phase: Phase
+    lease_until: float
+    """Boot time at which the lease is lost, as it was last extended: the ticket only knows the lease of the claim."""
 
     @classmethod
-    def of(cls, index: int, reading: Reading) -> Held | None:
-        return None if reading.occupant is None else cls(index, reading.occupant, reading.steps)
+    def on(cls, record: Record) -> Held | None:
+        """None for a record that is empty, or that cannot be read."""
+        try:
+            reading = record.read()
+        except BoardError:
+            return None
+        return cls.of(record, reading)
+
+    @classmethod
+    def of(cls, record: Record, reading: Reading, occupant: Occupant | None = None) -> Held | None:
+        """`occupant`: who was seen there, for a record whose cold part was cut short by the kill."""
+        occupant = reading.occupant or occupant
+        if occupant is None or reading.phase is Phase.EMPTY:
+            return None
+        lease_until = record.lease_of(reading.serial)
+        return cls(record.index, occupant, reading.steps, reading.phase, lease_until)
 
 
 class Aftermath:
-    """Safe to use from several threads. What the engine refuses is said, and ends nobody."""
+    """Safe to use from several threads. What the engine refuses is said, and ends nobody.
+
+    `folder` holds the logs of the attempts; None where they are lost.
+    """
 
     def __init__(
         self,
         engine: Engine,
         worker: str,
-        folder: Path,
+        folder: Path | None,
         *,
         clock: Clock,
         random: Random,
@@ -50,7 +70,7 @@ class Aftermath:
     def extend(self, occupant: Occupant, seconds: float) -> float:
         """Boot time until which the lease is ours now, counted from before we asked."""
         asked = self._clock.boottime()
-        self._adopt(occupant.queue, occupant.ticket).extend_visibility(seconds)
+        self._mailbox(occupant.queue).adopt(occupant.ticket).extend_visibility(seconds)
         return asked + seconds
 
     def give_back(self, held: Held) -> None:
@@ -58,7 +78,7 @@ class Aftermath:
         occupant = held.occupant
         try:
             self._keep_log(held)
-            self._adopt(occupant.queue, occupant.ticket).release()
+            self._adopt(held).release()
         except TenureError as error:
             self._say(f"could not give {occupant.workflow} back: {error}")
 
@@ -68,7 +88,7 @@ class Aftermath:
         try:
             self._keep_log(held)
             word = self._settler.settle(
-                self._adopt(occupant.queue, occupant.ticket),
+                self._adopt(held),
                 self._result(held, failure),
                 managed=occupant.managed,
                 max_attempts=occupant.max_attempts,
@@ -79,11 +99,17 @@ class Aftermath:
         else:
             self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {failure.cause}: {word}")
 
-    def _adopt(self, queue: str, ticket: Ticket) -> Message[WorkItem, WorkResult]:
+    def _adopt(self, held: Held) -> Message[WorkItem, WorkResult]:
+        message = self._mailbox(held.occupant.queue).adopt(held.occupant.ticket)
+        # Settling is tried for as long as the lease is ours: an engine that is away for a moment costs no verdict.
+        message.lease_until = max(message.lease_until, held.lease_until)
+        return message
+
+    def _mailbox(self, queue: str) -> Mailbox[WorkItem, WorkResult]:
         mailbox = self._mailboxes.get(queue)
         if mailbox is None:
             mailbox = self._mailboxes[queue] = self._engine.mailbox(queue, WorkItem, WorkResult)
-        return mailbox.adopt(ticket)
+        return mailbox
 
     def _result(self, held: Held, failure: WorkFailure) -> WorkResult:
         occupant, ticket = held.occupant, held.occupant.ticket
@@ -100,6 +126,8 @@ class Aftermath:
         )
 
     def _keep_log(self, held: Held) -> None:
+        if self._folder is None:
+            return
         occupant = held.occupant
         key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
         fence = Fence(occupant.ticket.generation, occupant.ticket.delivery_count)

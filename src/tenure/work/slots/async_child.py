@@ -43,9 +43,12 @@ async def _serve(slot: Slot, pool: ThreadPoolExecutor) -> None:
 
 async def _run_one(slot: Slot, pool: ThreadPoolExecutor, claim: Claim, index: int, free: asyncio.Queue[int]) -> None:
     loop = asyncio.get_running_loop()
-    attempt = slot.begin(claim, index)
+    attempt = await loop.run_in_executor(pool, slot.begin, claim, index)
+    if attempt is None:
+        free.put_nowait(index)
+        return
     try:
-        if slot.closed:
+        if slot.closed or attempt.seat.lease_is_over:
             await loop.run_in_executor(pool, slot.give_back, attempt)
             return
         failure = attempt.prepare()
@@ -55,6 +58,9 @@ async def _run_one(slot: Slot, pool: ThreadPoolExecutor, claim: Claim, index: in
             result = await attempt.run_async()
         else:
             result = await loop.run_in_executor(pool, attempt.run_sync)
-        await loop.run_in_executor(pool, slot.conclude, attempt, result)
+        await loop.run_in_executor(pool, slot.outcomes.conclude, attempt, result)
+    except Exception as error:
+        await loop.run_in_executor(pool, slot.outcomes.fail_alone, claim.message, error)
     finally:
+        slot.end(attempt)
         free.put_nowait(index)

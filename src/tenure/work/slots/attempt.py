@@ -31,6 +31,7 @@ CAUSES = {
     CancelCode.TIMEOUT: Cause.TIMEOUT,
     CancelCode.LEASE_LOST: Cause.LEASE_LOST,
     CancelCode.DRAIN: Cause.DRAINED,
+    CancelCode.UNSETTLED: Cause.UNSETTLED,
 }
 
 
@@ -69,14 +70,14 @@ class Attempt:
         self.seat.trace = tracing.trace_id(self.item.trace)
 
     def prepare(self) -> WorkFailure | None:
-        """Find the function and check its arguments; a failure of this attempt, never of the worker."""
+        """Find the function and check its arguments; a failure of this attempt, never of the worker.
+
+        The board says "running" before any code of the user's types sees the arguments: whatever that does to the slot is counted.
+        """
         try:
             found = self._registry.find(self.item.workflow, self.item.version)
-            self.arguments = found.check_arguments(self.item.args)
         except UnknownWorkflowError as error:
             return WorkFailure(cause=Cause.UNKNOWN_WORKFLOW, reason=str(error))
-        except ArgumentsError as error:
-            return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
         self.workflow = found
         now = self._clock.boottime()
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
@@ -88,9 +89,36 @@ class Attempt:
             max_attempts=found.max_attempts,
             retry=astuple(found.retry),
         )
+        if failure := self._used_up(self.item.tries or found.max_attempts):
+            return failure
         self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)
+        try:
+            self.arguments = found.check_arguments(self.item.args)
+        except ArgumentsError as error:
+            return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
+        except Exception as error:  # of a type of the user's
+            return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=describe_error(error), evidence=_trace(error))
         return None
+
+    def _used_up(self, limit: int) -> WorkFailure | None:
+        """Looked at before anything starts: work that kills its worker each time never gets as far as an outcome.
+
+        An attempt that fails is settled at its limit. So a delivery beyond it means that earlier ones ended without any outcome.
+        """
+        tries = self.message.attempt
+        if tries <= limit:
+            return None
+        times = f"{tries - 1} times" if tries > 2 else "once"
+        return WorkFailure(
+            cause=Cause.WORKER_DIED,
+            reason=f"its worker died {times} while it ran, or lost its lease, and {limit} attempts are allowed: not started again",
+            evidence={
+                "deliveries": str(self.message.delivery_count),
+                "of which uncounted": str(self.message.forgiven),
+                "attempts allowed": str(limit),
+            },
+        )
 
     def run_sync(self) -> WorkResult:
         """Run a sync workflow in this thread."""
@@ -114,7 +142,11 @@ class Attempt:
 
         async def call() -> Any:
             context.beat()
-            return await workflow.function(context, **self.arguments)
+            try:
+                return await workflow.function(context, **self.arguments)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # A task that ends so takes its event loop along, with every other attempt of this slot.
+                raise _LeftError(error) from error
 
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
             marked = Marked(await_with_context(context, call), self.record)
@@ -155,16 +187,8 @@ class Attempt:
         except (ArgumentsError, LimitError) as error:
             # A workflow's own use of ctx.beat(progress=2) and a result that is no JSON are both its code's fault.
             return self.result(WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=_trace(error)))
-        except Exception as error:
-            return self.result(
-                WorkFailure(cause=Cause.EXCEPTION, reason=f"{type(error).__name__}: {error}", evidence=_trace(error))
-            )
-        except SystemExit as error:
-            return self.result(
-                WorkFailure(
-                    cause=Cause.EXITED, reason=f"the workflow called sys.exit({error.code!r})", evidence=_trace(error)
-                )
-            )
+        except BaseException as error:
+            return self.result(failure_of_exception(error.left if isinstance(error, _LeftError) else error))
         return self.result(value=encoded)
 
     def _cancel_failure(self) -> WorkFailure:
@@ -185,7 +209,47 @@ class Attempt:
             failure=failure,
             beats=self.record.read().steps,
             seconds=self._clock.monotonic() - self.begun,
+            redelivered=self.message.attempt - 1 if self.item.managed else 0,
         )
+
+
+class _LeftError(Exception):
+    """An async workflow called sys.exit, or raised KeyboardInterrupt."""
+
+    def __init__(self, left: BaseException) -> None:
+        self.left = left
+
+
+def failure_of_exception(error: BaseException) -> WorkFailure:
+    """What a workflow raised, in words. Its exception may be of any class, and may not know how to describe itself."""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int | str) else type(error.code).__name__
+        reason = f"the workflow called sys.exit({code!r})"
+        return WorkFailure(cause=Cause.EXITED, reason=reason, evidence=_trace(error))
+    return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error), evidence=_trace(error))
+
+
+def describe_error(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        return f"{name}, which cannot be written as text"
+
+
+def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failure: WorkFailure) -> WorkResult:
+    """The outcome of a message that never got as far as an attempt."""
+    item = message.body
+    return WorkResult(
+        job_id=item.job_id,
+        workflow_id=item.workflow_id,
+        workflow=item.workflow,
+        attempt=item.attempt or message.attempt,
+        fence=message.fence,
+        worker=worker,
+        failure=failure,
+        redelivered=message.attempt - 1 if item.managed else 0,
+    )
 
 
 class Marked(CoroutineABC[Any, Any, Any]):
@@ -226,4 +290,7 @@ def _outcome(task: asyncio.Task[Any]) -> Any:
 
 
 def _trace(error: BaseException) -> dict[str, str]:
-    return {"traceback": "".join(traceback.format_exception(error))[-20_000:]}
+    try:
+        return {"traceback": "".join(traceback.format_exception(error))[-20_000:]}
+    except Exception:
+        return {}  # of an exception that cannot be written as text

@@ -10,6 +10,7 @@ supervisor is stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import os
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tenure import tracing
-from tenure.beat.board import BeatBoard, Phase
+from tenure.beat.board import BeatBoard
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import MailboxClosedError, TenureError
@@ -37,16 +38,20 @@ from tenure.work.slots.async_child import serve_async
 from tenure.work.slots.attempt import Attempt
 from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
 from tenure.work.slots.declining import Declining
-from tenure.work.slots.keeping_logs import AttemptLogHandler, Overheard, keep_log, log_key
+from tenure.work.slots.keeping_logs import AttemptLogHandler, Overheard
 from tenure.work.slots.lanes import Claim, Lanes
+from tenure.work.slots.outcomes import Outcomes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
 from tenure.work.slots.settling import Settler
+from tenure.work.slots.started_processes import StartedProcesses
 
 if TYPE_CHECKING:
     from tenure.work.children import Courier
 
 BROKEN_EXIT = 3
 LOOK_EVERY_S = 0.25
+END_TREE_S = 1.0
+"""Processes that an attempt left behind have at most this long to end after SIGTERM, or the grace where that is shorter."""
 UNATTENDED_S = 3.0
 """A supervisor looks ten times a second; on a machine that is too busy for that, waiting costs nobody anything."""
 
@@ -73,6 +78,9 @@ class Slot:
         self.random = fresh_random()
         self.log_handler = AttemptLogHandler(self.folder, clock)
         self.registry = Registry()
+        self.processes = StartedProcesses(clock, grace_s=min(END_TREE_S, self.settings.grace_s))
+        self.broken = False
+        """Set when this slot cannot claim any more; it ends when its attempts have ended."""
         self._cancelled_at: dict[int, float] = {}
         self._pause_s = 0.1
         self._courier: Courier | None = None
@@ -84,8 +92,16 @@ class Slot:
         self.registry = Registry.from_modules(modules)
         self.engine = self._open_engine()
         self.lanes = Lanes([(queue, self.engine.mailbox(queue, WorkItem, WorkResult)) for queue in self.settings.lanes])
-        self.settler = Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble)
-        self.logs = self.engine.store("logs")
+        self.outcomes = Outcomes(
+            Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble),
+            self.engine.store("logs"),
+            self.log_handler,
+            self.processes,
+            self.registry,
+            folder=self.folder,
+            worker=self.start.worker or self.start.incarnation,
+            trouble=self.trouble,
+        )
 
     def _open_engine(self) -> Engine:
         """An engine that is away or busy is waited for; one that refuses us is not."""
@@ -124,9 +140,12 @@ class Slot:
             self.draining.set()
             return None
         except TenureError as error:
-            if not error.retryable:
-                raise
             self.trouble(f"cannot claim work: {error}")
+            if not error.retryable:
+                # A successor opens the engine anew. What runs here goes on to its end.
+                self.broken = True
+                self.draining.set()
+                return None
             self.draining.wait(self._pause_s * (0.5 + self.random.random()))
             self._pause_s = min(5.0, self._pause_s * 2)
             return None
@@ -143,17 +162,24 @@ class Slot:
 
     def run_one(self, claim: Claim, runner: asyncio.Runner) -> None:
         attempt = self.begin(claim, self.records[0])
-        if self.closed:
-            self.give_back(attempt)
+        if attempt is None:
             return
-        failure = attempt.prepare()
-        if failure is not None:
-            result = attempt.result(failure)
-        elif attempt.workflow is not None and attempt.workflow.is_async:
-            result = runner.run(attempt.run_async())
-        else:
-            result = attempt.run_sync()
-        self.conclude(attempt, result)
+        try:
+            if self.closed or attempt.seat.lease_is_over:
+                self.give_back(attempt)
+                return
+            failure = attempt.prepare()
+            if failure is not None:
+                result = attempt.result(failure)
+            elif attempt.workflow is not None and attempt.workflow.is_async:
+                result = runner.run(attempt.run_async())
+            else:
+                result = attempt.run_sync()
+            self.outcomes.conclude(attempt, result)
+        except Exception as error:
+            self.outcomes.fail_alone(claim.message, error)
+        finally:
+            self.end(attempt)
 
     @property
     def closed(self) -> bool:
@@ -167,10 +193,7 @@ class Slot:
 
     def give_back(self, attempt: Attempt) -> None:
         """Claimed while the drain began, or while the intake was closed: back before it starts, uncounted."""
-        try:
-            self._release(attempt.message)
-        finally:
-            self.end(attempt)
+        self._release(attempt.message)
 
     def _release(self, message: Message[WorkItem, WorkResult]) -> None:
         try:
@@ -178,19 +201,26 @@ class Slot:
         except TenureError as error:
             self.trouble(f"could not give {message.body.workflow} back: {error}")
 
-    def begin(self, claim: Claim, index: int) -> Attempt:
-        self.log_handler.begin(index)
-        attempt = Attempt(
-            claim.message,
-            self.board.records[index],
-            registry=self.registry,
-            clock=self.clock,
-            queue=claim.queue,
-            stall_s=self.settings.stall_s,
-            worker=self.start.worker or self.start.incarnation,
-            courier=self.courier,
-        )
+    def begin(self, claim: Claim, index: int) -> Attempt | None:
+        """Take the record for a claim. None for a message that no slot can take: it is settled, and fails alone."""
+        try:
+            self.log_handler.begin(index)
+            attempt = Attempt(
+                claim.message,
+                self.board.records[index],
+                registry=self.registry,
+                clock=self.clock,
+                queue=claim.queue,
+                stall_s=self.settings.stall_s,
+                worker=self.start.worker or self.start.incarnation,
+                courier=self.courier,
+            )
+        except Exception as error:
+            self.outcomes.fail_alone(claim.message, error)
+            self.board.records[index].count_end(ok=False)
+            return None
         self.seats[index] = attempt.seat
+        self.processes.begin(index)
         return attempt
 
     def courier(self) -> Courier:
@@ -203,43 +233,21 @@ class Slot:
                 self._courier = courier_from(settings.courier, self.start.engine_url, settings.token)
             return self._courier
 
-    def conclude(self, attempt: Attempt, result: WorkResult) -> None:
-        """Write the outcome; the record stays taken until it is written, so that a kill in between is seen."""
-        attempt.record.set_phase(Phase.SETTLING)
-        occupant, workflow = attempt.occupant, attempt.workflow
-        # The lease as the supervisor moved it: the settler stops trying when it is over.
-        attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
-        self.log_handler.end(attempt.seat)
-        try:
-            key = log_key(occupant.job, self.log_name(attempt), occupant.attempt)
-            keep_log(self.logs, self.folder, attempt.record.index, key=key, fence=attempt.message.fence)
-        except TenureError as error:
-            self.trouble(f"the log of {occupant.workflow} was not kept: {error}")
-        try:
-            self.settler.settle(
-                attempt.message,
-                result,
-                managed=occupant.managed,
-                max_attempts=workflow.max_attempts if workflow else 1,
-                retry=workflow.retry if workflow else None,
-            )
-        except TenureError as error:
-            self.trouble(f"the outcome of {occupant.workflow} could not be settled: {error}")
-        finally:
-            attempt.record.count_end(ok=result.ok)
-            self.end(attempt)
-
-    @staticmethod
-    def log_name(attempt: Attempt) -> str:
-        return attempt.item.workflow_id or attempt.item.workflow
-
     def end(self, attempt: Attempt) -> None:
+        self.outcomes.end_processes(attempt)  # of one that did not get as far as an outcome
         attempt.record.clear()
         self.seats.pop(attempt.record.index, None)
         self._cancelled_at.pop(attempt.record.index, None)
 
     def listen(self) -> None:
-        """The second thread: orders of the supervisor, its death, and our own look at the leases."""
+        """The second thread: orders of the supervisor, its death, and our own look at the leases.
+
+        A workflow that closes all file descriptors ends it. The supervisor sees the closed line, and ends this slot.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            self._listen()
+
+    def _listen(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self.channel.socket, selectors.EVENT_READ)
             while True:
@@ -319,6 +327,7 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
     channel.send(Ready([found.name for found in slot.registry]))
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
+    slot.processes.keep_present()
     if slot.settings.concurrency > 1:
         serve_async(slot)
     else:
@@ -326,7 +335,7 @@ def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
     slot.engine.close()
     tracing.flush()
     dump.close()
-    os._exit(0)  # daemon threads of user code must not keep a drained slot alive
+    os._exit(BROKEN_EXIT if slot.broken else 0)  # daemon threads of user code must not keep a drained slot alive
 
 
 if __name__ == "__main__":

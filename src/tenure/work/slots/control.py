@@ -77,20 +77,33 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class Channel:
-    """One end. `read` takes whatever is there; an empty list with `open` False means that the other side is gone."""
+    """One end. `read` takes whatever is there; an empty list with `open` False means that the other side is gone.
+
+    Neither side trusts the other to read at once or to write what can be read: user code runs in the process at the other end.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
         self.open = True
         self._pending = b""
+        self._unsent = b""
 
     def send(self, line: Line) -> bool:
-        try:
-            self.socket.sendall(msgspec.json.encode(line) + b"\n")
-        except OSError:
-            self.open = False
-            return False
-        return True
+        """False when the other side is gone. A full buffer only means that the line goes later, with `flush`."""
+        self._unsent += msgspec.json.encode(line) + b"\n"
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what had to wait."""
+        while self._unsent and self.open:
+            try:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+            except BlockingIOError:
+                self.open = len(self._unsent) <= _LIMIT
+                break
+            except OSError:
+                self.open = False
+        return self.open
 
     def read(self) -> list[Line]:
         try:
@@ -106,8 +119,17 @@ class Channel:
         if len(self._pending) > _LIMIT:
             self.open = False
             return []
-        return [_decoder.decode(line) for line in whole]
+        return [_decode(line) for line in whole]
 
     def close(self) -> None:
         self.open = False
         self.socket.close()
+
+
+def _decode(line: bytes) -> Line:
+    """A line that cannot be read is told as trouble: it must not end whoever reads it."""
+    try:
+        found: Line = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Trouble(f"a line of {len(line):,} bytes on the control line cannot be read: {error}")
+    return found

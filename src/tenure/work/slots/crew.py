@@ -15,6 +15,7 @@ from tenure.work.envelope import WorkFailure
 from tenure.work.slots.aftermath import cause_of_exit
 from tenure.work.slots.control import Broken, Intake, Ready, Start, Trouble
 from tenure.work.slots.evidence import cgroup_oom_kills, describe_exit
+from tenure.work.slots.mishaps import Mishaps
 from tenure.work.slots.processes import MARK, read_stat, send
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState, spawn_slot
@@ -22,6 +23,11 @@ from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState, spawn_
 QUICK_DEATH_S = 5.0
 """A slot that dies sooner than this after its start keeps dying: its successor waits."""
 MAX_BACKOFF_S = 30.0
+CANNOT_SPAWN_S = 5.0
+BURY_S = 30.0
+"""How long the end waits for processes that were killed. One that waits inside the kernel for ever is left to init."""
+SAID_CHARS = 8_000
+"""Of one complaint of a slot, in the log."""
 
 
 class Crew:
@@ -41,7 +47,9 @@ class Crew:
         clock: Clock,
         say: Callable[[str], None],
         on_death: Callable[[SlotProcess, WorkFailure], None],
+        mishaps: Mishaps,
     ) -> None:
+        self._mishaps = mishaps
         self._settings, self._selector, self._clock, self._say, self._on_death = (
             settings,
             selector,
@@ -82,13 +90,23 @@ class Crew:
         if self.draining or now < self._spawn_after:
             return
         while len(self.slots) < self._settings.slots + 1:
-            slot = spawn_slot(self._start, now)
+            try:
+                slot = spawn_slot(self._start, now)
+            except OSError:
+                self._spawn_after = (
+                    now + CANNOT_SPAWN_S
+                )  # no process, memory or descriptor is to be had: not ten times a second
+                raise
             self.slots.append(slot)
             self._sessions.add(slot.pid)  # each slot leads a session of its own
             self._selector.register(slot.channel.socket, selectors.EVENT_READ, slot)
 
     def hear(self, slot: SlotProcess) -> None:
-        for line in slot.channel.read():
+        lines = slot.channel.read()
+        if not slot.channel.open:
+            # Before anything else: a closed socket that stays registered would wake us for ever.
+            self._selector.unregister(slot.channel.socket)
+        for line in lines:
             if isinstance(line, Ready):
                 slot.state, self.ever_ready, self.broken = SlotState.SPARE, True, None
                 self._assign()
@@ -96,9 +114,8 @@ class Crew:
                 self.broken = line
                 self._say(f"a slot cannot serve: {line.reason}\n{line.trace}")
             elif isinstance(line, Trouble):
-                self._say(f"slot {slot.pid}: {line.text}")
-        if not slot.channel.open:
-            self._selector.unregister(slot.channel.socket)
+                slot.last_trouble = line.text[:SAID_CHARS]
+                self._say(f"slot {slot.pid}: {slot.last_trouble}")
 
     def _assign(self) -> None:
         """Seats without a slot get a spare."""
@@ -124,25 +141,30 @@ class Crew:
 
     def reap(self) -> None:
         for slot in list(self.slots):
-            ended = slot.reap()
-            if ended is None:
-                continue
-            self.slots.remove(slot)
-            if slot.channel.open:
-                self.hear(slot)  # its last words
-            if slot.channel.open:
-                self._selector.unregister(slot.channel.socket)
-            failure = cause_of_exit(describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory))
-            self._oom = cgroup_oom_kills()
-            if not self.draining and not slot.killed_by_us:
-                self._say(f"slot {slot.pid} ended: {failure.reason}")
-                self._back_off(slot, ended)
-            self._on_death(slot, failure)
-            slot.close()
-            self._to_bury |= slot.below
-            self._end_orphans()
-            self._assign()
-        self._bury()
+            with self._mishaps.alone(f"burying slot {slot.pid}"):
+                ended = slot.reap()
+                if ended is not None:
+                    self._bury_slot(slot, ended)
+        with self._mishaps.alone("burying what slots left"):
+            self._bury()
+
+    def _bury_slot(self, slot: SlotProcess, ended: Ended) -> None:
+        self.slots.remove(slot)
+        if slot.channel.open:
+            with self._mishaps.alone(f"hearing the last words of slot {slot.pid}"):
+                self.hear(slot)
+        if slot.channel.open:
+            self._selector.unregister(slot.channel.socket)
+        failure = cause_of_exit(describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory))
+        self._oom = cgroup_oom_kills()
+        if not self.draining and not slot.killed_by_us:
+            self._say(f"slot {slot.pid} ended: {failure.reason}")
+            self._back_off(slot, ended)
+        self._on_death(slot, failure)
+        slot.close()
+        self._to_bury |= slot.below
+        self._end_orphans()
+        self._assign()
 
     def _back_off(self, slot: SlotProcess, ended: Ended) -> None:
         """Slots that end themselves soon after their start would do so for ever: each next one waits longer.
@@ -208,6 +230,7 @@ class Crew:
         self.draining = True
         for slot in self.slots:
             slot.kill()
-        while self.slots or self._to_bury:
+        deadline = self._clock.monotonic() + BURY_S
+        while (self.slots or self._to_bury) and self._clock.monotonic() < deadline:
             self.reap()
             self._clock.sleep(0.005)

@@ -6,10 +6,11 @@ import os
 import signal
 from pathlib import Path
 
-from tenure.work.envelope import Cause
+from tenure.beat.own_files import read_own_file
+from tenure.errors import ForeignFileError
+from tenure.work.envelope import MAX_EVIDENCE_CHARS, Cause
 from tenure.work.slots.processes import read_stat
 
-MAX_EVIDENCE_CHARS = 20_000
 STATES = {"T": "stopped by a signal", "t": "stopped by a tracer", "D": "waiting inside the kernel", "Z": "a zombie"}
 
 
@@ -50,10 +51,8 @@ def peak_memory(pid: int) -> str:
 def read_dump(path: Path, after: int) -> str:
     """What faulthandler wrote since `after`; the end of it when it is long."""
     try:
-        with path.open("rb") as file:
-            file.seek(after)
-            return file.read().decode(errors="replace")[-MAX_EVIDENCE_CHARS:]
-    except OSError:
+        return read_own_file(path, MAX_EVIDENCE_CHARS, after=after).decode(errors="replace")
+    except (OSError, ForeignFileError):
         return ""
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
+from tenure.beat.own_files import open_own_file, read_own_file
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
-from tenure.errors import StaleFenceError
+from tenure.errors import ForeignFileError, StaleFenceError
 from tenure.work.context import current_or_none
 from tenure.work.seat import Seat
 
 MAX_LOG_BYTES = 262_144
 """Of one attempt; what comes after is dropped, and the last line says so."""
+MOST_READ_BYTES = 2 * MAX_LOG_BYTES
+"""Of a log file: the workflow runs in the process that writes it, and may have made it as long as it likes."""
 MAX_LINE_CHARS = 8_000
 LOG_TTL_S = 7 * 86_400
 SHOW_EVERY_S = 2.0
@@ -75,8 +80,13 @@ class AttemptLogHandler(logging.Handler):
         self._written[index] = self._written.get(index, 0) + len(data)
         if self._written[index] > MAX_LOG_BYTES:
             data = msgspec.json.encode({**entry, "text": f"the log is cut here: over {MAX_LOG_BYTES:,} bytes"}) + b"\n"
-        with log_path(self._folder, index).open("ab", buffering=0) as file:
-            file.write(data)
+        # A line that cannot be written is lost: a workflow must not fail because its log did.
+        with contextlib.suppress(OSError, ForeignFileError):
+            descriptor = open_own_file(log_path(self._folder, index), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                os.write(descriptor, data)
+            finally:
+                os.close(descriptor)
 
     def _drop(self, record: int) -> None:
         for key in [key for key in self._unfinished if key[0] == record]:
@@ -149,8 +159,8 @@ def keep_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence)
     """Move an attempt's lines into the store; False when there are none."""
     path = log_path(folder, record)
     try:
-        data = path.read_bytes()
-    except OSError:
+        data = read_own_file(path, MOST_READ_BYTES)
+    except (OSError, ForeignFileError):
         return False
     if not data:
         return False
@@ -165,8 +175,8 @@ def show_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence,
     Written with the fence of the delivery before: whatever was kept at the end of this one is newer, and stays.
     """
     try:
-        data = log_path(folder, record).read_bytes()
-    except OSError:
+        data = read_own_file(log_path(folder, record), MOST_READ_BYTES)
+    except (OSError, ForeignFileError):
         return shown
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) <= shown:

@@ -1,7 +1,9 @@
 """Clearing up after a worker that died: its board, its files, its stray processes, and the work that it held.
 
-The dead board still names every receipt, so work that was claimed but not started goes back uncounted, and work that ran goes
-back at once instead of when its lease runs out.
+The dead board still names every receipt. Work that was claimed and not started goes back uncounted. Work that had started failed with its
+worker: it is settled with that cause at once, by its own policy, instead of when its lease runs out. So work that kills its worker is counted.
+
+A board is taken for a dead worker's only when it is ours, in content and in name. Anything else in the folder is left alone and told.
 """
 
 from __future__ import annotations
@@ -9,68 +11,110 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
-from tenure.beat.board import BeatBoard, Occupant, Phase
+from tenure.beat.board import BeatBoard, Identity, Phase
+from tenure.beat.own_files import check_own_folder
 from tenure.clock import Clock
-from tenure.engines.contracts import Engine, Mailbox
-from tenure.errors import BoardError, TenureError
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.engines.contracts import Engine
+from tenure.errors import BoardError, ForeignFileError
+from tenure.work.envelope import Cause, WorkFailure
+from tenure.work.slots.aftermath import Aftermath, Held
 from tenure.work.slots.processes import is_alive, kill_strays
 
 
-def clear_leftovers(folder: Path, engine: Engine, engine_name: str, clock: Clock, say: Callable[[str], None]) -> int:
-    """How many dead workers were cleared up. Boards of living ones are left alone, and of dead ones that held work of another engine."""
-    cleared = 0
-    for path in sorted(folder.glob("board-*")):
+class Leftovers:
+    """What dead workers left in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        engine_name: str,
+        *,
+        clock: Clock,
+        random: Random,
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder, self._engine, self._engine_name = folder, engine, engine_name
+        self._clock, self._random, self._say = clock, random, say
+
+    def clear(self) -> int:
+        """How many dead workers were cleared up. Boards of living ones are left alone, and of dead ones that held work of another engine."""
+        return sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
+
+    def _clear_one(self, path: Path) -> bool:
         try:
             board = BeatBoard.open(path)
+        except ForeignFileError as error:
+            self._say(f"left alone: {error}")
+            return False
         except BoardError as error:
-            say(f"removing {path}: {error}")
+            self._say(f"removing {path}: {error}")
             path.unlink(missing_ok=True)
-            continue
+            return False
         identity = board.identity
-        same_boot = identity.boot_id == clock.boot_id()
+        same_boot = identity.boot_id == self._clock.boot_id()
         try:
             if same_boot and is_alive(identity.pid, identity.pid_started):
-                continue
+                return False
             killed = kill_strays(identity.incarnation) if same_boot else 0
-            ours = identity.engine == engine_name
-            if same_boot and not ours and _holds_work(board, clock.boottime()):
-                continue  # only a worker of its own engine can return what it names
-            returned = _return_work(board, engine, say) if same_boot and ours else 0
+            ours = identity.engine == self._engine_name
+            if same_boot and not ours and self._holds_work(board):
+                return False  # only a worker of its own engine can settle what it names
+            files = self._files_of(identity)
+            settled = self._settle_work(board, files) if same_boot and ours else 0
         finally:
             board.close()
         path.unlink(missing_ok=True)
-        shutil.rmtree(folder / identity.incarnation, ignore_errors=True)
-        say(f"cleared up after worker {identity.incarnation}: {returned} deliveries returned, {killed} strays killed")
-        cleared += 1
-    return cleared
+        if files is not None:
+            shutil.rmtree(files, ignore_errors=True)
+        self._say(
+            f"cleared up after worker {identity.incarnation}: {settled} deliveries settled, {killed} strays killed"
+        )
+        return True
 
-
-def _holds_work(board: BeatBoard, boottime: float) -> bool:
-    """Whether it names a delivery whose lease still holds."""
-    readings = [(record, record.read()) for record in board.records]
-    return any(r.phase is not Phase.EMPTY and record.lease_of(r.serial) > boottime for record, r in readings)
-
-
-def _return_work(board: BeatBoard, engine: Engine, say: Callable[[str], None]) -> int:
-    returned = 0
-    for record in board.records:
-        reading = record.read()
-        if reading.occupant is None:
-            continue
+    def _files_of(self, identity: Identity) -> Path | None:
+        """The folder of its logs and stack dumps; None where there is none, or where it is not ours."""
+        private = self._folder / identity.incarnation
         try:
-            _give_back(engine, reading.phase, reading.occupant)
-            returned += 1
-        except TenureError as error:  # its lease ran out meanwhile, or the engine is away: then the lease does it
-            say(f"could not return {reading.occupant.workflow}: {error}")
-    return returned
+            check_own_folder(private)
+        except FileNotFoundError:
+            return None
+        except ForeignFileError as error:
+            self._say(f"left alone: {error}")
+            return None
+        return private
+
+    def _holds_work(self, board: BeatBoard) -> bool:
+        """Whether it names a delivery whose lease still holds."""
+        now = self._clock.boottime()
+        held = (Held.on(record) for record in board.records)
+        return any(one is not None and one.lease_until > now for one in held)
+
+    def _settle_work(self, board: BeatBoard, files: Path | None) -> int:
+        identity = board.identity
+        aftermath = Aftermath(
+            self._engine,
+            identity.worker or identity.incarnation,
+            files,
+            clock=self._clock,
+            random=self._random,
+            say=self._say,
+        )
+        found = [held for record in board.records if (held := Held.on(record)) is not None]
+        for held in found:
+            if held.phase is Phase.CLAIMED:
+                aftermath.give_back(held)
+            else:
+                aftermath.fail(held, _died(identity, held))
+        return len(found)
 
 
-def _give_back(engine: Engine, phase: Phase, occupant: Occupant) -> None:
-    mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(occupant.queue, WorkItem, WorkResult)
-    message = mailbox.adopt(occupant.ticket)
-    if phase is Phase.CLAIMED:
-        message.release()
-    else:
-        message.nack(0)
+def _died(identity: Identity, held: Held) -> WorkFailure:
+    phase = held.phase.name.lower()
+    return WorkFailure(
+        cause=Cause.WORKER_DIED,
+        reason="its worker died while it ran",
+        evidence={"incarnation": identity.incarnation, "pid": str(identity.pid), "phase": phase},
+    )

@@ -94,9 +94,10 @@ def kill_strays(incarnation: str) -> int:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
+    """False when the process is gone, or has become another user's."""
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tenure.errors import ConfigurationError, LimitError
+from tenure.beat.ladder import Ladder
+from tenure.engines.contracts.limits import MAX_VISIBILITY_S, MAX_WAIT_S
+from tenure.errors import LimitError
+
+LEAST_SETTLE_S = 10.0
+"""A busy machine and a slow store take seconds to write a log and an outcome, however short the lease is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,9 @@ class SlotSettings:
     stall_s: float = 300.0
     """The longest silence between beats, for workflows that do not set their own."""
     grace_s: float = 5.0
-    """Between a request to stop and SIGKILL."""
+    """Between a request to stop and SIGKILL. The lease is held through it, so it may be longer than the lease."""
+    settle_s: float | None = None
+    """How long the outcome of ended work may take to be written; None: as long as the lease, and 10 s at least."""
     wait_s: float = 20.0
     drain: Literal["finish", "handover"] = "finish"
     """What SIGTERM does to running work: let it finish, or stop it so that another worker goes on from its checkpoint."""
@@ -44,22 +51,41 @@ class SlotSettings:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise LimitError(name, value, "above 0 seconds")
+        for name, most in (("lease_s", MAX_VISIBILITY_S), ("claim_s", MAX_VISIBILITY_S), ("wait_s", MAX_WAIT_S)):
+            if (value := getattr(self, name)) > most:  # every engine refuses it: no lease would ever be renewed
+                raise LimitError(name, value, f"at most {most:,} seconds")
         if not 1 <= self.slots <= 512:
             raise LimitError("slots", self.slots, "between 1 and 512")
         if not 1 <= self.concurrency <= 1_000:
             raise LimitError("concurrency", self.concurrency, "between 1 and 1,000")
         if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
             raise LimitError("memory_limit_mb", self.memory_limit_mb, "64 or more, or None")
-        if self.lease_s < 10 * self.tick_s:
-            raise ConfigurationError(
-                f"lease_s {self.lease_s:g} is under ten ticks of {self.tick_s:g} s: beats could not renew it in time",
-                remedy=f"Set lease_s to {10 * self.tick_s:g} or more, or tick_s lower",
-            )
+        if self.settle_s is not None and not 0 < self.settle_s < float("inf"):
+            raise LimitError("settle_s", self.settle_s, "above 0 seconds, or None")
+        self.ladder.check()
+
+    @property
+    def ladder(self) -> Ladder:
+        """These times as rungs: construction fails with the ladder drawn where one cannot act before the next."""
+        return Ladder(
+            visibility_timeout=self.lease_s,
+            extension_interval=self.extend_every_s,
+            tick=self.tick_s,
+            claim=self.claim_s,
+            stall=self.stall_s,
+            grace=self.grace_s,
+            settle=self.settle_within_s,
+        )
 
     @property
     def lanes(self) -> tuple[str, ...]:
         """All mailboxes that are served, each once; earlier ones go first, later ones never starve (decision 0146)."""
         return tuple(dict.fromkeys((self.queue, *self.more_queues)))
+
+    @property
+    def settle_within_s(self) -> float:
+        """How long an outcome may take to be written. While the engine is away it may wait for as long as its lease."""
+        return max(self.lease_s, LEAST_SETTLE_S) if self.settle_s is None else self.settle_s
 
     @property
     def extend_every_s(self) -> float:

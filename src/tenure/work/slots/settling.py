@@ -9,11 +9,14 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Message
+from tenure.engines.contracts.limits import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.retry import Retry
 
 EVIDENCE_TTL_S = 7 * 86_400
+NAME_CHARS = 200
+"""Of a name in a line of the log."""
 _NOT_COUNTED = frozenset({Cause.DRAINED})
 """Work that is handed over did nothing wrong: its delivery does not count."""
 
@@ -33,22 +36,31 @@ class Settler:
         managed: bool,
         max_attempts: int = 1,
         retry: Retry | None = None,
+        lease_until: Callable[[], float] | None = None,
     ) -> str:
-        """Do it, again and again while the lease is ours; a word on how it ended, for logs and tables."""
+        """Do it, again and again while the lease is ours; a word on how it ended, for logs and tables.
+
+        `lease_until` tells the lease as somebody else extends it meanwhile. An outcome that no engine takes is replaced by a failure
+        that says so: otherwise the work would be done again when the lease runs out, and end the same way.
+        """
         if result.failure is not None and result.failure.cause is Cause.LEASE_LOST:
             return "refused: the lease was lost"
-        pause = 0.05
+        pause, replaced = 0.05, False
         while True:
             try:
                 return self._once(message, result, managed, max_attempts, retry or Retry())
             except (ReceiptHandleExpiredError, KeyRefusedError) as error:
-                self._say(f"the outcome of {result.workflow} was refused: {error}")
+                self._say(f"the outcome of {result.workflow[:NAME_CHARS]} was refused: {error}")
                 return "refused: the lease was lost"
             except TenureError as error:
                 if not error.retryable:
-                    raise
-                self._say(f"cannot settle {result.workflow} yet: {error}")
-                if self._clock.boottime() + pause >= message.lease_until:
+                    if replaced:
+                        raise
+                    result, replaced = _not_taken(result, error), True
+                    continue
+                self._say(f"cannot settle {result.workflow[:NAME_CHARS]} yet: {error}")
+                until = message.lease_until if lease_until is None else lease_until()
+                if self._clock.boottime() + pause >= until:
                     return "not settled: the engine was out of reach until the lease ran out"
                 self._clock.sleep(pause)
                 pause = min(2.0, pause * 2)
@@ -88,5 +100,17 @@ class Settler:
         return word
 
     def _keep_evidence(self, result: WorkResult, failure: WorkFailure) -> None:
-        key = f"{result.job_id or result.workflow}/{result.workflow_id}/{result.attempt}"
-        self._evidence.put(key, msgspec.json.encode(failure), ttl=EVIDENCE_TTL_S)
+        key = f"{result.job_id or result.workflow}/{result.workflow_id}/{result.attempt}"[-MAX_KEY_CHARS:]
+        try:
+            self._evidence.put(key, msgspec.json.encode(failure), ttl=EVIDENCE_TTL_S)
+        except TenureError as error:
+            if error.retryable:
+                raise
+            # An outcome without its evidence is better than none.
+            self._say(f"the evidence on {result.workflow[:NAME_CHARS]} could not be kept: {error}")
+
+
+def _not_taken(result: WorkResult, error: TenureError) -> WorkResult:
+    cause = Cause.BAD_RESULT if result.failure is None else result.failure.cause
+    failure = WorkFailure(cause=cause, reason=f"its outcome could not be handed over: {error}")
+    return msgspec.structs.replace(result, result=msgspec.Raw(b"null"), failure=failure)

@@ -42,6 +42,10 @@ class SlotProcess:
     seat: int | None = None
     records: list[int] = field(default_factory=list)
     killed_by_us: bool = False
+    line_lost_at: float | None = None
+    """Monotonic time at which its end of the control line was first seen closed."""
+    last_trouble: str = ""
+    """The last thing that it complained of."""
     intake: Intake = field(default_factory=lambda: Intake(True))
     """What it was last told; a new slot claims."""
     below: set[int] = field(default_factory=set)

@@ -1,12 +1,13 @@
 """The supervisor: extends the leases of work that beats, and ends work that does not.
 
-It runs no user code and imports none. It looks at the beat board a few times a second, asks `AttemptWatch` what to do about each
-attempt, and does it; calls to the engine go through a few threads, so that a slow engine delays no decision. Whatever happens to
-a slot, its work is settled with the cause and the evidence.
+It runs no user code and imports none. It looks at the beat board a few times a second, and `WatchedAttempts` does what is to be done
+about each attempt. Whatever happens to a slot, its work is settled with the cause and the evidence. Whatever fails here while one slot or
+one attempt is handled ends that one thing: only a drain, and modules that cannot be served, end the supervisor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import shutil
@@ -18,24 +19,22 @@ from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 
-from tenure.beat.board import BeatBoard, Identity, Phase, Reading, Totals, board_folder
+from tenure.beat.board import BeatBoard, Identity, Reading, Totals, board_folder
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine
-from tenure.errors import ReceiptHandleExpiredError, TenureError
+from tenure.errors import BoardError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
-from tenure.work.envelope import WorkFailure
 from tenure.work.seat import CancelCode
-from tenure.work.slots.aftermath import Aftermath, Held
-from tenure.work.slots.control import Broken, Cancel
+from tenure.work.slots.aftermath import Aftermath
+from tenure.work.slots.control import Broken
 from tenure.work.slots.crew import Crew
-from tenure.work.slots.leftovers import clear_leftovers
+from tenure.work.slots.leftovers import Leftovers
+from tenure.work.slots.mishaps import Mishaps
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.showing_logs import LogShow
-from tenure.work.slots.slot_process import SlotProcess
-from tenure.work.slots.watch import Act, AttemptWatch, Verdict
-from tenure.work.slots.watched import Watched, failure_of
+from tenure.work.slots.watched_attempts import WatchedAttempts
 
 BROKEN = 2
 """What `run` returns when the modules cannot be served."""
@@ -66,7 +65,7 @@ class Supervisor:
         """Its name, which may outlive this start."""
         self._on_change = on_change
         """Called from `run`'s thread when an attempt began or ended."""
-        self._seen: dict[int, tuple[int, bool]] = {}
+        self._mishaps = Mishaps(say)
         self._board: BeatBoard | None = None
         self._board_lock = threading.Lock()
         self._crew: Crew | None = None
@@ -74,7 +73,7 @@ class Supervisor:
         self._handover = ""
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
-        self._watched: dict[int, Watched] = {}
+        self._attempts: WatchedAttempts | None = None
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
         self._draining = self._stopping = False
@@ -105,7 +104,7 @@ class Supervisor:
         self._later(lambda: self._admit(most, peers))
 
     def _admit(self, most: int | None, peers: int) -> None:
-        busy = {index // self.settings.concurrency for index in self._watched}
+        busy = {index // self.settings.concurrency for index in self._running_attempts().records}
         self._running_crew().admit(most, busy, peers)
 
     def cancel(
@@ -125,17 +124,21 @@ class Supervisor:
         return bool(found)
 
     def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
-        def cancel() -> None:
-            watched = self._watched.get(index)
-            if watched is not None and watched.serial == serial:  # another attempt may have taken the record since
-                self._cancel(index, CancelCode.CANCEL, reason)
-
-        return cancel
+        return lambda: self._running_attempts().cancel(index, CancelCode.CANCEL, reason, serial=serial)
 
     def readings(self) -> list[tuple[int, Reading]]:
-        """What every record shows now; nothing before `run` and after it."""
+        """What every record shows now, except for damaged ones; nothing before `run` and after it."""
         with self._board_lock:
-            return [(record.index, record.read()) for record in self._board.records] if self._board else []
+            found = []
+            for record in self._board.records if self._board else ():
+                with contextlib.suppress(BoardError):
+                    found.append((record.index, record.read()))
+            return found
+
+    @property
+    def mishaps(self) -> int:
+        """How often something failed here that should not have, and everything else went on."""
+        return self._mishaps.count
 
     def lease_of(self, index: int, serial: int) -> float:
         """Boot time at which the lease of an attempt is lost; 0 where nothing is known of it."""
@@ -167,39 +170,60 @@ class Supervisor:
         engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
         adopt_orphans()
         with Engine.open(self._engine_url, clock=self._clock) as engine, selectors.DefaultSelector() as selector:
-            clear_leftovers(self._folder, engine, engine_name, self._clock, self._say)
+            with self._mishaps.alone("clearing up after dead workers"):
+                Leftovers(
+                    self._folder, engine, engine_name, clock=self._clock, random=self._random, say=self._say
+                ).clear()
             self._open_board(engine_name)
-            self._evidence = engine.store("evidence")
-            self._aftermath = Aftermath(
-                engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say
-            )
-            self._crew = crew = Crew(
-                self.settings,
-                selector,
-                engine_url=self._engine_url,
-                modules=self._modules,
-                board=self._open().path,
-                folder=self._private,
-                incarnation=self.incarnation,
-                worker=self.worker,
-                clock=self._clock,
-                say=self._say,
-                on_death=self._settle_dead,
-            )
             self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
-            self._logs = LogShow(engine.store("logs"), self._private, self._clock, self._pool.submit)
+            self._attempts = attempts = self._make_attempts(engine)
+            self._crew = crew = self._make_crew(selector, attempts)
             try:
-                return self._loop(selector)
+                return self._loop(selector, crew, attempts)
             finally:
-                crew.end()
-                self._pool.shutdown(wait=True)
-                kill_strays(self.incarnation)
-                with self._board_lock:
-                    self._open().close()
-                    self._board = None
-                shutil.rmtree(self._private, ignore_errors=True)
-                self._wake_in.close()
-                self._wake_out.close()
+                self._end(crew)
+
+    def _make_attempts(self, engine: Engine) -> WatchedAttempts:
+        aftermath = Aftermath(engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say)
+        return WatchedAttempts(
+            self.settings,
+            self._open(),
+            lambda: self._running_crew().slots,
+            aftermath,
+            LogShow(engine.store("logs"), self._private, self._clock, self._pool.submit),
+            self._pool,
+            self._later,
+            clock=self._clock,
+            say=self._say,
+            mishaps=self._mishaps,
+        )
+
+    def _make_crew(self, selector: selectors.BaseSelector, attempts: WatchedAttempts) -> Crew:
+        return Crew(
+            self.settings,
+            selector,
+            engine_url=self._engine_url,
+            modules=self._modules,
+            board=self._open().path,
+            folder=self._private,
+            incarnation=self.incarnation,
+            worker=self.worker,
+            clock=self._clock,
+            say=self._say,
+            on_death=attempts.settle_dead,
+            mishaps=self._mishaps,
+        )
+
+    def _end(self, crew: Crew) -> None:
+        crew.end()
+        self._pool.shutdown(wait=True)
+        kill_strays(self.incarnation)
+        with self._board_lock:
+            self._open().close()
+            self._board = None
+        shutil.rmtree(self._private, ignore_errors=True)
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _open_board(self, engine_name: str) -> None:
         own = read_stat(os.getpid())
@@ -209,6 +233,7 @@ class Supervisor:
             pid_started=own.started if own else 0,
             boot_id=self._clock.boot_id(),
             engine=engine_name,
+            worker=self.worker,
         )
         self._board = BeatBoard.create(self._folder, self.settings.slots * self.settings.concurrency, identity)
         self._private = self._folder / self.incarnation
@@ -222,192 +247,55 @@ class Supervisor:
         assert self._crew is not None, "it is there while it runs"
         return self._crew
 
-    def _loop(self, selector: selectors.BaseSelector) -> int:
+    def _running_attempts(self) -> WatchedAttempts:
+        assert self._attempts is not None, "they are there while it runs"
+        return self._attempts
+
+    def _loop(self, selector: selectors.BaseSelector, crew: Crew, attempts: WatchedAttempts) -> int:
         selector.register(self._wake_out, selectors.EVENT_READ, None)
-        crew = self._running_crew()
         while True:
-            crew.keep()
-            for key, _ in selector.select(self.settings.tick_s):
-                if key.data is None:
-                    self._wake_out.recv(4_096)
-                else:
-                    crew.hear(key.data)
+            with self._mishaps.alone("starting slots"):
+                crew.keep()
+            self._hear(selector, crew)
             while not self._done.empty():
-                self._done.get()()
+                with self._mishaps.alone("what was to be done next"):
+                    self._done.get()()
             crew.reap()
-            self._look()
-            if crew.serving == self.settings.slots and not self.ready.is_set():
-                self.ready.set()
-                self._on_change()
+            with self._mishaps.alone("looking at the attempts"):
+                changed = attempts.look()
+                if crew.serving == self.settings.slots and not self.ready.is_set():
+                    self.ready.set()
+                    changed = True
+                if changed:
+                    self._on_change()
             if crew.broken is not None and not crew.ever_ready:
                 return BROKEN
-            if self._draining and self._drained():
-                return 0
+            with self._mishaps.alone("draining"):
+                if self._draining and self._drained(crew, attempts):
+                    return 0
 
-    # Attempts.
-
-    def _look(self) -> None:
-        monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
-        self._open().tick(monotonic)
-        records, seen = self._open().records, dict[int, tuple[int, bool]]()
-        for slot in self._running_crew().slots:
-            for index in slot.records:
-                reading = records[index].read()
-                seen[index] = reading.serial, reading.phase is Phase.RUNNING
-                watched = self._follow(index, reading)
-                self._logs.look(index, reading)
-                if watched is not None:
-                    verdict = watched.watch.step(reading, monotonic, boottime)
-                    if verdict.act is not Act.NOTHING:
-                        self._act(slot, index, watched, reading, verdict)
-        if seen != self._seen:
-            self._seen = seen
-            self._on_change()
-
-    def _follow(self, index: int, reading: Reading) -> Watched | None:
-        """The watch of what is in this record now; another serial is another attempt."""
-        if reading.phase is Phase.EMPTY:
-            self._watched.pop(index, None)
-            return None
-        occupant, watched = reading.occupant, self._watched.get(index)
-        if occupant is None:
-            # The cold part was being written at this moment: the next look sees it.
-            return watched if watched is not None and watched.serial == reading.serial else None
-        if watched is None or watched.serial != reading.serial:
-            watch = AttemptWatch(
-                occupant, self.settings.extend_every_s, self.settings.grace_s, lease_until=occupant.ticket.lease_until
-            )
-            watched = self._watched[index] = Watched(watch, reading.serial)
-        watched.watch.occupant = occupant
-        return watched
-
-    def _act(self, slot: SlotProcess, index: int, watched: Watched, reading: Reading, verdict: Verdict) -> None:
-        if verdict.act is Act.EXTEND:
-            self._extend(index, watched, reading)
-        elif verdict.act is Act.KILL:
-            self._kill(slot, watched, verdict.reason)
-        elif verdict.code is CancelCode.STALL and (culprit := self._blocking(slot, index)) is not None:
-            # The event loop is blocked by another attempt of this slot: that one is at fault.
-            watched.watch.forgive()
-            reason = f"it blocks the event loop of its slot: {verdict.reason}"
-            self._request_cancel(slot, culprit, self._watched[culprit], verdict.code, reason)
-        else:
-            self._request_cancel(slot, index, watched, verdict.code, verdict.reason)
-
-    def _request_cancel(self, slot: SlotProcess, index: int, watched: Watched, code: CancelCode, reason: str) -> None:
-        watch = watched.watch
-        if watched.facts is not None:
-            return
-        watched.facts, watched.dump_offset = {}, 0
-        if watch.code is CancelCode.NONE:
-            watch.cancel(code, reason, self._clock.monotonic())
-        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
-        if code is CancelCode.STALL:
-            watched.facts, watched.dump_offset = slot.ask_for_stacks()
-        self._open().records[index].request_cancel(code, watched.serial)
-        slot.channel.send(Cancel(index))
-
-    def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
-        if slot.killed_by_us:
-            return
-        if not watched.facts:
-            watched.facts = slot.read_stacks(watched.dump_offset)
-        self._say(f"killing slot {slot.pid}, which runs {watched.watch.occupant.workflow}: {reason}")
-        slot.kill()
-
-    def _blocking(self, slot: SlotProcess, index: int) -> int | None:
-        """Another attempt of the same slot whose coroutine is running right now, and therefore never yields."""
-        if self._open().records[index].read().active:
-            return None
-        for other in slot.records:
-            if other != index and other in self._watched and self._open().records[other].read().active:
-                return other
-        return None
-
-    def _cancel(self, index: int, code: CancelCode, reason: str) -> None:
-        watched = self._watched.get(index)
-        slot = next((slot for slot in self._running_crew().slots if index in slot.records), None)
-        if watched is not None and slot is not None and watched.watch.code is CancelCode.NONE:
-            self._request_cancel(slot, index, watched, code, reason)
-
-    def _extend(self, index: int, watched: Watched, reading: Reading) -> None:
-        """One call in flight for each attempt, in another thread."""
-        if watched.extending:
-            return
-        watched.extending = True
-        watched.watch.extending(reading, self._clock.monotonic())
-        occupant = watched.watch.occupant
-
-        def call() -> None:
-            answer: Callable[[], None]
-            try:
-                until = self._aftermath.extend(occupant, self.settings.lease_s)
-                answer = lambda: self._extended(index, watched, until)  # noqa: E731
-            except ReceiptHandleExpiredError as error:
-                reason = str(error)
-                answer = lambda: self._lost(index, watched, reason)  # noqa: E731
-            except TenureError as error:
-                text = f"cannot extend the lease of {occupant.workflow} yet: {error}"
-                answer = lambda: self._not_extended(watched, text)  # noqa: E731
-            self._later(answer)
-
-        self._pool.submit(call)
-
-    def _extended(self, index: int, watched: Watched, until: float) -> None:
-        watched.extending = False
-        watched.watch.extended(until)
-        # The answer may come after the work ended: the serial keeps it from whoever took the record since.
-        self._open().records[index].set_lease_until(watched.watch.lease_until, watched.serial)
-
-    def _lost(self, index: int, watched: Watched, reason: str) -> None:
-        watched.extending = False
-        reading = self._open().records[index].read()
-        if reading.serial == watched.serial and reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
-            self._cancel(index, CancelCode.LEASE_LOST, reason)
-
-    def _not_extended(self, watched: Watched, text: str) -> None:
-        watched.extending = False
-        self._say(text)
-        watched.watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self.settings.lease_s / 20))
-
-    def _settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
-        """Settle what a dead slot held: the attempts at fault with their failure, the others uncounted."""
-        readings = {index: self._open().records[index].read() for index in slot.records}
-        blamed = {
-            i
-            for i in readings
-            if i in self._watched and self._watched[i].watch.code not in (CancelCode.NONE, CancelCode.DRAIN)
-        }
-        if not blamed and not slot.killed_by_us:
-            occupied = {i for i, reading in readings.items() if reading.phase is not Phase.EMPTY}
-            blamed = {i for i in occupied if readings[i].active} or occupied
-        for index, reading in readings.items():
-            watched = self._watched.pop(index, None)
-            held = Held.of(index, reading)
-            if reading.phase is not Phase.EMPTY and index in blamed:
-                self._open().records[index].count_end(ok=False)
-            self._open().records[index].clear()
-            if held is None:
-                continue
-            if reading.phase is Phase.CLAIMED or index not in blamed:
-                self._pool.submit(self._aftermath.give_back, held)
+    def _hear(self, selector: selectors.BaseSelector, crew: Crew) -> None:
+        """Wait for a tick, or until a slot or another thread has something to say."""
+        for key, _ in selector.select(self.settings.tick_s):
+            if key.data is None:
+                self._wake_out.recv(4_096)
             else:
-                self._pool.submit(self._aftermath.fail, held, failure_of(watched, exit_failure))
+                with self._mishaps.alone(f"hearing slot {key.data.pid}"):
+                    crew.hear(key.data)
 
     # Draining.
 
-    def _drained(self) -> bool:
+    def _drained(self, crew: Crew, attempts: WatchedAttempts) -> bool:
         now = self._clock.monotonic()
-        crew = self._running_crew()
         if not crew.draining:
             self._drain_deadline = now + self.settings.drain_timeout_s
             crew.drain()
         if self._stopping or self._handover or self.settings.drain == "handover" or now >= self._drain_deadline:
-            for index in list(self._watched):
-                self._cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
+            for index in attempts.records:
+                with self._mishaps.alone(f"handing over the attempt in record {index}"):
+                    attempts.cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
         if self._stopping:
-            for watched in self._watched.values():
-                watched.watch.kill_at = min(watched.watch.kill_at, now)
+            attempts.kill_now()
         return not crew.slots
 
     def _later(self, call: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ not stalled; leases and deadlines are in boot time, because the engine's clock w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -34,37 +35,77 @@ _NOTHING = Verdict(Act.NOTHING)
 
 @dataclass(slots=True)
 class AttemptWatch:
-    """Follows one delivery from claim to end. A record with another receipt gets another watch."""
+    """Follows one delivery from claim to end. A record with another receipt gets another watch.
+
+    No phase lasts for ever, whatever the slot does. `_LIMITS` below holds the rule of each phase:
+
+    | phase    | its lease is renewed                   | it ends at the latest                                       |
+    |----------|----------------------------------------|-------------------------------------------------------------|
+    | EMPTY    | there is none                          | nothing is held                                             |
+    | CLAIMED  | never                                  | when the short lease of the claim ran out                   |
+    | RUNNING  | for beats, until the stall threshold   | at its stall, its timeout, a cancel, or with its lease      |
+    | SETTLING | until `settle_s` after it began        | `settle_s` after it began, or with its lease                |
+    | any, with a verdict | through the grace, except after a lost lease | when the grace is over: its slot is killed |
+    """
 
     occupant: Occupant
     extend_every_s: float
     grace_s: float
     lease_until: float
+    settle_s: float = 60.0
+    """How long the outcome of ended work may take to be written."""
     steps_extended: int = -1
     next_extension: float = 0.0
     code: CancelCode = CancelCode.NONE
     reason: str = ""
     kill_at: float = float("inf")
+    phase: Phase = Phase.EMPTY
+    phase_since: float = 0.0
+    """Monotonic time of the first look that showed this phase."""
 
     def step(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
-        if reading.phase in (Phase.EMPTY, Phase.CLAIMED):
+        if reading.phase is not self.phase:
+            self.phase, self.phase_since = reading.phase, monotonic
+        if reading.phase is Phase.EMPTY:
             return _NOTHING
         if self.code is not CancelCode.NONE:
-            if monotonic >= self.kill_at:
-                return Verdict(Act.KILL, self.code, self.reason)
-            return _NOTHING
+            return self._enforce(monotonic, boottime)
         if boottime >= self.lease_until:
             return self.cancel(CancelCode.LEASE_LOST, "the lease ran out by our own clock", monotonic)
-        if reading.phase is Phase.RUNNING and (late := self._late(reading, monotonic, boottime)):
+        return _LIMITS[reading.phase](self, reading, monotonic, boottime)
+
+    def _enforce(self, monotonic: float, boottime: float) -> Verdict:
+        """After a verdict: the lease is held through the grace, so that the verdict can be recorded, then the slot is killed.
+
+        Nobody else gets the work before its slot is gone. A lease that is lost is not asked for again.
+        """
+        if monotonic >= self.kill_at:
+            return Verdict(Act.KILL, self.code, self.reason)
+        if self.code is CancelCode.LEASE_LOST or self.phase is Phase.CLAIMED or monotonic < self.next_extension:
+            return _NOTHING
+        # With or without a beat: an interval has to be left when the slot is killed, in which its verdict is recorded.
+        left, needed = self.lease_until - boottime, self.kill_at - monotonic + self.extend_every_s
+        return Verdict(Act.EXTEND) if 0 < left < needed else _NOTHING
+
+    def _claimed(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+        """The lease of a claim is short and is not renewed: `step` ends what does not start within it."""
+        return _NOTHING
+
+    def _running(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+        if late := self._late(reading, monotonic, boottime):
             return self.cancel(*late, monotonic)
-        if reading.phase is Phase.SETTLING:
-            # It takes a moment, unless the engine is away: then the outcome is worth a longer lease.
-            return Verdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
         if monotonic >= self.next_extension and (
             self._has_proof(reading, monotonic) or self._lease_ends_before_stall(reading, monotonic, boottime)
         ):
             return Verdict(Act.EXTEND)
         return _NOTHING
+
+    def _settling(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+        """Writing an outcome takes a moment, unless the engine is away: then it is worth a longer lease, for a while."""
+        if monotonic - self.phase_since >= self.settle_s:
+            reason = f"its outcome could not be handed over: it ended {self.settle_s:g} s ago, and nothing was written"
+            return self.cancel(CancelCode.UNSETTLED, reason, monotonic)
+        return Verdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
 
     def _is_running_out(self, boottime: float, monotonic: float) -> bool:
         return monotonic >= self.next_extension and self.lease_until - boottime < self.extend_every_s / 2
@@ -113,3 +154,12 @@ class AttemptWatch:
         """The engine did not answer: the proof still stands, so try again soon."""
         self.steps_extended = -1
         self.next_extension = monotonic + retry_in_s
+
+
+_Limit = Callable[[AttemptWatch, Reading, float, float], Verdict]
+_LIMITS: Mapping[Phase, _Limit] = {
+    Phase.CLAIMED: AttemptWatch._claimed,
+    Phase.RUNNING: AttemptWatch._running,
+    Phase.SETTLING: AttemptWatch._settling,
+}
+"""The rule of each phase that holds a delivery. `EMPTY` holds none."""

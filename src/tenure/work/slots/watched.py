@@ -23,10 +23,12 @@ class Watched:
     dump_offset: int = 0
 
 
-def failure_of(watched: Watched | None, exit_failure: WorkFailure) -> WorkFailure:
-    """Our own reason where we killed it, else what the exit says."""
+def failure_of(watched: Watched | None, exit_failure: WorkFailure, last_trouble: str = "") -> WorkFailure:
+    """Our own reason where we killed it, else what the exit says. `last_trouble`: the last thing that its slot complained of."""
     facts = (watched.facts if watched else None) or {}
     if watched is None or watched.watch.code is CancelCode.NONE:
         return msgspec.structs.replace(exit_failure, evidence={**exit_failure.evidence, **facts})
     reason = f"{watched.watch.reason}; its slot was killed"
+    if watched.watch.code is CancelCode.UNSETTLED and last_trouble:
+        facts = {**facts, "last_trouble": last_trouble}
     return WorkFailure(cause=CAUSES[watched.watch.code], reason=reason, evidence=facts)

@@ -1,0 +1,42 @@
+"""What fails while a supervisor handles one thing ends that one thing. It is said, counted, and the supervisor goes on."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_REMEMBERED = 1_000
+_TRACE_CHARS = 4_000
+
+
+class Mishaps:
+    """Errors of our own, by what they happened to. Safe to use from several threads."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._times: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.count = 0
+        """All of them, also those that were not said."""
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Keep an exception in the block from whoever called us. `what` names the one thing that it concerns, for the log."""
+        try:
+            yield
+        except Exception as error:
+            times = self._note(what)
+            # A thing that fails at every look would fill the log: it is said the 1st, 2nd, 4th, 8th ... time.
+            if times & (times - 1) == 0:
+                trace = traceback.format_exc()[-_TRACE_CHARS:]
+                self._say(f"{what} failed, time {times}, and everything else goes on: {error!r}\n{trace}")
+
+    def _note(self, what: str) -> int:
+        with self._lock:
+            self.count += 1
+            if len(self._times) >= _REMEMBERED:
+                self._times.clear()
+            times = self._times[what] = self._times.get(what, 0) + 1
+            return times

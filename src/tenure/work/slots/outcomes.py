@@ -1,0 +1,108 @@
+"""The end of an attempt, inside its slot: what it started ends, its log is kept, and its outcome is written."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tenure.beat.board import Phase
+from tenure.engines.contracts import Message, Store
+from tenure.errors import BoardError, TenureError
+from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.registry import Registry, Workflow
+from tenure.work.slots.attempt import Attempt, describe_error, unstarted_result
+from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
+from tenure.work.slots.settling import Settler
+from tenure.work.slots.started_processes import StartedProcesses
+
+
+class Outcomes:
+    """May be used from several threads. Nothing that one attempt does may end the slot."""
+
+    def __init__(
+        self,
+        settler: Settler,
+        logs: Store,
+        log_handler: AttemptLogHandler,
+        processes: StartedProcesses,
+        registry: Registry,
+        *,
+        folder: Path,
+        worker: str,
+        trouble: Callable[[str], None],
+    ) -> None:
+        self._settler, self._logs, self._log_handler = settler, logs, log_handler
+        self._processes, self._registry = processes, registry
+        self._folder, self._worker, self._trouble = folder, worker, trouble
+        self._pid = os.getpid()
+
+    def conclude(self, attempt: Attempt, result: WorkResult) -> None:
+        """Write the outcome; the record stays taken until it is written, so that a kill in between is seen."""
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork that the workflow made and that came back here: the outcome is its parent's to tell
+        attempt.record.set_phase(Phase.SETTLING)
+        self.end_processes(attempt)
+        # The lease as the supervisor moved it: the settler stops trying when it is over.
+        attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
+        self._keep_log(attempt)
+        try:
+            self._settle(attempt.message, result, attempt.workflow, lease_until=lambda: attempt.record.lease_until)
+        except TenureError as error:
+            self._trouble(f"the outcome of {attempt.occupant.workflow} could not be settled: {error}")
+        finally:
+            attempt.record.count_end(ok=result.ok)
+
+    def end_processes(self, attempt: Attempt) -> None:
+        """What this attempt started ends before its outcome is told."""
+        occupant = attempt.occupant
+        try:
+            ended = self._processes.end(attempt.record.index)
+        except OSError as error:  # of /proc: a workflow may have used up all file descriptors
+            self._trouble(f"the processes of {occupant.workflow} could not be looked at: {error}")
+            return
+        if ended:
+            self._trouble(f"{occupant.workflow} ({occupant.job}) left {ended} processes behind: ended")
+
+    def fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
+        """Tenure itself failed on this message. That is the end of this message's attempt, and of nothing else."""
+        item, trace = message.body, traceback.format_exc()
+        self._trouble(f"failed on {item.workflow[:200]!r}: {describe_error(error)}\n{trace[-4_000:]}")
+        if isinstance(error, BoardError):
+            failure = WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
+        else:
+            reason = f"Tenure failed on it: {describe_error(error)}"
+            failure = WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence={"traceback": trace[-20_000:]})
+        known = self._registry.knows(item.workflow, item.version)
+        workflow = self._registry.find(item.workflow, item.version) if known else None
+        try:
+            self._settle(message, unstarted_result(message, self._worker, failure), workflow)
+        except Exception as again:  # then the lease runs out, and the engine counts it
+            self._trouble(f"and could not settle it: {describe_error(again)}")
+
+    def _keep_log(self, attempt: Attempt) -> None:
+        occupant, name = attempt.occupant, attempt.item.workflow_id or attempt.item.workflow
+        try:
+            self._log_handler.end(attempt.seat)
+            key = log_key(occupant.job, name, occupant.attempt)
+            keep_log(self._logs, self._folder, attempt.record.index, key=key, fence=attempt.message.fence)
+        except TenureError as error:
+            self._trouble(f"the log of {occupant.workflow} was not kept: {error}")
+
+    def _settle(
+        self,
+        message: Message[WorkItem, WorkResult],
+        result: WorkResult,
+        workflow: Workflow[..., Any] | None,
+        lease_until: Callable[[], float] | None = None,
+    ) -> None:
+        self._settler.settle(
+            message,
+            result,
+            managed=message.body.managed,
+            max_attempts=workflow.max_attempts if workflow else 1,
+            retry=workflow.retry if workflow else None,
+            lease_until=lease_until,
+        )

@@ -1,0 +1,301 @@
+"""The attempts of all slots of one supervisor: looks at each on the board, asks its watch what to do, and does it.
+
+Calls to the engine go through a few threads, so that a slow engine delays no decision. Whatever fails while one attempt is looked at,
+extended, killed or settled concerns that attempt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from tenure.beat.board import BeatBoard, Phase, Reading
+from tenure.clock import Clock
+from tenure.errors import BoardError, ReceiptHandleExpiredError
+from tenure.work.envelope import WorkFailure
+from tenure.work.seat import CancelCode
+from tenure.work.slots.aftermath import Aftermath, Held
+from tenure.work.slots.control import Cancel
+from tenure.work.slots.mishaps import Mishaps
+from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.showing_logs import LogShow
+from tenure.work.slots.slot_process import SlotProcess
+from tenure.work.slots.watch import Act, AttemptWatch, Verdict
+from tenure.work.slots.watched import Watched, failure_of
+
+LINE_LOST_S = 2.0
+"""A slot that dies closes its control line a moment before it can be reaped. One that lives on without it closed its own descriptors."""
+LINE_LOST = "its outcome could not be handed over: its slot lost the line to its supervisor, as when a workflow closes all file descriptors"
+_ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
+
+
+class WatchedAttempts:
+    """Used from the supervisor's thread. Answers of the engine come back to it through `later`."""
+
+    def __init__(
+        self,
+        settings: SlotSettings,
+        board: BeatBoard,
+        slots: Callable[[], Sequence[SlotProcess]],
+        aftermath: Aftermath,
+        logs: LogShow,
+        pool: Executor,
+        later: Callable[[Callable[[], None]], None],
+        *,
+        clock: Clock,
+        say: Callable[[str], None],
+        mishaps: Mishaps,
+    ) -> None:
+        self._settings, self._board, self._slots, self._aftermath = settings, board, slots, aftermath
+        self._logs, self._pool, self._later = logs, pool, later
+        self._clock, self._say, self._mishaps = clock, say, mishaps
+        self._watched: dict[int, Watched] = {}
+        self._seen: dict[int, tuple[int, bool]] = {}
+        self._unreadable: dict[int, float] = {}
+
+    @property
+    def records(self) -> list[int]:
+        """The records in which there is an attempt."""
+        return list(self._watched)
+
+    def look(self) -> bool:
+        """One look at every record. True when an attempt began or ended since the last look."""
+        monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
+        self._board.tick(monotonic)
+        seen: dict[int, tuple[int, bool]] = {}
+        for slot in self._slots():
+            with self._mishaps.alone(f"looking after slot {slot.pid}"):
+                self._look_after(slot, monotonic)
+            for index in slot.records:
+                with self._mishaps.alone(f"looking at the attempt in record {index}"):
+                    reading = self._read(slot, index, monotonic)
+                    seen[index] = reading.serial, reading.phase is Phase.RUNNING
+                    self._look_at(slot, index, reading, monotonic, boottime)
+        changed, self._seen = seen != self._seen, seen
+        return changed
+
+    def _read(self, slot: SlotProcess, index: int, monotonic: float) -> Reading:
+        """A slot that damages its own record, and goes on doing so, cannot be watched: it is ended."""
+        try:
+            reading = self._board.records[index].read()
+        except BoardError as error:
+            since = self._unreadable.setdefault(index, monotonic)
+            if monotonic - since >= self._settings.grace_s:
+                self._end_unwatchable(slot, index, f"its outcome could not be handed over: {error.fact}")
+            raise
+        self._unreadable.pop(index, None)
+        return reading
+
+    def _end_unwatchable(self, slot: SlotProcess, index: int, reason: str) -> None:
+        if (watched := self._watched.get(index)) is not None and watched.watch.code is CancelCode.NONE:
+            watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
+        if not slot.killed_by_us:
+            self._say(f"killing slot {slot.pid}: {reason}")
+            slot.kill()
+
+    def _look_after(self, slot: SlotProcess, monotonic: float) -> None:
+        slot.channel.flush()
+        if slot.channel.open or slot.killed_by_us:
+            return
+        if slot.line_lost_at is None:
+            slot.line_lost_at = monotonic
+        if monotonic - slot.line_lost_at < LINE_LOST_S:
+            return
+        held = [index for index in slot.records if index in self._watched]
+        for index in held:
+            self.cancel(index, CancelCode.UNSETTLED, LINE_LOST)
+        if not held:
+            slot.kill()
+
+    def _look_at(self, slot: SlotProcess, index: int, reading: Reading, monotonic: float, boottime: float) -> None:
+        watched = self._follow(index, reading)
+        self._logs.look(index, reading)
+        if watched is None:
+            return
+        verdict = watched.watch.step(reading, monotonic, boottime)
+        if verdict.act is not Act.NOTHING:
+            self._act(slot, index, watched, reading, verdict)
+
+    def _follow(self, index: int, reading: Reading) -> Watched | None:
+        """The watch of what is in this record now; another serial is another attempt."""
+        if reading.phase is Phase.EMPTY:
+            self._watched.pop(index, None)
+            return None
+        occupant, watched = reading.occupant, self._watched.get(index)
+        if occupant is None:
+            # The cold part was being written at this moment: the next look sees it.
+            return watched if watched is not None and watched.serial == reading.serial else None
+        if watched is None or watched.serial != reading.serial:
+            watch = AttemptWatch(
+                occupant,
+                self._settings.extend_every_s,
+                self._settings.grace_s,
+                lease_until=occupant.ticket.lease_until,
+                settle_s=self._settings.settle_within_s,
+            )
+            watched = self._watched[index] = Watched(watch, reading.serial)
+        watched.watch.occupant = occupant
+        return watched
+
+    def _act(self, slot: SlotProcess, index: int, watched: Watched, reading: Reading, verdict: Verdict) -> None:
+        if verdict.act is Act.EXTEND:
+            self._extend(index, watched, reading)
+        elif verdict.act is Act.KILL:
+            self._kill(slot, watched, verdict.reason)
+        elif verdict.code is CancelCode.STALL and (culprit := self._blocking(slot, index)) is not None:
+            # The event loop is blocked by another attempt of this slot: that one is at fault.
+            watched.watch.forgive()
+            reason = f"it blocks the event loop of its slot: {verdict.reason}"
+            self._request_cancel(slot, culprit, self._watched[culprit], verdict.code, reason)
+        else:
+            self._request_cancel(slot, index, watched, verdict.code, verdict.reason)
+
+    def _request_cancel(self, slot: SlotProcess, index: int, watched: Watched, code: CancelCode, reason: str) -> None:
+        watch = watched.watch
+        if watched.facts is not None:
+            return
+        watched.facts, watched.dump_offset = {}, 0
+        if watch.code is CancelCode.NONE:
+            watch.cancel(code, reason, self._clock.monotonic())
+        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
+        if code in _ASKS_FOR_STACKS:
+            watched.facts, watched.dump_offset = slot.ask_for_stacks()
+        self._board.records[index].request_cancel(code, watched.serial)
+        slot.channel.send(Cancel(index))
+
+    def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
+        if slot.killed_by_us:
+            return
+        try:
+            if not watched.facts:
+                watched.facts = slot.read_stacks(watched.dump_offset)
+        finally:
+            self._say(f"killing slot {slot.pid}, which runs {watched.watch.occupant.workflow}: {reason}")
+            slot.kill()
+
+    def _blocking(self, slot: SlotProcess, index: int) -> int | None:
+        """Another attempt of the same slot whose coroutine is running right now, and therefore never yields."""
+        if self._board.records[index].read().active:
+            return None
+        for other in slot.records:
+            if other != index and other in self._watched and self._board.records[other].read().active:
+                return other
+        return None
+
+    def cancel(self, index: int, code: CancelCode, reason: str, *, serial: int | None = None) -> None:
+        """Ask the attempt in a record to end; with `serial`, only that one: another may have taken the record since."""
+        watched = self._watched.get(index)
+        slot = next((slot for slot in self._slots() if index in slot.records), None)
+        if watched is None or slot is None or serial not in (None, watched.serial):
+            return
+        if watched.watch.code is CancelCode.NONE:
+            self._request_cancel(slot, index, watched, code, reason)
+
+    def kill_now(self) -> None:
+        """Whoever was asked to end has no more time."""
+        now = self._clock.monotonic()
+        for watched in self._watched.values():
+            watched.watch.kill_at = min(watched.watch.kill_at, now)
+
+    # Leases.
+
+    def _extend(self, index: int, watched: Watched, reading: Reading) -> None:
+        """One call in flight for each attempt, in another thread."""
+        if watched.extending:
+            return
+        watched.extending = True
+        watched.watch.extending(reading, self._clock.monotonic())
+        occupant = watched.watch.occupant
+
+        def call() -> None:
+            answer: Callable[[], None]
+            try:
+                until = self._aftermath.extend(occupant, self._settings.lease_s)
+                answer = lambda: self._extended(index, watched, until)  # noqa: E731
+            except ReceiptHandleExpiredError as error:
+                reason = str(error)
+                answer = lambda: self._lost(index, watched, reason)  # noqa: E731
+            except Exception as error:
+                text = f"cannot extend the lease of {occupant.workflow} yet: {error!r}"
+                answer = lambda: self._not_extended(watched, text)  # noqa: E731
+            self._later(answer)
+
+        self._pool.submit(call)
+
+    def _extended(self, index: int, watched: Watched, until: float) -> None:
+        watched.extending = False
+        watched.watch.extended(until)
+        # The answer may come after the work ended: the serial keeps it from whoever took the record since.
+        self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
+
+    def _lost(self, index: int, watched: Watched, reason: str) -> None:
+        watched.extending = False
+        reading = self._board.records[index].read()
+        if reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
+            self.cancel(index, CancelCode.LEASE_LOST, reason, serial=reading.serial)
+
+    def _not_extended(self, watched: Watched, text: str) -> None:
+        watched.extending = False
+        self._say(text)
+        watched.watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self._settings.lease_s / 20))
+
+    # The dead.
+
+    def settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
+        """Settle what a dead slot held: the attempts at fault with their failure, the others uncounted."""
+        readings = {index: self._last_reading(index) for index in slot.records}
+        blamed = self._blamed(slot, readings)
+        for index, reading in readings.items():
+            with self._mishaps.alone(f"settling what record {index} held"):
+                self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
+
+    def _last_reading(self, index: int) -> Reading | None:
+        """None for a record that its slot damaged."""
+        try:
+            return self._board.records[index].read()
+        except BoardError:
+            return None
+
+    def _blamed(self, slot: SlotProcess, readings: dict[int, Reading | None]) -> set[int]:
+        judged = (CancelCode.NONE, CancelCode.DRAIN)
+        blamed = {i for i in readings if i in self._watched and self._watched[i].watch.code not in judged}
+        if blamed or slot.killed_by_us:
+            return blamed
+        occupied = {
+            i: reading for i, reading in readings.items() if reading is None or reading.phase is not Phase.EMPTY
+        }
+        return {i for i, reading in occupied.items() if reading is not None and reading.active} or set(occupied)
+
+    def _settle_one(
+        self, slot: SlotProcess, index: int, reading: Reading | None, exit_failure: WorkFailure | None
+    ) -> None:
+        """`exit_failure` is None for an attempt that is not to blame."""
+        watched, record = self._watched.pop(index, None), self._board.records[index]
+        self._unreadable.pop(index, None)
+        held = self._held(index, reading, watched)
+        if exit_failure is not None and (reading is None or reading.phase is not Phase.EMPTY):
+            record.count_end(ok=False)
+        record.clear()
+        if held is None:
+            return
+        if held.phase is Phase.CLAIMED or exit_failure is None:
+            self._submit(f"giving {held.occupant.workflow} back", lambda: self._aftermath.give_back(held))
+        else:
+            failure = failure_of(watched, exit_failure, slot.last_trouble)
+            self._submit(f"settling {held.occupant.workflow}", lambda: self._aftermath.fail(held, failure))
+
+    def _held(self, index: int, reading: Reading | None, watched: Watched | None) -> Held | None:
+        record = self._board.records[index]
+        if reading is not None:
+            same = watched is not None and watched.serial == reading.serial
+            return Held.of(record, reading, watched.watch.occupant if watched is not None and same else None)
+        if watched is None:
+            return None
+        return Held(index, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
+
+    def _submit(self, what: str, call: Callable[[], None]) -> None:
+        def guarded() -> None:
+            with self._mishaps.alone(what):
+                call()
+
+        self._pool.submit(guarded)
