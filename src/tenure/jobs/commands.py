@@ -149,6 +149,8 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     dump_key: str = ""
     retryable: bool = True
     enqueued_at: float = 0.0
+    redelivered: int = 0
+    """How often the engine had given this attempt out before: a worker that dies says nothing."""
     evidence: dict[str, Any] = {}
 
 

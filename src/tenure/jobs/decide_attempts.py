@@ -251,7 +251,9 @@ def failure(book: JobBook, command: c.RecordFailure, now: float, rules: Rules) -
 def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, now: float) -> e.AttemptFailed:
     """The end of an attempt, and what comes next: another attempt after its rest, or nothing."""
     retry = workflow.spec.retry
-    final = command.cause in FINAL or not command.retryable or workflow.attempt >= retry.max_attempts
+    # Attempts of ours, and starts of them that ended with their worker: only the engine saw those.
+    used = workflow.attempt + workflow.redelivered + command.redelivered
+    final = command.cause in FINAL or not command.retryable or used >= retry.max_attempts
     upcoming = 0 if final else workflow.attempt + 1
     rest = 0.0 if command.cause is AttemptCause.EVICTED else backoff(retry, command.job_id, workflow)
     return e.AttemptFailed(
@@ -272,6 +274,7 @@ def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, 
         not_before=now + rest if upcoming else 0.0,
         exclude=command.cause in EXCLUDING,
         dump_key=command.dump_key,
+        redelivered=command.redelivered,
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **command.evidence},
     )
 

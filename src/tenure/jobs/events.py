@@ -155,6 +155,8 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     exclude: bool = False
     dump_key: str = ""
     """Where the stack dump taken before a kill lies in the store."""
+    redelivered: int = 0
+    """How often the engine had given this attempt out before, without any outcome. Each counts as an attempt."""
 
 
 class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):

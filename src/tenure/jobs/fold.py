@@ -157,6 +157,7 @@ def attempt_failed(book: JobBook, event: e.AttemptFailed) -> None:
     workflow.not_before = event.not_before
     move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
     workflow.cause, workflow.error = event.cause, event.error
+    workflow.redelivered += event.redelivered
     if final:
         workflow.ended_at = event.at
         workflow.worker = event.worker or workflow.worker

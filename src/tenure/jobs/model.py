@@ -158,6 +158,8 @@ class Workflow(msgspec.Struct, kw_only=True):
     error: str = ""
     result: Any = None
     result_key: str = ""
+    redelivered: int = 0
+    """How often the engine gave one of its attempts out again, because a worker died without a word. Counts against max_attempts."""
     refused: list[tuple[int, int, str]] = []
     """(attempt, delivery, worker) of refused results, so that each is recorded once."""
 

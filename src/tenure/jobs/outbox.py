@@ -29,6 +29,8 @@ class Dispatch(NamedTuple):
     priority: int
     stall: float | None
     excluded: tuple[str, ...]
+    tries: int
+    """How often its message may be started: what is left of `max_attempts`, this attempt included."""
 
     @property
     def key(self) -> str:
@@ -96,6 +98,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         submission.priority,
         spec.stall,
         () if stranded else tuple(workflow.excluded),
+        max(1, spec.retry.max_attempts + 1 - workflow.attempt - workflow.redelivered),
     )
 
 

@@ -23,6 +23,8 @@ class SlotsView(NamedTuple):
     completed: int
     failed: int
     steps: int
+    mishaps: int = 0
+    """Errors of our own that ended one thing only, and that somebody should look at."""
 
 
 class SlotRunner(Protocol):

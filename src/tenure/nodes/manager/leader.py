@@ -268,6 +268,7 @@ class Leader:
             workflow_id=order.workflow,
             attempt=order.attempt,
             stall_s=order.stall,
+            tries=order.tries,
             excluded=self._excluded(order),
             managed=True,
             trace=self._trace(order.job_id),

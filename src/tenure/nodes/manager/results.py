@@ -20,6 +20,8 @@ _CAUSES = {
     Cause.KILLED: AttemptCause.CRASH,
     Cause.EXITED: AttemptCause.CRASH,
     Cause.MEMORY: AttemptCause.CRASH,
+    Cause.UNSETTLED: AttemptCause.CRASH,
+    Cause.WORKER_DIED: AttemptCause.CRASH,
 }
 
 
@@ -54,6 +56,7 @@ def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | Record
         error=f"{reply.failure.cause}: {reply.failure.reason}",
         retryable=reply.failure.retryable,
         enqueued_at=message.enqueued_at,
+        redelivered=reply.redelivered,
         evidence={"cause": reply.failure.cause.value, "beats": reply.beats, "seconds": round(reply.seconds, 3)},
     )
 

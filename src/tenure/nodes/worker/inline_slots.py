@@ -25,7 +25,7 @@ from tenure.work.children import Courier
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.seat import CancelCode
-from tenure.work.slots.attempt import CAUSES, Attempt
+from tenure.work.slots.attempt import CAUSES, Attempt, failure_of_tenure, unstarted_result
 from tenure.work.slots.held_logs import HeldLogs
 from tenure.work.slots.keeping_logs import log_key
 from tenure.work.slots.settings import SlotSettings
@@ -85,7 +85,7 @@ class InlineSlots:
         self._seated: dict[int, Seated] = {}
         self._most: int | None = None
         self._bell: Callable[[], None] = lambda: None
-        self._completed = self._failed = self._steps = 0
+        self._completed = self._failed = self._steps = self._mishaps = 0
         self._draining = self._crashed = False
 
     # What a worker node asks
@@ -108,6 +108,7 @@ class InlineSlots:
             completed=self._completed,
             failed=self._failed,
             steps=self._steps + sum(reading.steps for _, reading in read),
+            mishaps=self._mishaps,
         )
 
     def listen(self, bell: Callable[[], None]) -> None:
@@ -177,7 +178,14 @@ class InlineSlots:
         record = self._new_record()
         while not self._draining:
             message = await self._claim(seat)
-            if message is not None and not await self._run(seat, message, record):
+            if message is None:
+                continue
+            try:
+                ended = await self._run(seat, message, record)
+            except Exception as error:
+                await self._fail_alone(message, error)
+                ended = False
+            if not ended:
                 record = self._new_record()  # whoever was abandoned still beats on the old one
 
     def _new_record(self) -> Record:
@@ -216,7 +224,13 @@ class InlineSlots:
         if failure is not None:
             await self._settle(attempt, attempt.result(failure))
             return True
-        watch = AttemptWatch(attempt.occupant, self.settings.extend_every_s, self.settings.grace_s, message.lease_until)
+        watch = AttemptWatch(
+            attempt.occupant,
+            self.settings.extend_every_s,
+            self.settings.grace_s,
+            message.lease_until,
+            self.settings.settle_within_s,
+        )
         one = self._seated[seat] = Seated(attempt, watch, self._begin(attempt))
         self._bell()
         try:
@@ -228,6 +242,26 @@ class InlineSlots:
         await self._settle(attempt, result)
         self._bell()
         return abandoned is None
+
+    async def _fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
+        """Tenure itself failed on this message. That ends this message's attempt, and nothing else."""
+        self._mishaps += 1
+        self._failed += 1
+        failure, item = failure_of_tenure(error), message.body
+        self._say(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{failure.evidence.get('traceback', '')}")
+        known = self.registry.knows(item.workflow, item.version)
+        workflow = self.registry.find(item.workflow, item.version) if known else None
+        try:
+            await self._calls.run(
+                self._settler.settle,
+                message,
+                unstarted_result(message, self._incarnation, failure),
+                managed=item.managed,
+                max_attempts=workflow.max_attempts if workflow else 1,
+                retry=workflow.retry if workflow else None,
+            )
+        except Exception as again:  # then the lease runs out, and the engine counts it
+            self._say(f"and could not settle it: {again!r}")
 
     def _begin(self, attempt: Attempt) -> asyncio.Future[WorkResult]:
         assert attempt.workflow is not None

@@ -44,6 +44,7 @@ class WorkerGauges(Collector):
             ("tenure_worker_completed", "Attempts that ended with a result.", view.completed),
             ("tenure_worker_failed", "Attempts that ended without one.", view.failed),
             ("tenure_worker_steps", "Steps of progress of all attempts.", view.steps),
+            ("tenure_worker_mishaps", "Errors of Tenure itself that ended one attempt or one look.", view.mishaps),
         ):
             yield CounterMetricFamily(name, text, value=float(value))
         yield from self._led(self._node())

@@ -82,6 +82,7 @@ class SupervisedSlots:
             completed=totals.completed,
             failed=totals.failed,
             steps=totals.steps,
+            mishaps=supervisor.mishaps,
         )
 
     def listen(self, bell: Callable[[], None]) -> None:

@@ -16,7 +16,14 @@ from tenure import tracing
 from tenure.beat.board import Occupant, Phase, Record
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
-from tenure.errors import ArgumentsError, Cancelled, LimitError, ReceiptHandleExpiredError, UnknownWorkflowError
+from tenure.errors import (
+    ArgumentsError,
+    BoardError,
+    Cancelled,
+    LimitError,
+    ReceiptHandleExpiredError,
+    UnknownWorkflowError,
+)
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
@@ -227,6 +234,14 @@ def failure_of_exception(error: BaseException) -> WorkFailure:
         reason = f"the workflow called sys.exit({code!r})"
         return WorkFailure(cause=Cause.EXITED, reason=reason, evidence=_trace(error))
     return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error), evidence=_trace(error))
+
+
+def failure_of_tenure(error: Exception) -> WorkFailure:
+    """An error of Tenure itself, on one message: that message fails with it, and nothing else does. Call it while handling the error."""
+    if isinstance(error, BoardError):
+        return WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
+    reason = f"Tenure failed on it: {describe_error(error)}"
+    return WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence=_trace(error))
 
 
 def describe_error(error: BaseException) -> str:

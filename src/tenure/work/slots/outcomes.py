@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tenure.beat.board import Phase
 from tenure.engines.contracts import Message, Store
-from tenure.errors import BoardError, TenureError
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.errors import TenureError
+from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
-from tenure.work.slots.attempt import Attempt, describe_error, unstarted_result
+from tenure.work.slots.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
 from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
 from tenure.work.slots.settling import Settler
 from tenure.work.slots.started_processes import StartedProcesses
@@ -68,13 +67,9 @@ class Outcomes:
 
     def fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
         """Tenure itself failed on this message. That is the end of this message's attempt, and of nothing else."""
-        item, trace = message.body, traceback.format_exc()
-        self._trouble(f"failed on {item.workflow[:200]!r}: {describe_error(error)}\n{trace[-4_000:]}")
-        if isinstance(error, BoardError):
-            failure = WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
-        else:
-            reason = f"Tenure failed on it: {describe_error(error)}"
-            failure = WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence={"traceback": trace[-20_000:]})
+        item, failure = message.body, failure_of_tenure(error)
+        trace = failure.evidence.get("traceback", "")
+        self._trouble(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{trace[-4_000:]}")
         known = self._registry.knows(item.workflow, item.version)
         workflow = self._registry.find(item.workflow, item.version) if known else None
         try:
