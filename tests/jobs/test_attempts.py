@@ -29,6 +29,25 @@ def sent(desk: Desk, **options: object) -> list[tuple[str, int]]:
     return [(order.key, order.generation) for order in to_dispatch(desk.book, desk.at, **options)]  # type: ignore[arg-type]
 
 
+def test_redeliveries_of_an_attempt_and_attempts_count_together_and_each_message_carries_what_is_left() -> None:
+    desk = Desk()
+    desk.submit("j", spec("w", retry=RetryPolicy(max_attempts=4, delay=0)))
+    tries = lambda: [order.tries for order in to_dispatch(desk.book, desk.at)]  # noqa: E731
+    assert tries() == [4]
+    desk.run()
+    failed = desk.fail(cause=AttemptCause.CRASH, redelivered=1)  # its worker died once before this failure was told
+    assert failed.events[0].next_attempt == 2  # type: ignore[attr-defined]
+    assert tries() == [2]
+    desk.run(attempt=2)
+    desk.fail(attempt=2, cause=AttemptCause.ERROR)
+    assert tries() == [1]
+    desk.run(attempt=3)
+    last = desk.fail(attempt=3, cause=AttemptCause.CRASH, redelivered=1, error="worker_died: its worker died once")
+    assert [type(event).__name__ for event in last.events] == ["AttemptFailed", "JobEnded"]
+    assert desk.state() == "failed"
+    assert desk.book.job("j").workflows["w"].redelivered == 2
+
+
 def test_a_new_leader_sends_again_what_lacks_its_dispatched_record() -> None:
     desk = Desk()
     desk.submit("j", spec("a"), spec("b"))

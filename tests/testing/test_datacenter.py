@@ -125,6 +125,35 @@ def test_work_survives_the_death_of_its_worker_and_of_the_leader(tenure_dc: Test
     assert job.attempts <= 2
 
 
+def test_work_whose_worker_dies_each_time_it_runs_fails_for_good_and_says_why() -> None:
+    """Its lease is so short that the engine gives it out again before the leader misses the worker."""
+    starts: list[int] = []
+
+    @workflow(stall=600)
+    async def poison(ctx: Any) -> None:
+        starts.append(ctx.attempt)
+        await asyncio.sleep(10**6)
+
+    datacenter = TestDatacenter([poison], lease_s=20.0, claim_s=8.0)
+    try:
+        job = datacenter.submit(poison, max_attempts=3)
+        deaths = 0
+        for _ in range(300):
+            datacenter.advance(seconds=1)
+            if len(starts) > deaths:
+                datacenter.advance(seconds=5)  # it is seen running, and its delivery counts
+                datacenter.crash_worker()
+                deaths += 1
+            if job.state.terminal:
+                break
+        with pytest.raises(JobFailed, match="its worker died"):
+            job.wait(1)
+        assert len(starts) <= 4
+        assert "worker_died: its worker died" in job.why()
+    finally:
+        datacenter.close()
+
+
 def test_a_map_gives_results_in_order_and_collects_failures(tenure_dc: TestDatacenter) -> None:
     assert tenure_dc.map(double, [5, 1, 4], in_flight=2) == [10, 2, 8]
     with pytest.raises(JobsFailed, match="1 of 3 jobs") as failed:

@@ -225,6 +225,10 @@ class Record:
             occupant,
         )
 
+    def read_occupant(self) -> Occupant | None:
+        """The cold part alone, of a record whose phase is damaged. It may be that of an attempt that has ended."""
+        return self._read_occupant()
+
     def _read_phase(self) -> Phase:
         try:
             return Phase(self._ints[_STATE])

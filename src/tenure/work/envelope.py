@@ -88,9 +88,10 @@ class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _writable(text: str, most: int) -> str:
-    """The text without what JSON cannot hold, and its end cut off where it is long."""
+    """The text without what JSON cannot hold, and at most so long."""
     if len(text) > most:
-        text = f"{text[:most]} … ({len(text):,} characters)"
+        note = f" ... ({len(text):,} characters)"
+        text = text[: most - len(note)] + note
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 

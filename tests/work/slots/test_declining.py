@@ -10,6 +10,12 @@ def item(*excluded: str, attempt: int = 2) -> WorkItem:
     return WorkItem(workflow="w", job_id="j", workflow_id="w", attempt=attempt, excluded=excluded)
 
 
+def test_a_name_that_no_worker_can_have_is_not_left_to_others() -> None:
+    declining = Declining("w", knows=lambda *named: False)
+    assert declining.declines(WorkItem(workflow="nobody"), 3, 0.0)
+    assert not declining.declines(WorkItem(workflow="w" * 9_000), 3, 0.0)
+
+
 def test_a_worker_leaves_work_that_excludes_it_to_others() -> None:
     declining = Declining("w-1")
     assert declining.declines(item("w-1", "w-3"), peers=1, now=0)

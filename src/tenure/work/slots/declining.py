@@ -17,6 +17,8 @@ STRANGER_PATIENCE_S = 10.0
 PAUSE_S = 0.25
 MOST_PAUSE_S = 2.0
 _REMEMBERED = 1_000
+LONGEST_NAME = 1_000
+"""Of a workflow. A longer one is not left to others: no worker can have it, and whoever waits for one holds up what is behind it."""
 
 
 class Declining:
@@ -38,6 +40,8 @@ class Declining:
 
     def declines(self, item: WorkItem, peers: int | None, now: float) -> bool:
         """True for work that others should have; then `pause_s` says how long to leave it to them. `peers`: None while nobody has said."""
+        if len(item.workflow) > LONGEST_NAME:
+            return False
         known = self._knows(item.workflow, item.version)
         alone = peers is not None and peers < 1
         if alone or (known and (self._worker not in item.excluded or peers is None)):

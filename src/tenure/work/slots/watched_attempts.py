@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from tenure.beat.board import BeatBoard, Phase, Reading
+from tenure.beat.board import BeatBoard, Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.errors import BoardError, ReceiptHandleExpiredError
 from tenure.work.envelope import WorkFailure
@@ -87,7 +87,11 @@ class WatchedAttempts:
         return reading
 
     def _end_unwatchable(self, slot: SlotProcess, index: int, reason: str) -> None:
-        if (watched := self._watched.get(index)) is not None and watched.watch.code is CancelCode.NONE:
+        watched = self._watched.get(index)
+        if watched is None and (occupant := self._board.records[index].read_occupant()) is not None:
+            # It did so before the first look at it. The receipt of an attempt that had ended would be refused.
+            watched = self._watched[index] = Watched(self._watch_of(occupant), serial=0)
+        if watched is not None and watched.watch.code is CancelCode.NONE:
             watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
         if not slot.killed_by_us:
             self._say(f"killing slot {slot.pid}: {reason}")
@@ -126,16 +130,18 @@ class WatchedAttempts:
             # The cold part was being written at this moment: the next look sees it.
             return watched if watched is not None and watched.serial == reading.serial else None
         if watched is None or watched.serial != reading.serial:
-            watch = AttemptWatch(
-                occupant,
-                self._settings.extend_every_s,
-                self._settings.grace_s,
-                lease_until=occupant.ticket.lease_until,
-                settle_s=self._settings.settle_within_s,
-            )
-            watched = self._watched[index] = Watched(watch, reading.serial)
+            watched = self._watched[index] = Watched(self._watch_of(occupant), reading.serial)
         watched.watch.occupant = occupant
         return watched
+
+    def _watch_of(self, occupant: Occupant) -> AttemptWatch:
+        return AttemptWatch(
+            occupant,
+            self._settings.extend_every_s,
+            self._settings.grace_s,
+            lease_until=occupant.ticket.lease_until,
+            settle_s=self._settings.settle_within_s,
+        )
 
     def _act(self, slot: SlotProcess, index: int, watched: Watched, reading: Reading, verdict: Verdict) -> None:
         if verdict.act is Act.EXTEND:

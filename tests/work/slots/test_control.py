@@ -1,0 +1,60 @@
+"""The control line, with a user's code at the other end."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tenure.work.slots.control import Cancel, Channel, Ready, Trouble
+
+
+@pytest.fixture
+def ends() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"{}\n", b'{"type": "nonsense"}\n', b"[" * 100_000 + b"\n"])
+def test_a_line_that_cannot_be_read_is_trouble_and_the_next_one_is_read(
+    ends: tuple[socket.socket, socket.socket], line: bytes
+) -> None:
+    ours, theirs = ends
+    with ours, theirs:
+        channel = Channel(ours)
+        theirs.sendall(line + b'{"type":"ready","workflows":["w"]}\n')
+        theirs.close()
+        heard = []
+        while channel.open:
+            heard += channel.read()
+        assert isinstance(heard[0], Trouble)
+        assert "cannot be read" in heard[0].text
+        assert heard[1] == Ready(["w"])
+
+
+def test_a_full_buffer_means_later_and_not_gone(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    with ours, theirs:
+        ours.setblocking(False)
+        channel, reader = Channel(ours), Channel(theirs)
+        sent = 0
+        while not channel._unsent:
+            assert channel.send(Cancel(sent))
+            sent += 1
+        heard = reader.read()
+        while channel._unsent:
+            assert channel.flush()
+            heard += reader.read()
+        theirs.setblocking(False)
+        while more := reader.read():
+            heard += more
+        assert heard == [Cancel(n) for n in range(sent)]
+
+
+def test_one_that_never_reads_is_gone_in_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    with ours, theirs:
+        ours.setblocking(False)
+        channel = Channel(ours)
+        for _ in range(100):
+            channel.send(Trouble("x" * 100_000))
+        assert not channel.open
