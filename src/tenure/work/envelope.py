@@ -108,7 +108,7 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: WorkFailure | None = None
     beats: b.StepCount = 0
     seconds: b.ElapsedSeconds = 0.0
-    redelivered: int = 0
+    redelivered: b.Count = 0
     """How many earlier starts of this message ended without an outcome: they count as attempts."""
 
     @property

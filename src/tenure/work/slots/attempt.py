@@ -32,6 +32,8 @@ from tenure.work.seat import CANCEL_REASONS, CancelCode, Seat
 if TYPE_CHECKING:
     from tenure.work.children import Courier
 
+_NAME_CHARS = 200
+"""As `bounds.AnyName` has it."""
 CAUSES = {
     CancelCode.CANCEL: Cause.CANCELLED,
     CancelCode.STALL: Cause.STALL,
@@ -253,12 +255,12 @@ def describe_error(error: BaseException) -> str:
 
 
 def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failure: WorkFailure) -> WorkResult:
-    """The outcome of a message that never got as far as an attempt."""
+    """The outcome of a message that never got as far as an attempt. Its names are cut to what a result may hold."""
     item = message.body
     return WorkResult(
-        job_id=item.job_id,
-        workflow_id=item.workflow_id,
-        workflow=item.workflow,
+        job_id=item.job_id[:_NAME_CHARS],
+        workflow_id=item.workflow_id[:_NAME_CHARS],
+        workflow=item.workflow[:_NAME_CHARS],
         attempt=item.attempt or message.attempt,
         fence=message.fence,
         worker=worker,
