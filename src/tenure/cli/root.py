@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "drain": ("operate", "Give a worker no more work, or let it take work again"),
         "queue": ("operate", "What each queue holds, its limits; pause and resume"),
         "dlq": ("dead_letters", "Messages that were given up: look, replay, discard"),
+        "journal": ("journal", "Look at what was decided, entry by entry; find and mend damage"),
         "token": ("operate", "Make a token for a client, a worker, a node or an operator"),
         "doctor": ("doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
         "gossip": ("gossip", "Who is in a pool, what happens in it, and keys for it"),

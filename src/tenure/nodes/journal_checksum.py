@@ -7,9 +7,10 @@ covers the sequence and the state. What the first release wrote has none and is 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tenure.engines.contracts import Entry, Snapshot
@@ -108,8 +109,37 @@ def opened(snapshot: Snapshot) -> OpenedSnapshot:
     return OpenedSnapshot(state, f"its checksum is {told}, and its contents have {computed.decode()}", checked=True)
 
 
+def snapshot_candidates(snapshot: Snapshot) -> Iterator[tuple[bytes, str]]:
+    """For a damaged snapshot: the states that it may have had, with the digits of the checksum. The number of fields may be what was damaged."""
+    start = len(_KEY) + len(_DIGITS)
+    for size, fields in _maps(snapshot.state):
+        digits = fields[start : start + 8].decode("ascii", "replace")
+        yield _header(size - 1) + fields[start + 8 :], digits
+
+
+def _maps(state: bytes) -> Iterator[tuple[int, bytes]]:
+    """The map as its header says, and then with every number of fields that a state may have."""
+    with contextlib.suppress(ValueError):
+        yield _map(state)
+    yield from ((size, state[1:]) for size in range(2, 16))
+    yield from ((size, state[3:]) for size in range(16, 64))
+
+
+def begins_as_a_state(state: bytes) -> bool:
+    """Every field of a state has a default, so that a map without any reads as an empty one: only the first field tells them apart."""
+    try:
+        return _map(state)[1].startswith(_FIRST)
+    except ValueError:
+        return False
+
+
+def state_bytes(state: bytes, seq: int) -> bytes:
+    """What the checksum of a snapshot covers."""
+    return f"{seq}\n".encode() + state
+
+
 def _state_checksum(state: bytes, seq: int) -> int:
-    return zlib.crc32(state, zlib.crc32(f"{seq}\n".encode()))
+    return zlib.crc32(state, zlib.crc32(f"{seq}\n".encode()))  # as of `state_bytes`, without a copy of a large state
 
 
 def _map(state: bytes) -> tuple[int, bytes]:

@@ -222,6 +222,10 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
                 remedy="The engine lost acknowledged writes: find out which copy is the newest before anything goes on",
             )
         await self.load()
+        if self.seq < head.seq:
+            why = f"it is missing: the journal ends at {head.seq}"
+            self.damage = JournalDamagedError(self.journal.name, "entry", self.seq + 1, why)
+            raise self.damage
         self._epoch = term.epoch
         try:
             await self.commit(self.take_lead(term))

@@ -1,0 +1,239 @@
+"""`tenure journal`: look at what managers and gates have decided, entry by entry, and mend a journal that is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.datacenter_options import REFUSED, console, print_json, show
+from tenure.cli.journal_files import entry_lines, entry_record, keep_copies, snapshot_record
+from tenure.engines.contracts import Engine, Entry, Journal
+from tenure.engines.urls import redact
+from tenure.errors import TenureError
+from tenure.jobs.book import JobBook
+from tenure.jobs.events import decode_event
+from tenure.jobs.gate_events import decode_gate_event
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.why import utc
+from tenure.nodes.gate.candidacy import GateCandidacy
+from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
+from tenure.nodes.journal_repair import Damage, Examination, JournalKind, examine, mend, named
+from tenure.nodes.manager.candidacy import Candidacy
+
+KINDS = {
+    "manager": JournalKind(Candidacy.journal_name, Candidacy.election_name, JobBook, JobBook.restore, decode_event),
+    "gate": JournalKind(
+        GateCandidacy.journal_name,
+        GateCandidacy.election_name,
+        GateJobTracker,
+        GateJobTracker.restore,
+        decode_gate_event,
+    ),
+}
+
+
+class Opened(NamedTuple):
+    """A journal of an engine that the command has opened."""
+
+    engine: Engine
+    journal: Journal
+    kind: JournalKind
+    url: str
+
+
+def journal_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--engine` and `--journal`; the command gets the opened journal as `opened_`."""
+
+    @wraps(function)
+    def called(*args: Any, engine: str, journal: str, **options: Any) -> Any:
+        with opening(engine, journal) as found:
+            return function(*args, opened_=found, **options)
+
+    which = click.option(
+        "--journal",
+        type=click.Choice(list(KINDS)),
+        default="manager",
+        show_default=True,
+        help="Whose: a datacenter's managers, or gates.",
+    )
+    where = click.option("--engine", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or TENURE_ENGINE.")
+    return where(which(called))
+
+
+@contextmanager
+def opening(url: str, journal: str) -> Iterator[Opened]:
+    kind = KINDS[journal]
+    try:
+        with Engine.open(url) as engine:
+            yield Opened(engine, engine.journal(kind.name), kind, redact(url))
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@click.group("journal")
+def journal() -> None:
+    """Look at a journal and mend it. It speaks to the engine itself: no manager needs to run, and none is in the way.
+
+    A manager or gate that says "this node refuses to lead: entry 812 of journal 'jobs' is damaged" waits for this:
+
+    \b
+      tenure journal check  --engine URL        what is damaged, and what a repair would do; changes nothing
+      tenure journal show 812 --engine URL      that entry, event by event
+      tenure journal export --engine URL > all.jsonl      a copy of everything, first
+      tenure journal repair --engine URL        the same as check: a dry run
+      tenure journal repair --engine URL --write          do it; nodes notice within ten seconds
+
+    Gates have a journal of their own, on their own engine: --journal gate. docs/journal.md explains the rest.
+    """
+
+
+@journal.command("check")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@journal_options
+def check(opened_: Opened, as_json: bool) -> None:
+    """Read a journal from its snapshot to its end, and say what is damaged and what a repair would do about it.
+
+    Changes nothing, and may run beside a leader. The exit code is 1 when something is damaged.
+    """
+    found = examine(opened_.journal, opened_.kind)
+    tell(found, opened_, as_json)
+    raise SystemExit(REFUSED if found.damages else 0)
+
+
+@journal.command("show")
+@click.argument("seq", required=False, type=int)
+@click.option("--last", default=10, show_default=True, help="Without SEQ: how many of the newest entries.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@journal_options
+def show_entries(seq: int | None, last: int, as_json: bool, opened_: Opened) -> None:
+    """Show entry SEQ with all its events, or the newest entries in a line each."""
+    head = opened_.journal.head()
+    after = max(0, (head.seq - last) if seq is None else seq - 1)
+    snapshot = opened_.journal.latest_snapshot()
+    if snapshot is not None and seq is None:
+        after = max(after, snapshot.seq)
+    found = opened_.journal.read(after, limit=last if seq is None else 1)
+    if seq is not None and (not found or found[0].seq != seq):
+        raise click.ClickException(f"there is no entry {seq}; the journal ends at {head.seq}")
+    if as_json:
+        print_json([msgspec.Raw(entry_record(one).encode()) for one in found])
+    elif seq is not None:
+        click.echo("\n".join(entry_lines(found[0])))
+    else:
+        show(listed(found, f"journal {opened_.kind.name!r} of {opened_.url} ends at {head.seq}, epoch {head.epoch}"))
+
+
+def listed(entries: list[Entry], title: str) -> Table:
+    table = Table("entry", "written", "epoch", "checksum", "events", title=title)
+    for one in entries:
+        damage = entry_damage(one)
+        seal = Text("damaged", style="bold red") if damage else Text("right" if is_checked(one) else "none")
+        events = Text(damage or ", ".join(map(named, one.events)))
+        table.add_row(str(one.seq), utc(one.at), str(one.epoch), seal, events)
+    return table
+
+
+@journal.command("export")
+@journal_options
+def export(opened_: Opened) -> None:
+    """Print a whole journal as lines of JSON: the snapshot first, then every entry, also what is damaged, byte for byte."""
+    snapshot = opened_.journal.latest_snapshot()
+    if snapshot is not None:
+        click.echo(snapshot_record(snapshot, opened(snapshot)))
+    after = snapshot.seq if snapshot is not None else 0
+    while page := opened_.journal.read(after):
+        for one in page:
+            click.echo(entry_record(one))
+        after = page[-1].seq
+
+
+@journal.command("repair")
+@click.option("--write", is_flag=True, help="Do it. Without: only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done: the default.")
+@click.option(
+    "--keep", default="", metavar="FILE", help="Where to copy what is damaged, first. Default: a new file here."
+)
+@click.option(
+    "--without-snapshot", is_flag=True, help="Go on without a snapshot of which nothing can be read. Loses it."
+)
+@click.option("--force", is_flag=True, help="Although somebody leads.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@journal_options
+def repair(
+    write: bool, dry_run: bool, keep: str, without_snapshot: bool, force: bool, as_json: bool, opened_: Opened
+) -> None:
+    """Mend a damaged journal. Without --write it says what it would do, and changes nothing.
+
+    One wrong byte is found and put right by the checksum: then nothing is lost. Otherwise whatever of an entry still reads is kept, and each
+    event that is not is named. The result is a new snapshot at the end of the journal; what was damaged is first copied to a file.
+
+    It refuses while somebody leads: a leader has the whole state in its memory and writes a sound snapshot of it by itself, every 500 entries.
+    """
+    found = examine(opened_.journal, opened_.kind, without_snapshot=without_snapshot)
+    tell(found, opened_, as_json)
+    if not found.damages:
+        return
+    if found.newer:
+        raise click.ClickException("a newer Tenure wrote this journal: start that version again. Nothing was changed.")
+    if found.state is None:
+        raise click.ClickException("it cannot be mended without losing the snapshot, see above. Nothing was changed.")
+    if dry_run or not write:
+        click.echo("Nothing was changed: this was a dry run. To do it: --write", err=True)
+        return
+    refuse_beside_a_leader(opened_, force)
+    kept = keep_copies(keep, opened_.kind.name, found.damages)
+    mend(opened_.journal, found)
+    click.echo(f"Mended: a snapshot at {found.seq}. What was damaged is kept in {kept}.", err=True)
+    click.echo("Managers and gates that wait for it look every ten seconds; none needs a restart.", err=True)
+
+
+def refuse_beside_a_leader(opened_: Opened, force: bool) -> None:
+    leader = opened_.engine.election(opened_.kind.election).current()
+    if leader is not None and not force:
+        raise click.ClickException(
+            f"{leader.candidate} leads, and has the state in its memory: it keeps a sound snapshot by itself every 500 entries, and stopping it "
+            "before would lose what only it knows. To mend the journal beside it nevertheless: --force. Nothing was changed."
+        )
+
+
+def tell(found: Examination, opened_: Opened, as_json: bool) -> None:
+    if as_json:
+        print_json(as_data(found, opened_))
+        return
+    screen = console()
+    begins = f"a snapshot at {found.snapshot.seq} and " if found.snapshot is not None else ""
+    read = f"journal {opened_.kind.name!r} of {opened_.url}: {begins}{found.entries:,} entries, up to {found.head.seq}"
+    screen.print(Text(f"{read}; {found.unchecked:,} of them without a checksum (of the first release)"))
+    if not found.head.seq:
+        screen.print(Text("nothing was ever written there: is this the engine, and the journal, that you mean?"))
+    for one in found.damages:
+        screen.print(Text(f"{one.title}: {one.why}", style="bold red"))
+        screen.print(Text(f"  repair: {one.mend}"))
+        for lost in one.lost:
+            screen.print(Text(f"  lost: {lost}", style="yellow"))
+    gone = sum(len(one.lost) for one in found.damages)
+    screen.print(Text(f"{len(found.damages)} damaged, {gone} lost" if found.damages else "nothing is damaged"))
+
+
+def as_data(found: Examination, opened_: Opened) -> dict[str, Any]:
+    return {
+        "journal": opened_.kind.name,
+        "head": found.head._asdict(),
+        "snapshot_seq": found.snapshot.seq if found.snapshot is not None else None,
+        "entries": found.entries,
+        "unchecked": found.unchecked,
+        "can_be_mended": found.state is not None,
+        "damages": [damage_data(one) for one in found.damages],
+    }
+
+
+def damage_data(one: Damage) -> dict[str, Any]:
+    told = {"part": one.part, "seq": one.seq, "why": one.why, "repair": one.mend, "lost": one.lost}
+    return {**told, "newer": one.newer}

@@ -1,0 +1,251 @@
+"""Examining a journal that nobody can lead with, and mending it (decision 0201).
+
+An examination folds everything that is whole, gets back what it can of what is not, and says what is lost. To mend the journal is to keep that fold as a
+snapshot at the journal's end and to let go of the entries below it. So it needs nothing of an engine that a leader does not use every day, and no entry
+is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.engines.contracts import Entry, Head, Journal, Snapshot
+from tenure.errors import TenureError, Truncated
+from tenure.nodes.journal_checksum import begins_as_a_state, checked_state, entry_damage, is_checked, opened
+from tenure.nodes.journal_reading import kind_of, restore, unknown_kind
+from tenure.nodes.journal_salvage import salvage, salvage_state
+
+
+class JournalKind(NamedTuple):
+    """How the journal of a manager or of a gate is folded."""
+
+    name: str
+    election: str
+    new_book: Callable[[], Any]
+    restored: Callable[[bytes], Any]
+    decode: Callable[[bytes], Any]
+
+    def readable(self, event: bytes) -> bool:
+        try:
+            self.decode(event)
+        except msgspec.DecodeError:
+            return False
+        return True
+
+    def restorable(self, state: bytes) -> bool:
+        if not begins_as_a_state(state):
+            return False
+        try:
+            self.restored(state)
+        except (TenureError, msgspec.DecodeError, ValueError, TypeError, KeyError):
+            return False
+        return True
+
+
+class Damage(NamedTuple):
+    """One thing that is wrong, what mending does about it, and what is lost with it."""
+
+    part: str
+    """"entry" or "snapshot"."""
+    seq: int
+    why: str
+    mend: str
+    lost: tuple[str, ...] = ()
+    newer: bool = False
+    """It is no damage: a newer release wrote it."""
+    entry: Entry | None = None
+    snapshot: Snapshot | None = None
+
+    @property
+    def title(self) -> str:
+        return f"entry {self.seq}" if self.part == "entry" else f"the snapshot at {self.seq}"
+
+
+class Examination(NamedTuple):
+    """What a journal holds. `state` is None where it cannot be mended as it is."""
+
+    head: Head
+    snapshot: Snapshot | None
+    entries: int
+    unchecked: int
+    """Entries and snapshots without a checksum: the first release wrote them."""
+    damages: tuple[Damage, ...]
+    seq: int
+    state: bytes | None
+
+    @property
+    def newer(self) -> bool:
+        return any(one.newer for one in self.damages)
+
+
+def entries_after(journal: Journal, after: int) -> Any:
+    """Every entry above `after`, page by page."""
+    while page := journal.read(after):
+        yield from page
+        after = page[-1].seq
+
+
+def examine(journal: Journal, kind: JournalKind, *, without_snapshot: bool = False) -> Examination:
+    """Read all of it. `without_snapshot`: go on without a snapshot of which nothing can be read."""
+    while True:
+        try:
+            return _Examiner(journal, kind, without_snapshot).examine()
+        except Truncated:
+            continue  # a leader has kept a newer snapshot meanwhile
+
+
+class _Examiner:
+    def __init__(self, journal: Journal, kind: JournalKind, without_snapshot: bool) -> None:
+        self._journal, self._kind, self._without = journal, kind, without_snapshot
+        self._damages: list[Damage] = []
+        self._book: Any = kind.new_book()
+        self._base = self._book.snapshot()
+        self._since: list[bytes] = []
+        """Events that were folded since `_base`: what leads back to the state before one that cannot be applied."""
+        self._unchecked = self._count = 0
+
+    def examine(self) -> Examination:
+        head, snapshot = self._journal.head(), self._journal.latest_snapshot()
+        after = self._start(snapshot) if snapshot is not None else 0
+        epoch = snapshot.epoch if snapshot is not None else 0
+        if after is None:
+            assert snapshot is not None
+            return Examination(head, snapshot, 0, self._unchecked, tuple(self._damages), snapshot.seq, None)
+        seq = after
+        for entry in entries_after(self._journal, after):
+            self._missing(seq + 1, entry.seq)
+            self._fold(entry, (epoch, head.epoch))
+            seq, epoch = entry.seq, entry.epoch or epoch
+            self._count += 1
+        self._missing(seq + 1, head.seq + 1)
+        seq = max(seq, head.seq)
+        state = None if any(one.newer for one in self._damages) else checked_state(self._book.snapshot(), seq)
+        return Examination(head, snapshot, self._count, self._unchecked, tuple(self._damages), seq, state)
+
+    def _missing(self, first: int, end: int) -> None:
+        for seq in range(first, end):
+            self._note("entry", seq, "it is missing", "the journal goes on without it", ("all of its events",))
+
+    def _start(self, snapshot: Snapshot) -> int | None:
+        """Begin from the snapshot; returns the sequence to go on after, or None where it cannot be begun."""
+        found = opened(snapshot)
+        self._unchecked += not found.checked
+        try:
+            self._begin(restore(self._journal.name, snapshot, self._kind.restored))
+        except TenureError as error:
+            why = getattr(error, "why", str(error))
+            return self._start_otherwise(snapshot, why, newer="this Tenure reads up to" in why)
+        return snapshot.seq
+
+    def _start_otherwise(self, snapshot: Snapshot, why: str, *, newer: bool) -> int | None:
+        if newer:
+            self._note("snapshot", snapshot.seq, why, "start the newer version again", newer=True, snapshot=snapshot)
+            return None
+        if self._from_the_beginning():
+            self._note(
+                "snapshot",
+                snapshot.seq,
+                why,
+                "made again from all the entries, which are still there",
+                snapshot=snapshot,
+            )
+            return 0
+        found = salvage_state(snapshot, self._kind.restorable)
+        if found is not None:
+            self._note("snapshot", snapshot.seq, why, found.how, snapshot=snapshot)
+            self._begin(self._kind.restored(found.state))
+            return snapshot.seq
+        lost = (f"everything that was decided up to {snapshot.seq}",)
+        mend = "nothing of it can be read: restore the engine from a backup, or give it up with --without-snapshot"
+        if self._without:
+            mend = "given up: the journal goes on from the entries above it"
+        self._note("snapshot", snapshot.seq, why, mend, lost, snapshot=snapshot)
+        return snapshot.seq if self._without else None
+
+    def _from_the_beginning(self) -> bool:
+        try:
+            first = self._journal.read(0, limit=1)
+        except Truncated:
+            return False
+        return bool(first) and first[0].seq == 1
+
+    def _begin(self, book: Any) -> None:
+        self._book, self._base, self._since = book, book.snapshot(), []
+
+    def _fold(self, entry: Entry, epochs: tuple[int, ...]) -> None:
+        self._unchecked += not is_checked(entry)
+        why, how, events = entry_damage(entry), "", entry.events
+        lost: list[str] = []
+        if why:
+            found = salvage(entry, epochs, self._kind.readable)
+            how, events = found.how, found.events
+            lost = [] if found.whole else [named(event) for event in entry.events if event not in events]
+            if not events:
+                lost = lost or ["all of its events"]
+        elif kind := unknown_kind(entry):
+            said = f"this Tenure knows no event of the kind {kind!r}"
+            self._note("entry", entry.seq, said, "start the newer version again", newer=True, entry=entry)
+            return
+        for event in events:
+            try:
+                self._book.replay((event,))
+                self._since.append(event)
+            except Exception as error:  # whatever the fold raises: the event cannot be applied to this state
+                why = why or f"{named(event)} cannot be applied: {type(error).__name__}: {error}"
+                how = how or "the other events are kept"
+                lost.append(f"{named(event)}: {type(error).__name__}: {error}")
+                self._step_back()
+        if why:
+            self._note("entry", entry.seq, why, how, tuple(lost), entry=entry)
+
+    def _step_back(self) -> None:
+        """To the state before an event that may have been half applied."""
+        book = self._kind.restored(self._base)
+        book.replay(self._since)
+        self._begin(book)
+
+    def _note(
+        self,
+        part: str,
+        seq: int,
+        why: str,
+        mend: str,
+        lost: tuple[str, ...] = (),
+        *,
+        newer: bool = False,
+        entry: Entry | None = None,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self._damages.append(Damage(part, seq, why, mend, lost, newer, entry, snapshot))
+
+
+def mend(journal: Journal, found: Examination) -> None:
+    """Keep what the examination folded, and let go of the entries below it. Raises `StaleEpochError` when a newer leader has written."""
+    assert found.state is not None, "it cannot be mended as it is"
+    epoch = max(found.head.epoch, found.snapshot.epoch if found.snapshot is not None else 0)
+    journal.snapshot(found.state, found.seq, epoch=epoch)
+    journal.truncate(found.seq)
+
+
+class _Named(msgspec.Struct):
+    type: str
+    job_id: str = ""
+    worker: str = ""
+    schedule: Any = ""
+    queue: str = ""
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def named(event: bytes) -> str:
+    """An event in a few words: its kind, and what it is about."""
+    try:
+        found = _named.decode(event)
+    except msgspec.DecodeError:
+        return f"{kind_of(event) or 'bytes that are no event'} ({len(event)} bytes)"
+    about = found.job_id or found.worker or found.queue or (found.schedule if isinstance(found.schedule, str) else "")
+    return f"{found.type} of {about}" if about else found.type

@@ -1,0 +1,61 @@
+"""Journals to damage: copies of the recorded one, with checksums, in which every kind of event stands in some entry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.formats.restoring import on_sqlite
+
+from tenure.cli.journal import KINDS
+from tenure.engines import Engine
+from tenure.engines.contracts import Entry, Journal
+from tenure.ids import new_id
+from tenure.nodes.journal_checksum import checked_id, checked_state
+
+NAMES = {"manager": "jobs", "gate": "gate"}
+
+
+def copied(request: pytest.FixtureRequest, folder: Path, which: str, target: Engine) -> list[Entry]:
+    """The journal of the first release, written again as this one writes: a snapshot at 1, and the entries after it."""
+    with Engine.open(on_sqlite(request, folder).url) as engine:
+        source = engine.journal(NAMES[which])
+        snapshot = source.latest_snapshot()
+        assert snapshot is not None
+        entries = source.read(snapshot.seq)
+    journal = target.journal(NAMES[which])
+    append(journal, 0, 1, (b'{"type":"Forgotten","at":1.0,"until":0.5}',))
+    journal.snapshot(checked_state(KINDS[which].restored(snapshot.state).snapshot(), 1), 1, epoch=1)
+    journal.truncate(1)
+    for seq, entry in enumerate(entries, 2):
+        append(journal, seq - 1, entry.epoch, entry.events)
+    return journal.read(1)
+
+
+def append(journal: Journal, expect: int, epoch: int, events: tuple[bytes, ...]) -> None:
+    append_id = checked_id(new_id(), expect + 1, epoch, events)
+    journal.append(events, epoch=epoch, expect=expect, append_id=append_id)
+
+
+def one_of_each_kind(entries: list[Entry]) -> dict[str, Entry]:
+    """The shortest entry with each kind of event."""
+    found: dict[str, Entry] = {}
+    for entry in sorted(entries, key=lambda one: -sum(map(len, one.events))):
+        for event in entry.events:
+            found[json.loads(event)["type"]] = entry
+    return found
+
+
+def state_of(journal: Journal, which: str) -> bytes:
+    """The fold of a journal that is whole, as a leader makes it."""
+    kind, snapshot = KINDS[which], journal.latest_snapshot()
+    from tenure.nodes.journal_reading import fold_entry, restore
+
+    book = restore(kind.name, snapshot, kind.restored) if snapshot else kind.new_book()
+    seq = snapshot.seq if snapshot else 0
+    for entry in journal.read(seq):
+        fold_entry(kind.name, book, entry, seq)
+        seq = entry.seq
+    state: bytes = book.snapshot()
+    return state
