@@ -17,7 +17,7 @@ from tests.process.datacenter.conftest import Datacenter
 from tests.process.flood import CHUNK, Flood, Unfinished
 
 from tenure.gossip import GossipNode, GossipSettings
-from tenure.gossip.encodings import compress, pack
+from tenure.gossip.encodings import lzw_compress, pack
 from tenure.gossip.messages import MemberState, NodeState, PushPull
 from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.wire import encode_compressed, encode_push_pull
@@ -59,7 +59,7 @@ def states() -> Unfinished:
 def bombs() -> Unfinished:
     """Complete and compressed: a few KB that grow to the largest message that is allowed, of which the last byte is missing."""
     body = b"\x08" + pack({"UserMsgLen": 8 * MIB - 20}) + bytes(8 * MIB - 40)
-    return Unfinished(LABEL + encode_compressed(compress(body)), spaces, 0)
+    return Unfinished(LABEL + encode_compressed(lzw_compress(body)), spaces, 0)
 
 
 class Manager:
