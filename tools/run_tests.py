@@ -1,4 +1,4 @@
-"""Run the checks and the test suites; print time and count of each, what was skipped and why, and, last of all, what failed.
+"""Run the checks and the test suites; print time and count of each, what was skipped and why, what took longer than its share, and, last of all, what failed.
 
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
@@ -16,10 +16,15 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.suite_shares import MOST_S, SHARES, Machine, Usage, late  # noqa: E402  found through the line above
+
 BIN = Path(sys.executable).parent
 SPECIAL = ("seeds", "contract", "sim", "process", "browser")
 CHECKS = {
@@ -43,6 +48,7 @@ class Result:
     skipped: list[str] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     """What failed, why, and all that it printed and logged."""
+    usage: Usage = field(default_factory=lambda: Usage(0.0, 0.0))
     engines: dict[str, Counter[str]] = field(default_factory=dict)
     """Of the conformance suite: how many tests ended how on each engine."""
 
@@ -58,6 +64,13 @@ def check(name: str, command: list[str]) -> Result:
     return result
 
 
+def run_checks() -> list[Result]:
+    """Two at a time: the type checker takes as long as all others together."""
+    slowest_first = sorted(CHECKS.items(), key=lambda item: item[0] != "types")
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda item: check(*item), slowest_first))
+
+
 def suites() -> dict[str, list[str]]:
     """Each suite and what pytest is told to collect for it."""
     found = {"unit": ["tests", *(f"--ignore=tests/{name}" for name in SPECIAL)]}
@@ -68,7 +81,7 @@ def suites() -> dict[str, list[str]]:
 
 
 def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Result:
-    begun = time.monotonic()
+    begun, machine = time.monotonic(), Machine()
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         command = [
             sys.executable,
@@ -83,14 +96,14 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             "-o",
             "junit_log_passing_tests=false",
         ]
-        # Tests of processes mostly wait, and none of them fails for being slow: bars on time are in bench/.
-        command += ["-n", "0" if name == "browser" else "2", "--dist", "worksteal"]
+        # No test fails for being slow: bars on time are in bench/.
+        command += ["-n", str(SHARES[name].workers), "--dist", "worksteal"]
         if quick:
             command += ["-m", "not slow"]
         print(f"--- {name}", flush=True)
         env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
         code = subprocess.run(command, cwd=ROOT, check=False, env=env).returncode
-        result = Result(name, time.monotonic() - begun, code in (0, 5))
+        result = Result(name, time.monotonic() - begun, code in (0, 5), usage=machine.used())
         try:
             tree = ET.parse(report.name)
         except ET.ParseError:
@@ -154,8 +167,17 @@ def show_failures(results: list[Result]) -> None:
         print(f"\n... and {len(failures) - 20} more failures, above")
 
 
-def show(results: list[Result]) -> None:
-    print(f"\n{'suite':<12}{'time':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
+def show_late(results: list[Result], seconds: float, usage: Usage) -> None:
+    """Says loudly which suite took longer than its share."""
+    said = [late(result.name, result.seconds, result.usage) for result in results]
+    if seconds > MOST_S and not usage.starved:
+        said.append(f"all took {seconds:.0f} s; `make test` has {MOST_S:.0f} s on two idle cores")
+    for sentence in filter(None, said):
+        print(f"\n!!! LATE: {sentence}")
+
+
+def show(results: list[Result], seconds: float) -> None:
+    print(f"\n{'suite':<12}{'time':>9}{'CPU':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
     for result in results:
         counted = result.name not in CHECKS
         numbers = (
@@ -163,9 +185,10 @@ def show(results: list[Result]) -> None:
             if counted
             else ("ok" if result.ok else "FAILED", "", "")
         )
-        print(f"{result.name:<12}{result.seconds:>8.1f}s{numbers[0]:>9}{numbers[1]:>9}{numbers[2]:>9}")
+        cpu = f"{result.usage.cpu_s:.0f}s" if counted else ""
+        print(f"{result.name:<12}{result.seconds:>8.1f}s{cpu:>9}{numbers[0]:>9}{numbers[1]:>9}{numbers[2]:>9}")
     tests = [result for result in results if result.name not in CHECKS]
-    print(f"{'all':<12}{sum(result.seconds for result in results):>8.1f}s")
+    print(f"{'all':<12}{seconds:>8.1f}s")
     print(
         f"{sum(r.passed for r in tests)} passed, {sum(r.failed for r in tests)} failed, "
         f"{sum(len(r.skipped) for r in tests)} skipped"
@@ -185,14 +208,18 @@ def main() -> int:
     parser.add_argument("--lint", action="store_true")
     parser.add_argument("--soak", action="store_true")
     options = parser.parse_args()
-    results = [check(name, command) for name, command in CHECKS.items()]
+    begun, machine = time.monotonic(), Machine()
+    results = run_checks()
+    checked = Result("checks", time.monotonic() - begun, True, usage=machine.used())
     if not options.lint:
         for name, collect in suites().items():
             if options.quick and name in ("process", "browser"):
                 continue
             results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
     show_engines(results)
-    show(results)
+    show(results, time.monotonic() - begun)
+    if not options.soak:
+        show_late([checked, *results], time.monotonic() - begun, machine.used())
     show_failures(results)
     failed = [result.name for result in results if not result.ok]
     if failed:

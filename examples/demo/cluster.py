@@ -116,11 +116,15 @@ class Cluster:
         self._relays: dict[str, list[Relay]] = {}
         self._waiting: list[tuple[Node, Relay]] = []
         self._together = False
+        self.started_in_s = 0.0
+        """How long it took until all of them served: a measure of how busy the machine is."""
 
     def __enter__(self) -> Self:
         self._board.__enter__()
+        begun = self._clock.monotonic()
         try:
             self._start()
+            self.started_in_s = self._clock.monotonic() - begun
         except BaseException:
             self.__exit__()
             raise

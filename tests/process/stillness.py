@@ -1,4 +1,4 @@
-"""Whether the machine itself stood still while a test ran: then what the test takes for granted did not hold."""
+"""Tells whether the machine itself stood still while a test ran: then the test took something for granted that did not hold."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ class Stillness:
             now = time.monotonic()
             self.longest_s, last = max(self.longest_s, now - last), now
         self.longest_s = max(self.longest_s, time.monotonic() - last)
+
+    def excuses(self, limit_s: float) -> bool:
+        """Returns True when nobody ran here for `limit_s` or longer: a promise that is about shorter times was then not put to the test.
+
+        Use it as `assert promise or machine.excuses(limit_s)`, after the `with` block. A test runs once, and neither tries again nor skips.
+        """
+        if self.longest_s >= limit_s:
+            print(f"the machine stood still for {self.longest_s:.2f} s; the promise holds for less than {limit_s:g} s")
+        return self.longest_s >= limit_s
 
     def __enter__(self) -> Self:
         self._thread.start()

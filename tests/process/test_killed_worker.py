@@ -66,18 +66,14 @@ def test_a_killed_workers_message_is_redelivered_when_its_lease_is_over_and_fini
 
 @pytest.mark.slow
 def test_beats_carry_a_message_over_many_leases(tmp_path: Path) -> None:
-    for attempt in range(5):
-        url, told = f"sqlite:///{tmp_path}/{attempt}.db", tmp_path / f"told-{attempt}"
-        with Engine.open(url) as engine, Stillness() as machine:
-            mailbox = engine.mailbox("work")
-            mailbox.send(str(told))
-            with start(url, LEASE_S) as worker:
-                assert worker.stdout is not None
-                assert worker.stdout.readline() == "1\n"
-                taken_away = until_taken_away(mailbox, 2.5 * LEASE_S)
-                told.touch()
-                assert worker.wait(60) == 0
-        if machine.longest_s < LEASE_S / 4:  # else nobody could have extended it in time
-            assert not taken_away
-            return
-    pytest.skip(f"this machine stands still for over {LEASE_S / 4:g} s again and again")
+    url, told = f"sqlite:///{tmp_path}/work.db", tmp_path / "told"
+    with Engine.open(url) as engine, Stillness() as machine:
+        mailbox = engine.mailbox("work")
+        mailbox.send(str(told))
+        with start(url, LEASE_S) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "1\n"
+            taken_away = until_taken_away(mailbox, 2.5 * LEASE_S)
+            told.touch()
+            assert worker.wait(60) == 0
+    assert not taken_away or machine.excuses(LEASE_S / 4)

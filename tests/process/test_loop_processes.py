@@ -77,19 +77,15 @@ def test_a_loop_that_hangs_inside_c_is_killed_alone_and_started_again(engine: En
     good = FunctionLoop(engine.mailbox("good"), tell_pid, name="good")
     options: dict[str, Any] = {**STRICT, "on_loop_death": "restart", "restart": Retry(base_s=0.05)}
     with LoopGroup([bad, good], isolation="process", **options):
-        for _ in range(5):
-            with Stillness() as machine:
-                engine.mailbox("good").send("before", reply_to="answers")
-                [(first, _)] = answers(engine, 1)
-                engine.mailbox("bad").send("x", reply_to="answers")
-                [(_, body)] = answers(engine, 1)
-                engine.mailbox("good").send("after", reply_to="answers")
-                [(after, _)] = answers(engine, 1)
-            assert body == "x"  # hung at its first delivery, and was done at a later one
-            if machine.longest_s < STRICT_S / 2:  # else every loop was silent for too long
-                assert after == first, "the good loop lost its process"
-                return
-    pytest.skip(f"this machine stands still for over {STRICT_S / 2:g} s again and again")
+        with Stillness() as machine:
+            engine.mailbox("good").send("before", reply_to="answers")
+            [(first, _)] = answers(engine, 1)
+            engine.mailbox("bad").send("x", reply_to="answers")
+            [(_, body)] = answers(engine, 1)
+            engine.mailbox("good").send("after", reply_to="answers")
+            [(after, _)] = answers(engine, 1)
+        assert body == "x"  # hung at its first delivery, and was done at a later one
+        assert after == first or machine.excuses(STRICT_S / 2), "the good loop lost its process"
 
 
 def test_a_loop_whose_process_dies_ends_the_group_with_the_reason(engine: Engine) -> None:

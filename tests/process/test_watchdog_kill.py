@@ -38,7 +38,7 @@ def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() 
             heartbeat.beat(note="page 3")
             time.sleep(60)
 
-        run(stuck_in_here)
+        run(stuck_in_here, threshold=3)  # on a busy machine it takes a second until the work says anything
         """
     )
     assert ended.returncode == -signal.SIGKILL
@@ -50,23 +50,19 @@ def test_a_hung_worker_is_killed_and_its_stack_its_name_and_its_note_are_told() 
 
 @pytest.mark.slow
 def test_work_that_beats_is_left_alone() -> None:
-    for _ in range(5):
-        with Stillness() as machine:
-            ended = python(
-                """
-                def busy(message, heartbeat):
-                    for _ in range(40):
-                        time.sleep(0.1)
-                        heartbeat.beat()
-                    os._exit(7)
+    with Stillness() as machine:
+        ended = python(
+            """
+            def busy(message, heartbeat):
+                for _ in range(40):
+                    time.sleep(0.1)
+                    heartbeat.beat()
+                os._exit(7)
 
-                run(busy, threshold=2)
-                """
-            )
-        if machine.longest_s < 1:  # else it could not beat
-            assert ended.returncode == 7, ended.stderr
-            return
-    pytest.skip("this machine stands still for over a second again and again")
+            run(busy, threshold=2)
+            """
+        )
+    assert ended.returncode == 7 or machine.excuses(1.0), ended.stderr
 
 
 def test_native_code_that_holds_the_interpreter_lock_is_ended_too() -> None:

@@ -98,6 +98,12 @@ def hashes(python: str, scenario: str, seeds: str, hash_seed: int, more: Path | 
     return done.stdout.splitlines()
 
 
+@cache
+def expected_traces(scenario: str, seeds: int) -> list[str]:
+    """Plays them here once, for all versions to compare with."""
+    return here(find(scenario), range(seeds))
+
+
 def here(scenario: type[Scenario], seeds: range) -> list[str]:
     found = [(seed, run_one(scenario, seed)) for seed in seeds]
     return [f"{seed} {outcome.digest} {outcome.steps} {outcome.failure}".strip() for seed, outcome in found]
@@ -122,7 +128,7 @@ def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> 
     python = interpreter(version, "sys")
     if python is None:
         pytest.skip(f"no Python {version} was found to compare the simulator's traces with")
-    expected = here(find(CHATTER), range(8))
+    expected = expected_traces(CHATTER, 8)
     assert not any(len(line.split()) > 3 for line in expected), "the scenario itself failed"
     assert hashes(python, CHATTER, "0:8", hash_seed=int(version.replace(".", ""))) == expected
 
@@ -131,7 +137,7 @@ def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_with_our_packages_elects_the_same_leaders(version: str) -> None:
     python, more = python_with_packages(version)
-    expected = here(find(LEADERSHIP), range(15))
+    expected = expected_traces(LEADERSHIP, 15)
     assert hashes(python, LEADERSHIP, "0:15", int(version.replace(".", "")), more) == expected
 
 
@@ -141,6 +147,6 @@ def test_every_python_with_our_packages_elects_the_same_leaders(version: str) ->
 def test_every_python_with_our_packages_sees_the_same_datacenters(version: str, scenario: str, seeds: int) -> None:
     """The traces; how many callbacks asyncio needs for them differs between its versions."""
     python, more = python_with_packages(version)
-    expected = [line.split()[:2] for line in here(find(scenario), range(seeds))]
+    expected = [line.split()[:2] for line in expected_traces(scenario, seeds)]
     found = hashes(python, scenario, f"0:{seeds}", int(version.replace(".", "")), more)
     assert [line.split()[:2] for line in found] == expected

@@ -23,8 +23,8 @@ from tenure.sim import Scenario, run_one, run_seeds
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
 """Every misfortune has its turn three times in each."""
-CHUNKS = 230 if SOAK else 23
-"""Of 45 schedules: 1,035 of five datacenters, three gates and a hundred jobs each."""
+CHUNKS = 230 if SOAK else 5
+"""Of 45 schedules: 225 of five datacenters, three gates and a hundred jobs each, five times as many as the rule needs that is hardest to find (`MUTANTS`)."""
 PATIENCE_S = 1_800
 """A chunk takes some fifteen seconds of CPU; on a machine that nine people share it took ten minutes."""
 AT_LEAST = {
@@ -76,7 +76,7 @@ def test_clients_that_hang_up_while_they_are_answered_lose_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_thousand_schedules_keep_every_promise(chunk: int) -> None:
+def test_hundreds_of_schedules_keep_every_promise(chunk: int) -> None:
     report = run_seeds(Gates, range(chunk * CHUNK, (chunk + 1) * CHUNK))
     print(report.summary())
     print(told(report.tally))

@@ -29,7 +29,7 @@ def bound_s(nodes: int) -> float:
     return FIRST_PROBE_S + LAN.probe_interval_s + shortest + DISSEMINATION_S
 
 
-@pytest.mark.parametrize(("nodes", "kills"), [(5, 3), (20, 5), (100, 4), pytest.param(500, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("nodes", "kills"), [(5, 3), (20, 5), (100, 4), *([(500, 1)] if SOAK else [])])
 def test_each_death_is_known_to_all_within_the_bound_and_nobody_else_is_accused(nodes: int, kills: int) -> None:
     pool = LeanPool(nodes, seed=nodes)
     pool.run(2.0)

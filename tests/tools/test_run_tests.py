@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.run_tests import TAIL, Result, run_suite, show_failures
+from tools.run_tests import TAIL, Result, run_suite, show_failures, show_late, suites
+from tools.suite_shares import MOST_S, SHARES, Machine, Usage
 
 from tools import run_tests
 
@@ -78,3 +79,40 @@ def test_a_check_that_fails_is_shown_too(capsys: pytest.CaptureFixture[str]) -> 
     assert not result.ok
     show_failures([result])
     assert "line 3 is wrong" in capsys.readouterr().out.split("=== FAILED")[1]
+
+
+def test_every_suite_has_its_share_and_all_shares_fit_into_twelve_minutes() -> None:
+    assert set(suites()) < set(SHARES)
+    assert sum(share.seconds for share in SHARES.values()) <= MOST_S == 12 * 60
+
+
+@pytest.mark.parametrize(("others", "advice"), [(0.0, "find what is slow"), (0.6, "Others had 60% of this machine")])
+def test_a_suite_that_takes_longer_than_its_share_is_named_with_what_to_do(
+    others: float, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = Result("sim", SHARES["sim"].seconds + 1, True, usage=Usage(500.0, others))
+    in_time = Result("unit", SHARES["unit"].seconds - 1, True)
+    show_late([slow, in_time], 500.0, slow.usage)
+    (line,) = capsys.readouterr().out.split("!!! LATE: ")[1:]
+    assert line.startswith(f"sim took {SHARES['sim'].seconds + 1:.0f} s; its share is")
+    assert advice in line
+
+
+def test_a_whole_run_that_is_late_says_so_unless_the_machine_was_shared(capsys: pytest.CaptureFixture[str]) -> None:
+    show_late([], MOST_S + 1, Usage(1_000.0, 0.0))
+    assert "!!! LATE: all took 721 s" in capsys.readouterr().out
+    show_late([], MOST_S + 1, Usage(1_000.0, 0.9))
+    assert capsys.readouterr().out == ""
+
+
+def test_what_others_do_on_the_machine_is_told_from_what_we_do(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  1000 0 1000 5000 10 0 0 0 0 0\ncpu0 ...\n")
+    machine = Machine(stat)
+    assert not machine.used().starved
+    stat.write_text("cpu  9000000 0 1000 5000 10 0 0 0 0 0\n")
+    assert machine.used().starved
+
+
+def test_a_machine_that_counts_nothing_is_taken_for_idle(tmp_path: Path) -> None:
+    assert not Machine(tmp_path / "missing").used().starved

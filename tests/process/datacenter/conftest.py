@@ -22,6 +22,7 @@ from tenure.work.slots.processes import read_stat
 
 APP = Path(__file__).parent / "app.py"
 TERM_S = 2.0
+MISSES_ENGINE = ("could not be renewed yet", "was not answered in time", "the engine is out of reach")
 PATIENCE_S = 60.0
 """What happens in a moment on a quiet machine may take this long on a busy one. Bars on time are in bench/."""
 
@@ -118,6 +119,10 @@ class Datacenter:
 
     def said(self) -> str:
         return "\n".join(node.said() for node in [*self.managers.values(), *self.workers])
+
+    def misses_its_engine(self) -> int:
+        """How often managers have said that the engine refuses them or does not answer."""
+        return sum(self.said().count(words) for words in MISSES_ENGINE)
 
     def epochs(self) -> list[int]:
         """Of the entries that the journal still has, in their order."""

@@ -107,7 +107,8 @@ def test_a_full_disk_holds_everything_up_and_loses_nothing(
                 full.write(b"x" * 4_096)
         except OSError:
             pass
-    time.sleep(4.0)  # longer than a term: nobody can renew it, nobody can be elected
+    # Nobody can renew the term, and nobody can be elected.
+    wait_until(lambda: datacenter.misses_its_engine() > 2, 60, datacenter.said)
     ballast.unlink()
     for n in range(20):
         view = client.wait(f"j-{n}", 90)

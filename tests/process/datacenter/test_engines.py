@@ -94,8 +94,10 @@ def test_a_thousand_workflows_survive_the_death_of_everything_once(
     wait_until(lambda: ran(log) > 100, 120, datacenter.said)
     datacenter.managers[first].kill()
     wait_until(lambda: ran(log) > 300, 120, datacenter.said)
+    missed = datacenter.misses_its_engine()
     server.kill()
-    time.sleep(1.0)  # nobody has an engine: nothing may be lost, and nobody may give up
+    # Nobody has an engine: nothing may be lost, and nobody may give up.
+    wait_until(lambda: datacenter.misses_its_engine() > missed, 60, datacenter.said)
     server.restart()
     frozen = datacenter.worker("--slots", "2", "--lease", "5")
     wait_until(lambda: ran(log) > 500, 120, datacenter.said)

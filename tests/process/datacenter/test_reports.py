@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from functools import partial
 from pathlib import Path
 
@@ -54,23 +53,20 @@ def test_a_job_whose_work_is_silent_for_longer_than_it_may_is_ended_as_stuck(
     datacenter.until_led()
     worker = datacenter.worker(*LONG_LEASE)
     client, stuck_s = datacenter.client, 2.5
-    for attempt in range(5):
-        silent, steady, told = (tmp_path / f"{name}-{attempt}" for name in ("silent", "steady", "told"))
-        with Stillness() as machine:
-            client.submit("beat_until", {"told": str(told), "log": str(steady)}, job_id=steady.name, stuck=stuck_s)
-            client.submit("be_silent", {"seconds": 600, "log": str(silent)}, job_id=silent.name, stuck=stuck_s)
-            for log in (silent, steady):
-                wait_until(partial(began, log), why=worker.said)
-            view = client.wait(silent.name, PATIENCE_S)
-            told.touch()
-            bystander = client.wait(steady.name, PATIENCE_S)
-        assert (view.state, view.reason.split(":")[0]) == (JobState.TIMED_OUT, "stuck"), client.why(silent.name).text
-        # Its slot is killed after the grace: it does not beat, so it does not hear the request.
-        wait_until(lambda: "killing slot" in worker.said(), why=worker.said)
-        if machine.longest_s < stuck_s / 2:  # else nobody heard anything of the other one, either
-            assert bystander.state is JobState.COMPLETED, client.why(steady.name).text
-            return
-    pytest.skip(f"this machine stands still for over {stuck_s / 2:g} s again and again")
+    silent, steady, told = (tmp_path / name for name in ("silent", "steady", "told"))
+    with Stillness() as machine:
+        client.submit("beat_until", {"told": str(told), "log": str(steady)}, job_id="steady", stuck=stuck_s)
+        client.submit("be_silent", {"seconds": 600, "log": str(silent)}, job_id="silent", stuck=stuck_s)
+        for log in (silent, steady):
+            wait_until(partial(began, log), why=worker.said)
+        view = client.wait("silent", PATIENCE_S)
+        told.touch()
+        bystander = client.wait("steady", PATIENCE_S)
+    assert (view.state, view.reason.split(":")[0]) == (JobState.TIMED_OUT, "stuck"), client.why("silent").text
+    # Its slot is killed after the grace: it does not beat, so it does not hear the request.
+    wait_until(lambda: "killing slot" in worker.said(), why=worker.said)
+    # Where the machine stood still, nobody heard anything of the other one, either.
+    assert bystander.state is JobState.COMPLETED or machine.excuses(stuck_s / 2), client.why("steady").text
 
 
 @pytest.mark.slow
@@ -99,7 +95,7 @@ def test_work_goes_on_while_no_manager_answers_and_the_next_leader_hears_of_it(
     datacenter.managers["m-1"].kill()
     Path(f"{logs['brief']}.told").touch()
     wait_until(lambda: "end 1" in logs["brief"].read_text(), why=worker.said)
-    time.sleep(1)  # the worker tries to tell somebody
+    wait_until(lambda: "cannot report" in worker.said(), why=worker.said)
     datacenter.manager("m-2")
     datacenter.until_led()
     client = datacenter.new_client(first="m-2")

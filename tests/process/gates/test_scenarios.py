@@ -79,14 +79,9 @@ def client(world: Skewed) -> Iterator[Any]:
 @pytest.mark.slow
 def test_a_leader_and_then_a_gate_die_and_the_deadline_stays_where_it_was(world: Skewed, client: Any) -> None:
     """Scenarios 1 and 2: tracking goes on with the successors, from the same start."""
-    for number, timeout_s in enumerate((20.0, 45.0, 120.0)):
-        job_id = f"survivor-{number}"
-        if both_die(world, client, job_id, timeout_s):
-            break
-        world.restore()
-    else:
-        pytest.skip("this machine is so busy that a leader and a gate do not die within two minutes")
-
+    # Two elections have to fit into its time. Where it took long to start all the nodes, they take long too.
+    job_id, timeout_s = "survivor", max(20.0, 4 * world.started_in_s)
+    both_die(world, client, job_id, timeout_s)
     assert states(ended(client, job_id, timeout_s + 90)) == everywhere(JobState.TIMED_OUT)
     told = client.why(job_id).text
     assert re.search(r"a has a new leader, token [2-9]", told)
@@ -95,8 +90,8 @@ def test_a_leader_and_then_a_gate_die_and_the_deadline_stays_where_it_was(world:
     assert [link.after >= timeout_s for link in decisions(client, job_id)] == [True]
 
 
-def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> bool:
-    """False where its time was over before they were dead: then nothing was put to the test."""
+def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> None:
+    """While the job runs, kill the leader in a, and then the leading gate."""
     client.submit_job(submission(job_id, "endless", timeout_s))
     runs_everywhere(client, job_id)
     deadline = client.job(job_id).deadline
@@ -108,7 +103,7 @@ def both_die(world: Skewed, client: Any, job_id: str, timeout_s: float) -> bool:
     until(lambda: world.leading_gate() not in (-1, gate), "the other gate leads")
     view = client.job(job_id)
     assert view.deadline == deadline
-    return bool(view.now < deadline)
+    assert view.now < deadline, f"{timeout_s:.0f} s were not enough for two elections"
 
 
 @pytest.mark.slow

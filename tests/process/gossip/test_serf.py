@@ -66,15 +66,11 @@ async def until(condition: Callable[[], bool], seconds: float = BOUND_S, what: s
 
 
 async def probing_goes_well(ours: Ours) -> None:
-    """Three probes in a row, all answered; again, if the machine stood still meanwhile."""
-    for _ in range(10):
-        before, failed = ours.node.counters.probes, ours.node.counters.probes_failed
-        with Stillness() as machine:
-            await until(lambda wanted=before + 3: ours.node.counters.probes >= wanted)
-        if ours.node.counters.probes_failed == failed:
-            return
-        assert machine.longest_s > STILL_S, "a probe failed"
-    pytest.skip(f"this machine stands still for over {STILL_S:g} s again and again")
+    """Three probes in a row, all answered."""
+    before, failed = ours.node.counters.probes, ours.node.counters.probes_failed
+    with Stillness() as machine:
+        await until(lambda: ours.node.counters.probes >= before + 3)
+    assert ours.node.counters.probes_failed == failed or machine.excuses(STILL_S), "a probe failed"
 
 
 def ring(*keys: bytes) -> Keyring:
@@ -244,13 +240,12 @@ async def test_an_indirect_probe_goes_through_either_kind(serf: StartSerf, helpe
         transport.send, transport.exchange = cut_off, no_stream  # type: ignore[method-assign]
         before = prober.node.counters.probes_indirect
         with Stillness() as machine:
-            await until(lambda: prober.node.counters.probes_indirect >= before + 3, what="indirect probes")
-            await asyncio.sleep(1.0)
+            # Three whole rounds: each began after the one before it had ended, and each would have accused the target.
+            await until(lambda: prober.node.counters.probes_indirect >= before + 4, what="indirect probes")
         assert set(through) == {helper_address[1]}
         assert prober.state("target") is not MemberState.DEAD
-        if machine.longest_s < STILL_S:
-            assert prober.node.counters.probes_failed == 0
-            assert not prober.saw(MemberChange.SUSPECTED, "target")
+        assert prober.node.counters.probes_failed == 0 or machine.excuses(STILL_S)
+        assert not prober.saw(MemberChange.SUSPECTED, "target") or machine.excuses(STILL_S)
 
 
 async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:

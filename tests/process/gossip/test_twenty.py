@@ -33,14 +33,11 @@ def told(pool: Remote, do: str, **more: object) -> dict[str, float]:
 @pytest.mark.slow
 def test_twenty_nodes_find_each_other_forgive_a_pause_and_agree_on_deaths(pool: Remote) -> None:
     told(pool, "start")  # answers when all know all
-    for index in (7, 8, 9, 10):
-        stopped = told(pool, "stop", index=index, seconds=STOP_S)
-        if stopped["lasted_s"] < ENOUGH_S:
-            break  # otherwise the machine itself stood still, and the node was stopped for longer than we ask for
+    stopped = told(pool, "stop", index=7, seconds=STOP_S)
+    if stopped["failed"]:
+        # The machine itself stood still: the node was stopped for longer than it was asked to be.
+        assert stopped["lasted_s"] >= ENOUGH_S, stopped
         told(pool, "settle")
-    else:
-        pytest.skip(f"this machine cannot stop a process for {STOP_S:g} s: it took over {ENOUGH_S:g} s each time")
-    assert stopped["failed"] == 0
     assert stopped["suspected"] > 0  # it was noticed
     for index in (2, 3):
         killed = told(pool, "kill", index=index)  # answers when all others know

@@ -144,16 +144,11 @@ def test_a_declared_silence_is_not_a_stall(desk: Desk) -> None:
 
 def test_work_of_many_leases_is_delivered_once_while_it_beats(desk: Desk) -> None:
     lease_s = 2.5
-    for _ in range(5):
-        with Stillness() as machine:
-            worker = desk.start("--slots", "2", "--lease", str(lease_s), "--grace", "0.3")
-            desk.send("beat_for", seconds=3 * lease_s)
-            answer = desk.answer()
-        worker.end()
-        if machine.longest_s < lease_s / 2:  # else nobody could have extended it in time
-            assert answer.attempt == 1
-            return
-    pytest.skip(f"this machine stands still for over {lease_s / 2:g} s again and again")
+    with Stillness() as machine:
+        desk.start("--slots", "2", "--lease", str(lease_s), "--grace", "0.3")
+        desk.send("beat_for", seconds=3 * lease_s)
+        answer = desk.answer()
+    assert answer.attempt == 1 or machine.excuses(lease_s / 2)
 
 
 def test_an_attempt_past_its_timeout_ends(desk: Desk) -> None:

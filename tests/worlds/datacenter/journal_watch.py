@@ -6,6 +6,7 @@ beside it for whoever wants to know how things stand.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
 from tests.worlds.datacenter.times import EXTENSION_BOUND_S, LATE_S
 
+COUNTED = ("state", "cause", "rule")
 Require = Callable[[object, str], None]
 ATTEMPTS = frozenset({e.WorkflowStarted, e.ProgressRecorded, e.WorkflowCompleted, e.AttemptFailed})
 
@@ -62,6 +64,8 @@ class JournalWatch:
         """(job, workflow, attempt, incarnation) of what workers had when they were evicted."""
         self.posted: dict[tuple[str, str, int], float] = {}
         """(job, workflow, attempt) of results that the engine holds or held, and when each came."""
+        self.seen: Counter[str] = Counter()
+        """How often each kind of event was written, by its state, its cause and its rule."""
         self.epoch = self.seq = 0
         self.elected_at = 0.0
         self._series: dict[str, float] = {}
@@ -115,10 +119,18 @@ class JournalWatch:
         self._require(entry.epoch == self.epoch, f"a leader of epoch {entry.epoch} wrote under epoch {self.epoch}")
         self.seq = entry.seq
         for event, encoded in zip(events, entry.events, strict=True):
+            self._count(event)
             judge = self._judges.get(type(event))
             if judge is not None:
                 judge(event)
             self.book.apply(event, encoded)
+
+    def _count(self, event: e.Event) -> None:
+        name = type(event).__name__
+        self.seen[name] += 1
+        for field_name in COUNTED:
+            if (value := getattr(event, field_name, None)) is not None:
+                self.seen[f"{name} {value}"] += 1
 
     # Jobs
 

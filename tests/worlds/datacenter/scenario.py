@@ -7,6 +7,7 @@ What is promised is checked after each event, at the journal and at the engine; 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ from tenure.work.envelope import WorkItem
 from tests.worlds.datacenter.clients import ScriptedClient
 from tests.worlds.datacenter.engine_watch import EngineWatch
 from tests.worlds.datacenter.journal_watch import JournalWatch
+from tests.worlds.datacenter.plays import play_of
 from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import DECLINE_S, FLEET, REPORTS, SETTLE_S, STUCK_S, TERM_S
@@ -98,6 +100,8 @@ class Datacenter(Scenario):
         self.accepted_at: dict[str, float] = {}
         """Jobs that a client was told are accepted, and when."""
         self.asked: set[str] = set()
+        self.plays: Counter[str] = Counter()
+        """How often each play began."""
         self._heard: dict[str, int] = {}
         self._last: dict[Any, tuple[str, WorkerDirective]] = {}
 
@@ -201,6 +205,7 @@ class Datacenter(Scenario):
 
     def begins(self, slots: ScriptedSlots, stage: Stage) -> None:
         """Work that excludes this worker is left to others, where there are any: seen when all has been calm for a while."""
+        self.plays[f"play {play_of(stage)}"] += 1
         now = self._offset + self._world.now
         if slots.name in stage.item.excluded and now - stage.message.enqueued_at < 0.5 * DECLINE_S:
             able = [name for name in self.workers if self._has_been_able(name, now) and name not in stage.item.excluded]
@@ -282,3 +287,7 @@ class Datacenter(Scenario):
         self.require(self.engine.is_empty(), "work or results are left in the engine")
         took = world.now - self._quiet_since()
         self.require(took <= SETTLE_S, f"it took {took:.3f} s after the last fault until all had settled")
+
+    def tally(self, world: World) -> Counter[str]:
+        """How often each play began, and how often each kind of event was written, by its state, its cause and its rule."""
+        return self.journal.seen + self.plays

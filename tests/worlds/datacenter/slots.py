@@ -300,8 +300,7 @@ class ScriptedSlots:
                 await self._bring_around(stage.result(None))
 
     async def _bring_stale(self, stage: Stage) -> None:
-        result = stage.result(None)
-        await self._bring_around(msgspec.structs.replace(result, attempt=result.attempt - 1))
+        await self._bring_around(stage.result(None, attempts_ago=1))
 
     async def _bring_around(self, result: WorkResult) -> None:
         """Around the receipt: only the leader can refuse it now."""

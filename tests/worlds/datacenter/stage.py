@@ -104,14 +104,15 @@ class Stage:
         code = self.watch.code if self.watch.code is not CancelCode.NONE else CancelCode.CANCEL
         return WorkFailure(cause=CAUSES[code], reason=self.watch.reason)
 
-    def result(self, failure: WorkFailure | None) -> WorkResult:
+    def result(self, failure: WorkFailure | None, attempts_ago: int = 0) -> WorkResult:
         """The value names the delivery that made it, so that an observer knows whose it was."""
-        value = {"made_by": [self.item.attempt, self.message.delivery_count, self.incarnation]}
+        attempt = self.item.attempt - attempts_ago
+        value = {"made_by": [attempt, self.message.delivery_count, self.incarnation]}
         return WorkResult(
             job_id=self.item.job_id,
             workflow_id=self.item.workflow_id,
             workflow=self.item.workflow,
-            attempt=self.item.attempt,
+            attempt=attempt,
             fence=self.message.fence,
             worker=self.worker,
             result=msgspec.Raw(msgspec.json.encode(value) if failure is None else b"null"),

@@ -1,0 +1,89 @@
+"""The time that each suite may take, and the number of processes it runs in.
+
+`make test` has to end within 12 minutes on two idle cores (decision 0226). A suite that takes longer than its share says so at the end of the
+run; it fails nothing, because a machine that is busy with other work makes every suite slow. `Machine` tells the two apart.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_S = 720.0
+BUSY = 0.15
+"""Above this part of the machine's CPU time in other hands, a suite that is late is no news."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """`workers` processes run the suite; on two idle cores it ends within `seconds`."""
+
+    seconds: float
+    workers: int = 1
+
+
+SHARES = {
+    "checks": Share(45),
+    # Half of their time these wait for servers, leases and processes: four keep two cores busy.
+    "unit": Share(120, 4),
+    "seeds": Share(15, 2),
+    "contract": Share(110, 4),
+    "sim": Share(200, 2),  # only computes
+    "process": Share(190, 4),
+    "browser": Share(40, 0),  # one browser, in the process that collects
+}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds that a stretch of time cost us, and the part of the machine that others had meanwhile."""
+
+    cpu_s: float
+    others: float
+
+    @property
+    def starved(self) -> bool:
+        return self.others > BUSY
+
+
+class Machine:
+    """Measures from its creation on."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._begun, self._mine, self._busy = time.monotonic(), my_cpu_s(), self._busy_s()
+
+    def used(self) -> Usage:
+        cpu_s = my_cpu_s() - self._mine
+        capacity = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
+        others = max(0.0, self._busy_s() - self._busy - cpu_s)
+        return Usage(cpu_s, others / capacity if capacity else 0.0)
+
+    def _busy_s(self) -> float:
+        """Seconds for which any CPU did something, also for the neighbours of a virtual machine; 0 where nobody counts them."""
+        try:
+            fields = [int(word) for word in self._stat.read_text().partition("\n")[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0.0
+        user, nice, system, _idle, _iowait, *rest = fields
+        return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def my_cpu_s() -> float:
+    """What this process and all that it has waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def late(name: str, seconds: float, usage: Usage) -> str:
+    """Returns the sentence about a suite that took longer than its share; empty when it did not."""
+    share = SHARES.get(name)
+    if share is None or seconds <= share.seconds:
+        return ""
+    told = f"{name} took {seconds:.0f} s; its share is {share.seconds:.0f} s"
+    if usage.starved:
+        return f"{told}. Others had {usage.others:.0%} of this machine meanwhile: measure again when it is idle"
+    return f"{told}. The machine was ours: find what is slow (pytest --durations=20), or what is proven twice"
