@@ -144,7 +144,7 @@ class JobBook:
         """The book that `snapshot` was taken of."""
         try:
             state = _state_decoder.decode(snapshot)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise EngineVersionError(f"a snapshot of jobs cannot be read: {error}") from error
         if state.version > SNAPSHOT_VERSION:
             raise EngineVersionError(

@@ -156,7 +156,7 @@ class GateJobTracker:
         """The tracker that `snapshot` was taken of."""
         try:
             state = _state_decoder.decode(snapshot)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise EngineVersionError(f"a snapshot of a gate's jobs cannot be read: {error}") from error
         if state.version > SNAPSHOT_VERSION:
             raise EngineVersionError(

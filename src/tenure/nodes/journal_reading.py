@@ -61,7 +61,7 @@ def kind_of(event: bytes) -> str:
     """The kind that an event says it is of; empty for what is no event."""
     try:
         return _kind.decode(event).type
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
 
@@ -76,7 +76,7 @@ def unknown_kind(entry: Entry) -> str:
         except msgspec.ValidationError as error:
             if "`$.type`" in str(error) and (kind := kind_of(event)):
                 return kind
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
     return ""
 

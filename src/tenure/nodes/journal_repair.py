@@ -31,7 +31,7 @@ class JournalKind(NamedTuple):
     def readable(self, event: bytes) -> bool:
         try:
             self.decode(event)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return False
         return True
 
@@ -245,7 +245,7 @@ def named(event: bytes) -> str:
     """An event in a few words: its kind, and what it is about."""
     try:
         found = _named.decode(event)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return f"{kind_of(event) or 'bytes that are no event'} ({len(event)} bytes)"
     about = found.job_id or found.worker or found.queue or (found.schedule if isinstance(found.schedule, str) else "")
     return f"{found.type} of {about}" if about else found.type

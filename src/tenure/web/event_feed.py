@@ -216,7 +216,7 @@ class EventFeed:
         """The event's type, or nothing when it was not asked for, or is damaged: whoever reads the journal to lead says so."""
         try:
             event = _glance.decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return ""
         if event.submission is not None:
             if len(self._queues) >= _KNOWN_QUEUES:

@@ -40,6 +40,9 @@ DAMAGE = {
     "a byte": lambda entry: damaged(entry),
     "undecodable": lambda entry: damaged(entry, events=(), damage="its events are no list of byte strings"),
     "not an event": lambda entry: damaged(entry, append_id="0" * 32, events=(b"{",)),
+    "not text": lambda entry: damaged(
+        entry, append_id="0" * 32, events=(b'{"type":"JobCleaned","at":1.0,"job_id":"\xff"}',)
+    ),
     "not applicable": lambda entry: damaged(
         entry, append_id="0" * 32, events=(b'{"type":"JobCleaned","at":1.0,"job_id":"nobody"}',)
     ),

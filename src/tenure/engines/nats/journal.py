@@ -338,7 +338,7 @@ class NatsJournal(Journal):
             return None
         try:
             return _decode_mark(pointer.data), pointer.revision
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._lost(f"the place of its snapshot cannot be read: {error}") from error
 
     def _lost(self, why: str) -> EngineCorruptError:
@@ -385,5 +385,5 @@ def _line(data: bytes) -> Line | None:
     """The entry that a message carries; None for one that is damaged."""
     try:
         return _decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

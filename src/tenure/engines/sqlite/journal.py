@@ -137,6 +137,6 @@ class SqliteJournal(Journal):
 def _entry(seq: int, epoch: int, append_id: str, at: int, events: bytes) -> Entry:
     try:
         return Entry(seq, epoch, append_id, at / 1e6, _unpack(events))
-    except (msgspec.DecodeError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         stored = events if isinstance(events, bytes) else str(events).encode()
         return Entry(seq, epoch, append_id, at / 1e6, (), f"its events are no list of byte strings: {error}", stored)
