@@ -33,5 +33,5 @@ def read_record(record: bytes) -> ArchiveRecord:
     """The record as it was written; raises `EngineCorruptError` for anything else."""
     try:
         return _decoder.decode(record)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EngineCorruptError(f"the record of an archived job cannot be read: {error}") from error

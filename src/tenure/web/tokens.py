@@ -93,7 +93,7 @@ def read_tokens(path: str) -> tuple[Token, ...]:
         return decode(data, type=_File).tokens
     except OSError as error:
         raise ConfigurationError(f"the tokens in {path} cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{path} is no file of tokens: {error}",
             remedy='Write [[tokens]] with name, role ("reader", "client", "worker", "node" or "operator") and sha256 for each',

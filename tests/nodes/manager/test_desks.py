@@ -389,3 +389,17 @@ def test_a_dead_letter_whose_key_has_a_newer_message_is_not_replayed() -> None:
         assert (reply.kind, letter.key) == (ProblemKind.CONFLICT, "k")
 
     run(story)
+
+
+def test_a_dead_letter_whose_body_is_no_text_is_shown_all_the_same() -> None:
+    async def story(office: Office) -> None:
+        manager, _ = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        box = office.engine.mailbox("work", Any, Any)
+        box.send(msgspec.Raw(b'{"n":"\xff"}'))
+        assert box.receive(1, 60) == []  # it cannot be read, so it is a dead letter at once
+        (letter,) = box.dead_letters.list()
+        shown = await ask(manager, GetDeadLetter(mailbox="work", id=letter.id))
+        assert "\ufffd" in shown.text
+
+    run(story)

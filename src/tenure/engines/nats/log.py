@@ -116,7 +116,7 @@ class Log:
         before = ledger.bytes_since
         try:
             command = c.decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._break(
                 EngineVersionError(
                     f"entry {seq} of {self._names.log_stream} cannot be read: {error}",
@@ -252,7 +252,7 @@ class Log:
                 continue  # compacted again meanwhile
             try:
                 self.ledger = Ledger.restored(data)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise EngineVersionError(
                     f"the snapshot of {self._names.log_stream} cannot be read: {error}", remedy="Upgrade this Tenure"
                 ) from error

@@ -93,7 +93,7 @@ class Offers:
         head, _, rest = payload.partition(b"\n")
         try:
             notice = _read_notice(head)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             log.warning("somebody published to %s what is no message", self.address)
             return
         _, offer = self._open.get(notice.token, ("", None))

@@ -118,6 +118,6 @@ def _row(mailbox: str, letter: DeadLetter) -> DeadLetterRow:
 def _view(mailbox: str, letter: DeadLetter) -> DeadLetterView:
     try:
         return DeadLetterView(letter=_row(mailbox, letter), body=msgspec.json.decode(letter.body))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = letter.body[:_MOST_TEXT].decode(errors="replace")
         return DeadLetterView(letter=_row(mailbox, letter), text=text)

@@ -177,7 +177,7 @@ def cut(data: bytes, offset: int, limit: int) -> tuple[tuple[LogLine, ...], int]
             break
         try:
             lines.append(msgspec.json.decode(data[position:end], type=LogLine))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             # An offset inside a line, which no page of ours gave out.
             lines.append(LogLine(at=0.0, level="", text=data[position:end].decode(errors="replace").rstrip("\n")))
         position = end
