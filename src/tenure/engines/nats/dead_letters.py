@@ -21,7 +21,7 @@ class NatsDeadLetters(DeadLetters):
 
     def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
         check_max_messages(limit)
-        self._check_open()
+        self._mailbox.check_open()
         return self._engine.call("dead_letters", self._page, limit, after)
 
     async def _page(self, limit: int, after: str | None) -> Page:
@@ -32,7 +32,7 @@ class NatsDeadLetters(DeadLetters):
         return letters[start : start + limit]
 
     def count(self) -> int:
-        self._check_open()
+        self._mailbox.check_open()
         return self._engine.call("dead_letters", self._count)
 
     async def _count(self) -> int:
@@ -40,17 +40,13 @@ class NatsDeadLetters(DeadLetters):
         return len(self._engine.log.ledger.box(self._mailbox.name).dead)
 
     def replay(self, message_id: str) -> bool:
-        self._check_open()
+        self._mailbox.check_open()
         return bool(self._engine.ask("replay", c.Replay, self._mailbox.name, message_id))
 
     def delete(self, message_id: str) -> bool:
-        self._check_open()
+        self._mailbox.check_open()
         return bool(self._engine.ask("delete", c.Forget, self._mailbox.name, message_id))
 
     def purge(self) -> int:
-        self._check_open()
+        self._mailbox.check_open()
         return int(self._engine.ask("purge_dead", c.Forget, self._mailbox.name, None))
-
-    def _check_open(self) -> None:
-        if self._mailbox.closed:
-            self._mailbox.refuse()

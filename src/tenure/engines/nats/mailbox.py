@@ -3,35 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic
 
-import msgspec
-
-from tenure.engines.checks import (
-    check_batch,
-    check_delivery_limit,
-    check_generation,
-    check_key,
-    check_max_messages,
-    check_name,
-    check_reply_to,
-    check_seconds,
-)
-from tenure.engines.codec import Codec
-from tenure.engines.contracts import (
-    MAX_WAIT_S,
-    BodyT,
-    DeadLetters,
-    Depth,
-    Failure,
-    FailureCause,
-    Mailbox,
-    Message,
-    Outgoing,
-    ReplyT,
-    Sent,
-    Ticket,
-)
+from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
+from tenure.engines.checks import check_key
+from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.box import State
 from tenure.engines.nats.dead_letters import NatsDeadLetters
@@ -44,78 +20,42 @@ from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleEx
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
 
-_decode_failure = msgspec.json.Decoder(Failure).decode
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
 
 
-class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(self, engine: NatsEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        self.name = check_name(name, "mailbox name")
+        super().__init__(name, body, reply, max_delivery_count)
         self.engine = engine
-        self.max_delivery_count = check_delivery_limit(max_delivery_count)
-        self.body_codec, self.reply_codec = Codec(body), Codec(reply)
         self.polls = Polls()
         self._closed = False
 
-    def send(
-        self,
-        body: BodyT,
-        *,
-        key: str | None = None,
-        generation: int = 0,
-        reply_to: Mailbox[ReplyT, Any] | str | None = None,
-        delay: float = 0,
-    ) -> str:
-        item = self._item(body, key, generation, check_reply_to(reply_to), delay)
-        self._check_open()
-        ((message, refused),) = self.engine.ask("send", c.Send, self.name, [item])
+    def _send(self, message: CheckedMessage) -> str:
+        ((message_id, refused),) = self.engine.ask("send", c.Send, self.name, [c.Item(*message)])
         if refused is not None:
             raise refused
-        return str(message)
+        return str(message_id)
 
-    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
-        check_batch(messages)
-        items = [self._item(m.body, m.key, m.generation, check_reply_to(m.reply_to), m.delay) for m in messages]
-        self._check_open()
+    def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         sent: list[Sent] = []
-        for part in _parts(items, self.engine.link.max_payload // 2):
+        for part in _parts([c.Item(*message) for message in messages], self.engine.link.max_payload // 2):
             told = self.engine.ask("send_many", c.Send, self.name, part)
             sent += [Sent(message, None if refused is None else str(refused)) for message, refused in told]
         return sent
 
-    def _item(self, body: BodyT, key: str | None, generation: int, reply_to: str | None, delay: float) -> c.Item:
-        encoded = self.body_codec.encode(body)
-        check_seconds("delay", delay)
-        check_generation(generation)
-        if key is not None:
-            check_key(key)
-        return c.Item(encoded, key, generation, reply_to, float(delay))
-
-    def receive(
-        self,
-        max_messages: int = 1,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 0,
-        *,
-        provisional: bool = False,
-    ) -> list[Message[BodyT, ReplyT]]:
-        check_max_messages(max_messages)
-        check_seconds("visibility_timeout", visibility_timeout)
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        self._check_open()
+    def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         clock = self.engine.clock
-        end = clock.monotonic() + wait_time_seconds
-        wait = wait_time_seconds
+        end = clock.monotonic() + wait_s
         while True:
-            claimed = self.engine.wait(self._claim, max_messages, float(visibility_timeout), provisional, wait)
+            claimed = self.engine.wait(self._claim, most, lease_s, provisional, wait_s)
             if claimed is None:
                 return []
             made = [self._message(claimed, delivery) for delivery in claimed.deliveries]
             if messages := [message for message in made if message is not None]:
                 return messages
-            wait = max(0.0, end - clock.monotonic())  # none of them could be decoded
+            wait_s = max(0.0, end - clock.monotonic())  # none of them could be decoded
 
     async def _claim(
         self, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, wait: float
@@ -196,14 +136,11 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 await log.ask(c.Look(log.new_id(), self.name))
 
     def _message(self, claimed: Claimed, delivery: Delivery) -> Message[BodyT, ReplyT] | None:
-        try:
-            body = None if delivery.is_failure else self.body_codec.decode(delivery.body)
-            failure = _decode_failure(delivery.body) if delivery.is_failure else None
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            reason = f"the body cannot be decoded: {error}"
+        def bury(reason: str) -> None:
             self._bury(delivery.id, claimed.receipt, reason)
-            return None
-        return NatsMessage.of(self, delivery, claimed, body, failure)
+
+        opened = self.open_or_bury(delivery.body, delivery.is_failure, bury)
+        return NatsMessage.of(self, delivery, claimed, *opened) if opened is not None else None
 
     def _bury(self, message: str, receipt: str, reason: str) -> None:
         try:
@@ -211,8 +148,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         except ReceiptHandleExpiredError:
             return  # our lease ran out meanwhile: whoever claims it next comes to the same conclusion
 
-    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        self._check_open()
+    def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         return NatsMessage.adopted(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
@@ -225,16 +161,16 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return [message for message in messages if message.id in lost]
 
     def wake(self) -> None:
-        self._check_open()
+        self.check_open()
         self.engine.soon(self.polls.wake)
 
     def revoke(self, key: str) -> bool:
         check_key(key)
-        self._check_open()
+        self.check_open()
         return bool(self.engine.ask("revoke", c.Revoke, self.name, key))
 
     def depth(self) -> Depth:
-        self._check_open()
+        self.check_open()
         return self.engine.call("depth", self._depth)
 
     async def _depth(self) -> Depth:
@@ -242,7 +178,7 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return self.engine.log.ledger.box(self.name).depth(now)
 
     def purge(self) -> int:
-        self._check_open()
+        self.check_open()
         return int(self.engine.ask("purge", c.Purge, self.name))
 
     @property
@@ -259,11 +195,9 @@ class NatsMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if not self.engine.closed:
                 self.engine.soon(self.polls.close)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            self.refuse()
-
-    def refuse(self) -> NoReturn:
+    def check_open(self) -> None:
+        if not self._closed:
+            return
         self.engine.check_open()
         raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
 

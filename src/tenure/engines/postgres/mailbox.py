@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.bells import Look, Polls
-from tenure.engines.checks import (
-    check_batch,
-    check_delivery_limit,
-    check_generation,
-    check_key,
-    check_max_messages,
-    check_name,
-    check_reply_to,
-    check_seconds,
-)
-from tenure.engines.codec import Codec
+from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
+from tenure.engines.checks import check_key
 from tenure.engines.contracts import (
-    MAX_WAIT_S,
     BodyT,
     DeadLetters,
     Depth,
-    Failure,
     FailureCause,
-    Mailbox,
     Message,
-    Outgoing,
     ReplyT,
     Sent,
     Ticket,
@@ -48,21 +33,18 @@ from tenure.errors import (
 if TYPE_CHECKING:
     from tenure.engines.postgres.engine import PostgresEngine
 
-_decode_failure = msgspec.json.Decoder(Failure).decode
 _PROVISIONAL, _HELD = 0, 1
 
 
-class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class PostgresMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(
         self, engine: PostgresEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None
     ) -> None:
-        self.name = check_name(name, "mailbox name")
+        super().__init__(name, body, reply, max_delivery_count)
         self.engine = engine
-        self.max_delivery_count = check_delivery_limit(max_delivery_count)
         self.pace = engine.pace(name)
-        self.body_codec, self.reply_codec = Codec(body), Codec(reply)
         self.polls = Polls(engine.bells, f"m/{name}")
 
     def query(self, operation: str, values: Sequence[Any]) -> Rows:
@@ -70,48 +52,21 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         statement = getattr(self.engine.statements, operation)
         return self.engine.connections.query(operation, statement, values, MailboxConnectionError)
 
-    def send(
-        self,
-        body: BodyT,
-        *,
-        key: str | None = None,
-        generation: int = 0,
-        reply_to: Mailbox[ReplyT, Any] | str | None = None,
-        delay: float = 0,
-    ) -> str:
-        encoded = self.body_codec.encode(body)
-        check_seconds("delay", delay)
-        check_generation(generation)
-        answer = check_reply_to(reply_to)
-        if self.polls.closed:
-            self._refuse()
-        if key is None:
-            rows = self.query("send", (self.name, encoded, float(delay), answer, generation))
-            return str(rows[0][0])
-        check_key(key)
-        row = self.query("send_keyed", (self.name, encoded, float(delay), answer, generation, key))[0]
-        number, current, revoked = row
+    def _send(self, message: CheckedMessage) -> str:
+        values = (self.name, message.body, message.delay, message.reply_to, message.generation)
+        if message.key is None:
+            return str(self.query("send", values)[0][0])
+        number, current, revoked = self.query("send_keyed", (*values, message.key))[0]
         if current is not None:
-            raise KeyRefusedError(key, generation, current, revoked=revoked)
+            raise KeyRefusedError(message.key, message.generation, current, revoked=revoked)
         return str(number)
 
-    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
-        check_batch(messages)
-        bodies = [self.body_codec.encode(message.body) for message in messages]
-        for message in messages:
-            check_seconds("delay", message.delay)
-            check_generation(message.generation)
-            check_reply_to(message.reply_to)
-            if message.key is not None:
-                check_key(message.key)
-        if self.polls.closed:
-            self._refuse()
-        if not messages:
-            return []
-        if all(m.key is None and m.reply_to is None and not m.delay and not m.generation for m in messages):
+    def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
+        bodies = [m.body for m in messages]
+        if all(m.is_plain for m in messages):
             rows = self.query("send_plain", (self.name, bodies, None, None, None))
             return [Sent(str(number)) for (number,) in rows]
-        delays, answers = [float(m.delay) for m in messages], [m.reply_to for m in messages]
+        delays, answers = [m.delay for m in messages], [m.reply_to for m in messages]
         generations, keys = [m.generation for m in messages], [m.key for m in messages]
         if not any(key is not None for key in keys):
             rows = self.query("send_plain", (self.name, bodies, delays, answers, generations))
@@ -119,31 +74,18 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         rows = self.query("send_mixed", (self.name, bodies, delays, answers, generations, keys))
         return [self._told(message, *row) for message, row in zip(messages, rows, strict=True)]
 
-    def _told(self, message: Outgoing[BodyT], number: int, current: int | None, revoked: bool | None) -> Sent:
+    def _told(self, message: CheckedMessage, number: int, current: int | None, revoked: bool | None) -> Sent:
         if current is None or message.key is None:
             return Sent(str(number))
         return Sent(str(number), str(KeyRefusedError(message.key, message.generation, current, revoked=bool(revoked))))
 
-    def receive(
-        self,
-        max_messages: int = 1,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 0,
-        *,
-        provisional: bool = False,
-    ) -> list[Message[BodyT, ReplyT]]:
-        check_max_messages(max_messages)
-        check_seconds("visibility_timeout", visibility_timeout)
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        if self.polls.closed:
-            self._refuse()
+    def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         self.engine.tidy_if_due()
         stage = _PROVISIONAL if provisional else _HELD
-        if wait_time_seconds:
-            look = partial(self._claim, max_messages, float(visibility_timeout), stage, look=True)
-            return self.polls.poll(wait_time_seconds, look)
+        if wait_s:
+            return self.polls.poll(wait_s, partial(self._claim, most, lease_s, stage, look=True))
         while True:
-            claimed = self._claim(max_messages, float(visibility_timeout), stage, look=False)
+            claimed = self._claim(most, lease_s, stage, look=False)
             if not claimed.again:
                 return claimed.found
 
@@ -199,17 +141,14 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if exhausted is not None:
             self._bury(number, token, FailureCause.DELIVERIES, why_given_up(exhausted, expired=suspect))
             return None
-        try:
-            body = None if is_failure else self.body_codec.decode(encoded)
-            failure = _decode_failure(encoded) if is_failure else None
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._bury(number, token, FailureCause.UNDECODABLE, f"the body cannot be decoded: {error}")
+        opened = self.open_or_bury(encoded, is_failure, partial(self._bury, number, token, FailureCause.UNDECODABLE))
+        if opened is None:
             return None
         return PostgresMessage(
             self,
             number,
             token,
-            body=body,
+            body=opened.body,
             delivery_count=deliveries,
             enqueued_at=enqueued_at,
             lease_until=lease_until,
@@ -217,7 +156,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             key=key,
             reply_to=reply_to,
             checkpoint=checkpoint,
-            failure=failure,
+            failure=opened.failure,
             forgiven=forgiven,
             suspect=suspect,
         )
@@ -226,9 +165,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         # False means that our lease ran out meanwhile: whoever claims it next comes to the same conclusion.
         self.query("bury", (number, token, cause.value, reason.replace("\0", "\ufffd")))
 
-    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        if self.polls.closed:
-            self._refuse()
+    def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         return PostgresMessage.adopted(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
@@ -240,8 +177,7 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return [message for message in messages if message.id not in held]
 
     def wake(self) -> None:
-        if self.polls.closed:
-            self._refuse()
+        self.check_open()
         self.polls.wake()
 
     def revoke(self, key: str) -> bool:
@@ -267,10 +203,11 @@ class PostgresMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def asked(self, operation: str, values: Sequence[Any]) -> Rows:
         """One round trip for the handle itself, which must be open."""
-        if self.polls.closed:
-            self._refuse()
+        self.check_open()
         return self.query(operation, values)
 
-    def _refuse(self) -> NoReturn:
+    def check_open(self) -> None:
+        if not self.polls.closed:
+            return
         self.engine.connections.check_open()
         raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.bells import Look, Polls
-from tenure.engines.checks import (
-    check_batch,
-    check_delivery_limit,
-    check_generation,
-    check_key,
-    check_max_messages,
-    check_name,
-    check_reply_to,
-    check_seconds,
-)
-from tenure.engines.codec import Codec
-from tenure.engines.contracts import (
-    MAX_WAIT_S,
-    BodyT,
-    DeadLetters,
-    Depth,
-    Failure,
-    FailureCause,
-    Mailbox,
-    Message,
-    Outgoing,
-    ReplyT,
-    Sent,
-    Ticket,
-)
+from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
+from tenure.engines.checks import check_key
+from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.redis.connections import Answer
 from tenure.engines.redis.dead_letters import RedisDeadLetters
 from tenure.engines.redis.handover import Offer, Waiter
@@ -43,21 +19,18 @@ from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosed
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
 
-_decode_failure = msgspec.json.Decoder(Failure).decode
 _PROVISIONAL, _HELD = 0, 1
 PURGE_STEP = 1_000
 """How many messages one script removes: others get their turn in between."""
 
 
-class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(self, engine: RedisEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        self.name = check_name(name, "mailbox name")
+        super().__init__(name, body, reply, max_delivery_count)
         self.engine = engine
-        self.max_delivery_count = check_delivery_limit(max_delivery_count)
         self.limit: Argument = "" if max_delivery_count is None else max_delivery_count
-        self.body_codec, self.reply_codec = Codec(body), Codec(reply)
         self.polls = Polls(engine.bells, f"m:{name}")
         self.lost_claims = engine.lost_claims(name)
 
@@ -66,79 +39,38 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return self.engine.connections.call(operation, (self.name, *values), MailboxConnectionError)
 
     def asked(self, operation: str, *values: Argument) -> Answer:
-        if self.polls.closed:
-            self._refuse()
+        self.check_open()
         return self.call(operation, *values)
 
-    def send(
-        self,
-        body: BodyT,
-        *,
-        key: str | None = None,
-        generation: int = 0,
-        reply_to: Mailbox[ReplyT, Any] | str | None = None,
-        delay: float = 0,
-    ) -> str:
-        encoded = self.body_codec.encode(body)
-        check_seconds("delay", delay)
-        check_generation(generation)
-        values = (encoded, microseconds(delay), check_reply_to(reply_to) or "", generation)
-        if key is None:
-            return str(self.asked("send", *values)[1].decode())
-        check_key(key)
-        answer = self.asked("send_keyed", *values, key)
+    def _send(self, message: CheckedMessage) -> str:
+        if message.key is None:
+            return str(self.call("send", *_words(message))[1].decode())
+        answer = self.call("send_keyed", *_words(message), message.key)
         if len(answer) > 2:
-            raise KeyRefusedError(key, generation, int(answer[2]), revoked=bool(answer[3]))
+            raise KeyRefusedError(message.key, message.generation, int(answer[2]), revoked=bool(answer[3]))
         return str(answer[1].decode())
 
-    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
-        check_batch(messages)
-        bodies = [self.body_codec.encode(message.body) for message in messages]
-        for message in messages:
-            check_seconds("delay", message.delay)
-            check_generation(message.generation)
-            check_reply_to(message.reply_to)
-            if message.key is not None:
-                check_key(message.key)
-        if self.polls.closed:
-            self._refuse()
-        if not messages:
-            return []
-        if all(m.key is None and m.reply_to is None and not m.delay and not m.generation for m in messages):
-            first = self.call("send_plain", *bodies)[1]
-            return [Sent(f"{number:016d}") for number in range(first, first + len(bodies))]
-        values: list[Argument] = []
-        for body, m in zip(bodies, messages, strict=True):
-            values += (body, microseconds(m.delay), m.reply_to or "", m.generation, m.key or "")
-        answers = self.call("send_mixed", *values)[1]
+    def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
+        if all(m.is_plain for m in messages):
+            first = self.call("send_plain", *(m.body for m in messages))[1]
+            return [Sent(f"{number:016d}") for number in range(first, first + len(messages))]
+        answers = self.call("send_mixed", *(word for m in messages for word in (*_words(m), m.key or "")))[1]
         return [self._told(message, *answer) for message, answer in zip(messages, answers, strict=True)]
 
-    def _told(self, message: Outgoing[BodyT], name: bytes, current: bytes | None = None, revoked: int = 0) -> Sent:
+    def _told(self, message: CheckedMessage, name: bytes, current: bytes | None = None, revoked: int = 0) -> Sent:
         if current is None or message.key is None:
             return Sent(name.decode())
         error = KeyRefusedError(message.key, message.generation, int(current), revoked=bool(revoked))
         return Sent(name.decode(), str(error))
 
-    def receive(
-        self,
-        max_messages: int = 1,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 0,
-        *,
-        provisional: bool = False,
-    ) -> list[Message[BodyT, ReplyT]]:
-        check_max_messages(max_messages)
-        check_seconds("visibility_timeout", visibility_timeout)
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        if self.polls.closed:
-            self._refuse()
+    def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         stage = _PROVISIONAL if provisional else _HELD
-        if wait_time_seconds and max_messages == 1 and self.engine.hands_over:
-            return self._wait_for_one(wait_time_seconds, Waiter(self, visibility_timeout, stage))
-        if wait_time_seconds:
-            return self.polls.poll(wait_time_seconds, lambda: self.claim(max_messages, visibility_timeout, stage))
+        if wait_s and most == 1 and self.engine.hands_over:
+            return self._wait_for_one(wait_s, Waiter(self, lease_s, stage))
+        if wait_s:
+            return self.polls.poll(wait_s, lambda: self.claim(most, lease_s, stage))
         while True:
-            claimed = self.claim(max_messages, visibility_timeout, stage)
+            claimed = self.claim(most, lease_s, stage)
             if not claimed.again:
                 return claimed.found
 
@@ -181,19 +113,19 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         """A delivery as the server tells it; None when its body is of no use, and it was given up."""
         deliveries, forgiven, name, enqueued, generation, is_failure, key, reply_to, checkpoint, encoded, suspect = row
         message_id = name.decode()
-        try:
-            body = None if is_failure else self.body_codec.decode(encoded)
-            failure = _decode_failure(encoded) if is_failure else None
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+
+        def bury(reason: str) -> None:
             # A refusal means that our lease ran out meanwhile: whoever claims it next comes to the same conclusion.
-            reason = plain_text(f"the body cannot be decoded: {error}")
-            self.call("bury", message_id, token, FailureCause.UNDECODABLE.value, reason)
+            self.call("bury", message_id, token, FailureCause.UNDECODABLE.value, plain_text(reason))
+
+        opened = self.open_or_bury(encoded, bool(is_failure), bury)
+        if opened is None:
             return None
         return RedisMessage(
             self,
             message_id,
             token,
-            body=body,
+            body=opened.body,
             delivery_count=deliveries,
             enqueued_at=int(enqueued) / 1e6,
             lease_until=lease_until,
@@ -201,14 +133,12 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             key=None if key is None else key.decode(),
             reply_to=None if reply_to is None else reply_to.decode(),
             checkpoint=checkpoint,
-            failure=failure,
+            failure=opened.failure,
             forgiven=int(forgiven or 0),
             suspect=bool(suspect),
         )
 
-    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        if self.polls.closed:
-            self._refuse()
+    def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         return RedisMessage.adopted(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
@@ -220,8 +150,7 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return [m for m in messages if not isinstance(m, RedisMessage) or m.receipt_handle in refused]
 
     def wake(self) -> None:
-        if self.polls.closed:
-            self._refuse()
+        self.check_open()
         self.polls.wake()
 
     def revoke(self, key: str) -> bool:
@@ -252,9 +181,16 @@ class RedisMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def close(self) -> None:
         self.polls.close()
 
-    def _refuse(self) -> NoReturn:
+    def check_open(self) -> None:
+        if not self.polls.closed:
+            return
         self.engine.connections.check_open()
         raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
+
+
+def _words(message: CheckedMessage) -> tuple[Argument, ...]:
+    """As the scripts that send take it, without its key."""
+    return message.body, microseconds(message.delay), message.reply_to or "", message.generation
 
 
 def microseconds(seconds: float) -> int:

@@ -2,71 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic
 
-import msgspec
-
-from tenure.engines.checks import (
-    check_batch,
-    check_delivery_limit,
-    check_generation,
-    check_key,
-    check_max_messages,
-    check_name,
-    check_reply_to,
-    check_seconds,
-)
-from tenure.engines.codec import Codec
-from tenure.engines.contracts import (
-    MAX_WAIT_S,
-    BodyT,
-    Depth,
-    Failure,
-    FailureCause,
-    Mailbox,
-    Message,
-    Outgoing,
-    ReplyT,
-    Sent,
-    Ticket,
-    why_given_up,
-)
+from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
+from tenure.engines.checks import check_key
+from tenure.engines.contracts import BodyT, Depth, FailureCause, Message, ReplyT, Sent, Ticket, why_given_up
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.dead_letters import SqliteDeadLetters
 from tenure.engines.sqlite.message import SqliteMessage
 from tenure.engines.sqlite.rows import Death, NewMessage, bury, queue, select_key
 from tenure.engines.sqlite.timeline import micros
-from tenure.errors import KeyRefusedError, MailboxClosedError, ReceiptHandleExpiredError
+from tenure.errors import KeyRefusedError, MailboxClosedError
 
 if TYPE_CHECKING:
     import sqlite3
 
     from tenure.engines.sqlite.engine import SqliteEngine
 
-_failures = Codec(Failure)
-
 
 def topic_of(mailbox: str) -> str:
     return f"mailbox/{mailbox}"
 
 
-class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on one mailbox of one engine. Safe to share between threads."""
 
     def __init__(self, engine: SqliteEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        self.name = check_name(name, "mailbox")
+        super().__init__(name, body, reply, max_delivery_count)
         self.engine, self.clock, self.database = engine, engine.clock, engine.database
-        self.max_delivery_count = check_delivery_limit(max_delivery_count)
         self.new_id = engine.new_id
-        self._codec, self.reply_codec = Codec(body), Codec(reply)
         self._topic = topic_of(name)
         self._polls = engine.bells.polls(self._topic)
-        self._dead_letters = SqliteDeadLetters(engine, name, lambda: self._check_open())
+        self._dead_letters = SqliteDeadLetters(engine, name, self.check_open)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._polls.closed:
             raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Ask the engine for it again")
 
@@ -79,25 +50,13 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def ring_mailbox(self, name: str) -> None:
         self.engine.bells.ring(topic_of(name))
 
-    def send(
-        self,
-        body: BodyT,
-        *,
-        key: str | None = None,
-        generation: int = 0,
-        reply_to: Mailbox[ReplyT, Any] | str | None = None,
-        delay: float = 0,
-    ) -> str:
-        self._check_open()
-        database = self.database
-        if key is None and reply_to is None and not delay and not generation:
-            message_id = self.new_id()
-            database.writer.once(sql.INSERT_PLAIN, self.name, message_id, self._codec.encode(body), stamps=2)
+    def _send(self, message: CheckedMessage) -> str:
+        database, message_id = self.database, self.new_id()
+        if message.is_plain:
+            database.writer.once(sql.INSERT_PLAIN, self.name, message_id, message.body, stamps=2)
         else:
-            message = self._new(self.new_id(), body, key, generation, reply_to, delay)
-            message_id = message.id
             with database.writer as tx:
-                queue(tx, self.name, message, database.now())
+                queue(tx, self.name, _new(message_id, message), database.now())
         self._sent()
         return message_id
 
@@ -105,44 +64,18 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.engine.bells.ring(self._topic)
         self.engine.upkeep.after_write()
 
-    def _new(
-        self,
-        message_id: str,
-        body: BodyT,
-        key: str | None,
-        generation: int,
-        reply_to: Mailbox[ReplyT, Any] | str | None,
-        delay: float,
-    ) -> NewMessage:
-        if key is not None:
-            check_key(key)
-        if generation:
-            check_generation(generation)
-        delay_us = micros(check_seconds("delay", delay)) if delay else 0
-        return NewMessage(message_id, self._codec.encode(body), key, generation, check_reply_to(reply_to), delay_us)
-
-    def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
-        self._check_open()
-        check_batch(messages)
-        if not messages:
-            return []
+    def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         stem = self.new_id()  # one draw for the batch: a number makes each id its own
-        database = self.database
-        if all(m.key is None and m.reply_to is None and not m.delay and not m.generation for m in messages):
-            encode = self._codec.encode
-            plain = [(self.name, f"{stem}.{number}", encode(m.body)) for number, m in enumerate(messages)]
+        database, named = self.database, [(f"{stem}.{number}", m) for number, m in enumerate(messages)]
+        if all(m.is_plain for m in messages):
             with database.writer as tx:
                 now = database.now()
-                tx.executemany(sql.INSERT_PLAIN, [(*row, now, now) for row in plain])
-            sent = [Sent(row[1]) for row in plain]
+                tx.executemany(sql.INSERT_PLAIN, [(self.name, each, m.body, now, now) for each, m in named])
+            sent = [Sent(each) for each, _ in named]
         else:
-            new = [
-                self._new(f"{stem}.{number}", m.body, m.key, m.generation, m.reply_to, m.delay)
-                for number, m in enumerate(messages)
-            ]
             with database.writer as tx:
                 now = database.now()
-                sent = [self._queue_or_say_why(tx, message, now) for message in new]
+                sent = [self._queue_or_say_why(tx, _new(each, m), now) for each, m in named]
         self._sent()
         return sent
 
@@ -153,20 +86,9 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return Sent(message.id, str(error))
         return Sent(message.id)
 
-    def receive(
-        self,
-        max_messages: int = 1,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 0,
-        *,
-        provisional: bool = False,
-    ) -> list[Message[BodyT, ReplyT]]:
-        self._check_open()
-        check_max_messages(max_messages)
-        check_seconds("visibility_timeout", visibility_timeout)
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        found = self._claim(max_messages, visibility_timeout, provisional)
-        if found or not wait_time_seconds:
+    def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
+        found = self._claim(most, lease_s, provisional)
+        if found or not wait_s:
             return found
 
         def look() -> tuple[list[Message[BodyT, ReplyT]], float]:
@@ -174,9 +96,9 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             due_in = self._due_in()
             if due_in > 0 or self._polls.closed:
                 return [], due_in
-            return self._claim(max_messages, visibility_timeout, provisional), 0.0
+            return self._claim(most, lease_s, provisional), 0.0
 
-        return self.engine.bells.wait_for(self._polls, wait_time_seconds, look)
+        return self.engine.bells.wait_for(self._polls, wait_s, look)
 
     def _due_in(self) -> float:
         """Seconds until something can be claimed."""
@@ -193,7 +115,8 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             found: list[Message[BodyT, ReplyT]] = []
             for row in rows:
                 message: SqliteMessage[BodyT, ReplyT] = SqliteMessage(self, row, lease_until)
-                if self._decode(message, row[6], row[11]):
+                if (opened := self.open_or_bury(row[11], bool(row[6]), message.bury_undecodable)) is not None:
+                    message.body, message.failure = opened
                     found.append(message)
             if found:
                 return found
@@ -227,23 +150,8 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def exhausted(self, deliveries: int, forgiven: int, *, expired: bool) -> Death:
         return Death(FailureCause.DELIVERIES, why_given_up(deliveries - forgiven, expired=expired), deliveries)
 
-    def _decode(self, message: SqliteMessage[BodyT, ReplyT], failure: int, body: bytes) -> bool:
-        """Fill in the body, or the failure; what cannot be decoded becomes a dead letter."""
-        try:
-            if failure:
-                message.failure = _failures.decode(body)
-                message.body = cast("BodyT", None)
-            else:
-                message.body = self._codec.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            # If its lease is over already, whoever claims it next does the same.
-            with contextlib.suppress(ReceiptHandleExpiredError):
-                message.give_up(FailureCause.UNDECODABLE, f"the body does not fit {self._codec.kind!r}: {error}")
-            return False
-        return True
-
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
-        self._check_open()
+        self.check_open()
         database = self.database
         ours = [message for message in messages if isinstance(message, SqliteMessage) and message.is_in(database)]
         if len(ours) != len(messages):
@@ -252,16 +160,15 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = database.now()
             return [message for message in ours if not message.try_end(tx, now)]
 
-    def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        self._check_open()
+    def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         return SqliteMessage.adopted(self, ticket)
 
     def wake(self) -> None:
-        self._check_open()
+        self.check_open()
         self._polls.wake()
 
     def revoke(self, key: str) -> bool:
-        self._check_open()
+        self.check_open()
         check_key(key)
         database = self.database
         with database.writer as tx:
@@ -274,7 +181,7 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return live is not None
 
     def depth(self) -> Depth:
-        self._check_open()
+        self.check_open()
         with self.database.reader as tx:
             now = self.database.now()
             (ready,) = tx.execute(sql.COUNT_READY, (self.name, now)).fetchone()
@@ -283,7 +190,7 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return Depth(ready=ready, delayed=held - leased, leased=leased)
 
     def purge(self) -> int:
-        self._check_open()
+        self.check_open()
         with self.database.writer as tx:
             tx.execute(sql.END_ALL_KEYS, (self.database.now(), self.name))
             return tx.execute(sql.PURGE_MESSAGES, (self.name,)).rowcount
@@ -298,6 +205,11 @@ class SqliteMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def close(self) -> None:
         self._polls.close()
+
+
+def _new(message_id: str, message: CheckedMessage) -> NewMessage:
+    delay_us = micros(message.delay)
+    return NewMessage(message_id, message.body, message.key, message.generation, message.reply_to, delay_us)
 
 
 def _up_to_a_suspect(rows: list[Any]) -> list[Any]:

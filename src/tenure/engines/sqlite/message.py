@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
@@ -214,6 +215,10 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def dead_letter(self, reason: str) -> None:
         self.give_up(FailureCause.REJECTED, reason)
+
+    def bury_undecodable(self, reason: str) -> None:
+        with contextlib.suppress(ReceiptHandleExpiredError):  # its lease is over: whoever claims it next does the same
+            self.give_up(FailureCause.UNDECODABLE, reason)
 
     def give_up(self, cause: FailureCause, reason: str) -> None:
         """Bury it, whatever the cause."""
