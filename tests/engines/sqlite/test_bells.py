@@ -308,3 +308,16 @@ def test_the_page_has_its_blocks_so_that_a_full_disk_cannot_kill_who_rings(path:
     page = Path(f"{path}-bells/page").stat()
     assert page.st_size == (ROWS + 1) * COLUMNS
     assert page.st_blocks * 512 >= page.st_size
+
+
+def test_a_link_in_place_of_the_bells_is_not_followed_and_the_mailbox_works_without_them(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "t.db-bells").symlink_to(elsewhere)
+    with open_sqlite(f"sqlite:///{tmp_path}/t.db", SystemClock()) as engine:
+        mailbox = engine.mailbox("work")
+        mailbox.send("hello")
+        [message] = mailbox.receive(1, 10, 1)
+        assert message.body == "hello"
+        assert mailbox.receive(1, 10, 0.01) == []
+    assert list(elsewhere.iterdir()) == []

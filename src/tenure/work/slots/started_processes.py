@@ -51,6 +51,8 @@ class StartedProcesses:
         with self._ending:
             earliest = min(self._began.values(), default=sys.maxsize)
             found = self._left_behind(earliest)
+            if not found:
+                return 0
             ended = set(found)
             self._tell(found, signal.SIGTERM)
             deadline = self._clock.monotonic() + self._grace_s
