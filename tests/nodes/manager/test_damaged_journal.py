@@ -156,3 +156,24 @@ def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
         assert isinstance(await ask(first, Submit(submission=submission("j-2"))), Done)
 
     run(story)
+
+
+def test_a_leader_that_lives_heals_the_journal_with_its_next_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the state in its memory: its standbys come back by themselves, and nothing is lost."""
+
+    async def story(office: Office) -> None:
+        first, _ = office.open("m-1")
+        await office.until(lambda: first.leads)
+        second, _ = office.open("m-2")
+        await office.until(lambda: second.ledger.seq > 0)
+        assert isinstance(await ask(first, Submit(submission=submission("j-1"))), Done)
+        log = log_of(office)
+        log.entries[-1] = damaged(log.entries[-1])
+        await office.until(lambda: second.ledger.damage is not None, seconds=60)
+        monkeypatch.setattr(Journaled, "snapshot_every", 1)
+        assert isinstance(await ask(first, Submit(submission=submission("j-2"))), Done)
+        await office.until(lambda: second.ledger.damage is None, seconds=60)
+        assert set(second.ledger.book.jobs) == {"j-1", "j-2"}
+        assert first.leads
+
+    run(story)
