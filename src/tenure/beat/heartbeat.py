@@ -86,9 +86,9 @@ class Heartbeat:
         self.progress: float | None = None
         """The last progress that a beat brought, between 0 and 1."""
         self.note: str | None = None
-        """What the work last said it was doing."""
+        """The note that the work gave last."""
         self.activity = ""
-        """What kind of thing the work is at, from a bounded set of names: counters take it for a label."""
+        """The kind of thing that the work does now, from a bounded set of names: counters take it for a label."""
         self._now = self.clock.monotonic
         self._last = self._now()
         self._count = 0
@@ -124,7 +124,7 @@ class Heartbeat:
 
     @property
     def count(self) -> int:
-        """How many beats there were."""
+        """The number of beats so far."""
         return self._count
 
     @property

@@ -1,4 +1,4 @@
-"""Whether a set of timeouts can work together: pure arithmetic, no opinion on what the numbers should be.
+"""Checks that a set of timeouts can work together: pure arithmetic, no opinion on what the numbers should be.
 
 Every timeout is a rung. A shorter wait has to end before the longer one that relies on it: otherwise a healthy worker is killed in
 mid-wait, or a message is delivered again while the process that holds it is still about to be killed. Document 004 gives three
@@ -73,7 +73,7 @@ class Ladder:
         )
 
     def allowed_silence(self) -> float:
-        """How long the work may go without a beat before something takes it away."""
+        """Returns the seconds that the work may go without a beat before it loses its lease or its process."""
         limits = [self.visibility_timeout - (self.extension_interval or 0.0)]
         if self.watchdog_threshold is not None:
             limits.append(self.watchdog_threshold - self.wait_time_seconds)

@@ -64,7 +64,7 @@ class LeaseExtenderConfig:
 
 
 class Outcome(StrEnum):
-    """What became of one attempt to renew a lease."""
+    """The result of one attempt to renew a lease."""
 
     GRANTED = "granted"
     EXPIRED = "expired"  # the receipt is dead: nothing more is tried
@@ -86,7 +86,7 @@ class ExtensionCounts:
 
 
 class LeaseHold:
-    """What the holder of one attached message may ask: is it still ours?"""
+    """Tells the holder of one attached message whether the message is still its own."""
 
     __slots__ = ("_heartbeat", "_message", "_reason")
 
@@ -286,7 +286,7 @@ class _Attachment:
             self._extender._count(Outcome.GRANTED, self._heartbeat.activity)
 
     def _seconds(self, now: float) -> float:
-        """What to ask for: the extension, or as much as covers a declared silence and the work's first beat after it."""
+        """Returns the seconds to ask for: the extension, or enough to cover a declared silence and the first beat after it."""
         silence = self._heartbeat.silent
         wanted = self._config.extension
         if silence is not None:

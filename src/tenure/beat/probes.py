@@ -1,4 +1,4 @@
-"""What an orchestrator asks a worker: alive, ready, and the numbers (document 004).
+"""The probes that an orchestrator sends to a worker: alive, ready, and the numbers (document 004).
 
 The answers come from their own thread and need neither the engine nor the work, so that a busy worker is not restarted for being busy. The
 liveness probe says only that the process answers; ending one that is stuck is the watchdog's part.

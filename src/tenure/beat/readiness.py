@@ -1,4 +1,4 @@
-"""Whether a worker should get work: a pure judgement over what each of its loops last showed.
+"""Judges whether a worker should get work, from the last state of each of its loops. Pure.
 
 Readiness is the early warning. It turns when a loop cannot take work (it starts, stops, died, or cannot reach its mailbox) and when its
 silence is well on the way to the watchdog's threshold; it asks neither the engine nor the work itself.
@@ -14,7 +14,7 @@ from tenure.beat.heartbeat import Heartbeat
 
 
 class LoopState(StrEnum):
-    """What a loop is at."""
+    """The state of a loop."""
 
     STARTING = "starting"  # it has not asked for work yet
     POLLING = "polling"  # it waits for work
@@ -31,7 +31,7 @@ _TAKES_WORK = frozenset({LoopState.POLLING, LoopState.WORKING})
 
 @dataclass(frozen=True, slots=True)
 class LoopVitals:
-    """What one loop shows at this moment."""
+    """The state of one loop at this moment."""
 
     state: LoopState
     beat_age_s: float

@@ -1,4 +1,4 @@
-"""What a node remembers of being asked: an audit line for each write and each refusal, and counters for Prometheus.
+"""Records requests: an audit line for each write and each refusal, and counters for Prometheus.
 
 A line is one JSON object, so that nothing that a request says can pass for another line.
 """

@@ -1,4 +1,4 @@
-"""Who is let in, and how often: tokens, certificates, pages of other sites, rates. Knows nothing of what is asked, nor of HTTP's bytes."""
+"""Decides which callers are let in, and how often: tokens, certificates, pages of other sites, rates. It knows neither requests nor HTTP's bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenure.web.tokens import ANYBODY, EVERYTHING, Identity, TokenBook
 
 
 class Visitor(NamedTuple):
-    """What a connection and the head of its request show."""
+    """The facts that a connection and the head of its request show."""
 
     address: str
     authorization: str = ""
@@ -25,7 +25,7 @@ class Visitor(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who was let in: limits are kept for a name at an address."""
+    """A caller that was let in: limits are kept for a name at an address."""
 
     identity: Identity
     address: str
@@ -112,7 +112,7 @@ class Admission:
         return _too_many("requests", wait) if wait else None
 
     def still_knows(self, caller: Caller) -> bool:
-        """Whether one who was let in would be let in again, after tokens were read anew."""
+        """Returns True when a caller would be let in again, after tokens were read anew."""
         return self.tokens.empty or self.tokens.knows(caller.identity)
 
 

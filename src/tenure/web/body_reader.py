@@ -49,7 +49,7 @@ class BodyInMemory:
 
 
 class BodyReader:
-    """Of one port. `read` gives a body and counts it; `release` ends that. Runs on the event loop's thread."""
+    """Reads the bodies of one port. `read` returns a body and counts it; `release` ends that. Runs on the event loop's thread."""
 
     def __init__(self, limits: HttpLimits, on_drop: Callable[[str], None] = lambda bound: None) -> None:
         """`on_drop` hears the name of the bound for which a body is refused."""

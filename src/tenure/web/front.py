@@ -36,12 +36,12 @@ class Front:
 
     @property
     def scheme(self) -> str:
-        """What goes before host:port; nothing for plain HTTP."""
+        """Returns the scheme before host:port; empty for plain HTTP."""
         return "https://" if self.tls is not None else ""
 
     @property
     def bare(self) -> bool:
-        """Whether tokens and work cross a network where others can read them."""
+        """True when tokens and work cross a network where others can read them."""
         return self.tls is None and not is_loopback(self.host)
 
     def book(self) -> TokenBook:

@@ -11,14 +11,14 @@ _MOST_BUCKETS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Of one node's port. A caller is a token's name at an address."""
+    """The limits of one node's port. A caller is a token's name at an address."""
 
     requests_per_s: float = 2_000.0
-    """Of one caller, on average."""
+    """Requests a second of one caller, on average."""
     burst: float = 4_000.0
     """And at once after a rest."""
     wrong_tokens_per_s: float = 5.0
-    """Of one address: more are not even told that they are wrong."""
+    """Failed authentications of one address: further ones are not even told that they are wrong."""
     wrong_tokens_burst: float = 20.0
     in_flight: int = 1_000
     """Being answered at once, for all callers."""
@@ -28,7 +28,7 @@ class HttpLimits:
     connections: int = 4_096
     """Fewer where the process may open fewer files; then the one that has been idle for longest is closed."""
     connections_each: int = 2_048
-    """Of one address, so that no address can take all of them."""
+    """Connections of one address, so that no address can take all of them."""
     idle_s: float = 75.0
     """For a connection without a request."""
     head_bytes: int = 32 << 10

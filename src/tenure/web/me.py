@@ -1,4 +1,4 @@
-"""Who asks, and what that one may do: so that a page offers nobody a button that would be refused. Pure."""
+"""Tells a caller its name and roles, so that a page offers no button that would be refused. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to `GET /v1/me`."""
 
     name: str
-    """Of the token or the certificate; empty where neither has one."""
+    """The name of the token or the certificate; empty where neither has one."""
     roles: tuple[str, ...]
     may: tuple[str, ...]
     """The operations that would not be refused for who asks."""

@@ -1,4 +1,4 @@
-"""What every node's `/metrics` shows: how its port answers, what its process is like, and whatever the node adds."""
+"""Renders every node's `/metrics`: how its port answers, its process, and the metrics that the node adds."""
 
 from __future__ import annotations
 

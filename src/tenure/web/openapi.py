@@ -159,7 +159,7 @@ def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[s
 
 
 def _plain_paths() -> dict[str, Any]:
-    """What is asked without a message: for orchestrators, Prometheus, and whoever reads this."""
+    """The paths that need no message: for orchestrators, for Prometheus, and for readers of this document."""
 
     def get(name: str, summary: str, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
         responses = {

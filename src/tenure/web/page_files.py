@@ -53,7 +53,7 @@ _GUARDS = {
 
 
 class Answer(NamedTuple):
-    """What to give out: without a body where the browser has it already."""
+    """Returns the answer for a file: without a body where the browser has it already."""
 
     status: int
     headers: dict[str, str]

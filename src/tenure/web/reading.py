@@ -33,7 +33,7 @@ def read_body(operation: Operation, body: bytes) -> Request:
 
 
 def read_query(operation: Operation, pairs: Iterable[tuple[str, str]]) -> Request:
-    """The same request from `?field=value`. A field that there is not is an error: a filter with a typo would show everything."""
+    """Reads a request from `?field=value`. An unknown field is an error: a filter with a typo would show everything."""
     known = _fields(operation.request)
     found: dict[str, Any] = {}
     for field, value in pairs:

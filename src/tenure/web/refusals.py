@@ -1,4 +1,4 @@
-"""What a request gets that does not get as far as its handler, and the headers that every answer has."""
+"""Builds the answers to requests that do not reach their handler, and the headers that every answer has."""
 
 from __future__ import annotations
 

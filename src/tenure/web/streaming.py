@@ -7,18 +7,18 @@ from enum import StrEnum
 from tenure.web.event_feed import Told
 
 RETRY_MS = 500
-"""How long a browser waits before it resumes."""
+"""The milliseconds that a browser waits before it resumes."""
 
 
 class StreamFormat(StrEnum):
-    """What a listener may ask for with `Accept`."""
+    """The formats that a listener may ask for with `Accept`."""
 
     SSE = "text/event-stream"
     LINES = "application/x-ndjson"
 
 
 def format_for(accept: str) -> StreamFormat | None:
-    """What the header asks for; None for one page of JSON. A browser's or curl's `*/*` gets server-sent events."""
+    """Returns the format that the header asks for, or None for one page of JSON. A browser's or curl's `*/*` gets server-sent events."""
     for part in accept.lower().split(","):
         match part.partition(";")[0].strip():
             case "text/event-stream" | "*/*" | "text/*" | "":

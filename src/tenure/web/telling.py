@@ -13,7 +13,7 @@ from tenure.jobs.words import tell
 
 
 def words_of(event: Any) -> str:
-    """What was decided; for an event of a newer version, its name."""
+    """Returns an event in words; for an event of a newer version, its name."""
     try:
         known = decode_any_event(msgspec.json.encode(event))
     except msgspec.ValidationError:
@@ -24,7 +24,7 @@ def words_of(event: Any) -> str:
 
 
 def call_of(submission: JobSubmission) -> str:
-    """What was asked for, as one would write it."""
+    """Returns a submission as one would write it."""
     words = []
     for spec in submission.workflows[:3]:
         given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())

@@ -1,4 +1,4 @@
-"""Who may ask: tokens, their names and their roles.
+"""Tokens, their names and their roles.
 
 A file names tokens by their SHA-256, so that reading it lets nobody in. One token without a file (`TENURE_TOKEN`) may do everything. Whoever is known
 by name signs what is asked: `by` in a request is what the token says, whatever the request says.
@@ -34,7 +34,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class Identity(NamedTuple):
-    """Who asks. Without a name, what a request says of its sender is all that is known."""
+    """The identity of a caller. Without a name, only the request's own words about its sender are known."""
 
     name: str = ""
     roles: frozenset[Role] = EVERYTHING
@@ -81,7 +81,7 @@ class TokenBook:
         return found
 
     def knows(self, identity: Identity) -> bool:
-        """Whether this identity's token is still in the book."""
+        """Returns True while this identity's token is still in the book."""
         return any(known == identity for _, known in self._known)
 
 

@@ -47,7 +47,7 @@ from tenure.web.visit import Visit
 __all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopback"]
 
 CLOSE_AFTER_S = 3.0
-"""How long requests that are being answered may take after the node was told to stop."""
+"""Seconds that requests under way may take after the node was told to stop."""
 HANDSHAKE_S = 10.0
 SPARE_FILES = 128
 """Files that a process needs beside connections."""
@@ -65,7 +65,7 @@ Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
 """Given a request that streams, what to tell, for as long as somebody listens."""
 Metrics = Callable[[], tuple[bytes, str]]
 Ready = Callable[[], tuple[bool, Any]]
-"""Whether the node can serve, and what to say about it."""
+"""Tells the probes whether the node can serve, and why not."""
 Follow = Callable[[Request, str], Awaitable[Reply | None]]
 """Given a request and the token that came with it, the leader's answer; None where this node should answer."""
 

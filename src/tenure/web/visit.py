@@ -23,5 +23,5 @@ class Visit:
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the body says its length only as it comes."""
+        """True when the body says its length only as it comes."""
         return bool(self.request.headers.get("Transfer-Encoding"))

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class ChildView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a parent has to know of a child."""
+    """The facts that a parent needs of a child."""
 
     state: str
     ended: bool
@@ -48,7 +48,7 @@ class Courier(Protocol):
     """A slot's way to the managers. Calls block; they may come from several threads."""
 
     poll_s: float
-    """How long `look` may wait for the end of the child."""
+    """The seconds that `look` may wait for the end of the child."""
 
     def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str: ...
 
@@ -142,7 +142,7 @@ class ChildJob(_Child[R]):
     """A child of a sync workflow."""
 
     def wait(self, timeout: float | None = None) -> R:
-        """What it returned; raises `JobFailed` that says why, or `JobNotEndedError` after `timeout`."""
+        """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
         context = cast("Context", self._context)
         clock = context._seat.clock
         begun = clock.monotonic()
@@ -167,7 +167,7 @@ class AsyncChildJob(_Child[R]):
     """A child of an async workflow."""
 
     async def wait(self, timeout: float | None = None) -> R:
-        """What it returned; raises `JobFailed` that says why, or `JobNotEndedError` after `timeout`."""
+        """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
         context = cast("AsyncContext", self._context)
         clock = context._seat.clock
         begun = clock.monotonic()

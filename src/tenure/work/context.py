@@ -1,4 +1,4 @@
-"""What a workflow sees of the runtime: `ctx`. Beats, progress, checkpoints, declared silence, cancellation.
+"""The context of a workflow, `ctx`: beats, progress, checkpoints, declared silence, cancellation.
 
 A beat writes two words of shared memory and looks for a cancellation at most twenty times a second. It never talks to the engine: the
 supervisor extends leases from what the board shows. A checkpoint does talk to the engine, and returns when it is durable.
@@ -112,25 +112,25 @@ class BaseContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt should end; `beat` raises `Cancelled` then."""
+        """True when this attempt should end; `beat` raises `Cancelled` then."""
         self._seat.look()
         return self._seat.cancel_code is not CancelCode.NONE
 
     @property
     def lease_lost(self) -> bool:
-        """Whether somebody else may be running this: its result will be refused."""
+        """True when another worker may run this: the engine will refuse its result."""
         self._seat.look()
         return self._seat.cancel_code is CancelCode.LEASE_LOST
 
     @property
     def resume(self) -> Any:
-        """What the last attempt saved with `checkpoint`, or None on the first."""
+        """The value that the last attempt saved with `checkpoint`, or None on the first."""
         saved = self._seat.resumed_from
         return None if saved is None else msgspec.json.decode(saved)
 
     @property
     def saved(self) -> Any:
-        """What was saved last, by this attempt or by the one before it."""
+        """The value that was saved last, by this attempt or by the one before it."""
         saved = self._seat.saved
         return None if saved is None else msgspec.json.decode(saved)
 
@@ -169,7 +169,7 @@ class BaseContext:
     def _child(
         self, target: Any, arguments: Mapping[str, Any] | None, key: str, given: dict[str, Any]
     ) -> tuple[Courier, JobSubmission, Any]:
-        """What `submit` of both contexts sends, and by whom."""
+        """Returns the submission that `submit` of both contexts sends, and the courier that sends it."""
         # Imported here: most workflows submit nothing, and a slot shall start quickly.
         from tenure.work.children import Children, no_courier
         from tenure.work.registry import Workflow

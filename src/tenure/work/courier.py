@@ -53,9 +53,9 @@ class Courier:
 
 @contextmanager
 def courier_for(mailbox: Mailbox[Any, Any], name: str) -> Iterator[HandOver | None]:
-    """Who makes the calls of a loop that works in an event loop.
+    """Yields a thread's `take`, which makes the engine calls of a loop that works in an event loop.
 
-    Nobody for the memory engine, which never blocks: there a test in manual time does the same thing every time.
+    Yields None for the memory engine, which never blocks: there a test in manual time does the same thing every time.
     """
     if isinstance(mailbox, MemoryMailbox):
         yield None

@@ -1,4 +1,4 @@
-"""What travels between those who want work done and the slots that do it, in the mailbox's messages."""
+"""The messages between the senders of work and the slots that do it."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Cause(StrEnum):
 RETRY_IS_USELESS = frozenset(
     {Cause.UNKNOWN_WORKFLOW, Cause.BAD_ARGUMENTS, Cause.BAD_RESULT, Cause.BAD_MESSAGE, Cause.CANCELLED}
 )
-"""The same attempt again would end the same way."""
+"""Causes after which another attempt would end in the same way."""
 
 
 MAX_REASON_CHARS = 4_000
 MAX_EVIDENCE_CHARS = 20_000
-"""Of one piece of evidence."""
+"""The most characters of one piece of evidence."""
 
 
 class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
     beats: b.StepCount = 0
     seconds: b.ElapsedSeconds = 0.0
     redelivered: b.Count = 0
-    """How many earlier starts of this message ended without an outcome: they count as attempts."""
+    """The earlier starts of this message that ended without an outcome: they count as attempts."""
 
     @property
     def ok(self) -> bool:

@@ -36,7 +36,7 @@ _RESTART = Retry(base_s=1.0, most_s=60.0)
 
 
 class OnLoopDeath(StrEnum):
-    """What a loop that ended with an error means for its group."""
+    """The group's reaction to a loop that ended with an error."""
 
     STOP = "stop"  # the group stops, and run() raises LoopDiedError
     RESTART = "restart"  # the loop is started again after a while; the others go on
@@ -155,7 +155,7 @@ class LoopGroup:
         return self._abandoned
 
     def readiness(self) -> Readiness:
-        """What `/health/ready` says."""
+        """Returns the answer of `/health/ready`."""
         return judge_readiness(self._roster.vitals(stopping=self._stopping), self.readiness_threshold)
 
     def add_shutdown_callback(self, callback: Callable[[], object]) -> None:

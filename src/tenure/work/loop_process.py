@@ -37,7 +37,7 @@ _STATES = tuple(LoopState)
 
 
 class Pulse:
-    """What a loop's process shows of itself, in shared memory that the fork inherits: three words, one writer."""
+    """The state of a loop's process, in shared memory that the fork inherits: three words, one writer."""
 
     BYTES = 24
 
@@ -157,7 +157,7 @@ class LoopNursery:
             os.waitpid(self.pid, 0)
 
     def state(self, name: str) -> LoopState:
-        """What the loop is at, in its own process."""
+        """Returns the state of the loop in its own process."""
         return self._pulses[name].state
 
     def _listen(self) -> None:

@@ -19,7 +19,7 @@ _HEALTHY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LoopCalls:
-    """What a thread does with its loop, and whom it tells."""
+    """Runs one loop in a thread and reports its end."""
 
     run: Callable[[], None]
     stop: Callable[[], None]

@@ -42,14 +42,14 @@ _RECONNECT = Retry(base_s=0.1, factor=2.0, most_s=10.0)
 
 
 class OnLeaseLost(StrEnum):
-    """What a lost lease means for the work that held it."""
+    """The loop's reaction when the work in hand loses its lease."""
 
     CONTINUE = "continue"  # it goes on, and its result is discarded (document 003)
     CANCEL = "cancel"  # its next beat raises LeaseLostError
 
 
 class Ending(StrEnum):
-    """What became of one delivery."""
+    """How one delivery ended."""
 
     DONE = "done"
     FAILED = "failed"  # nacked: it comes again after a while
@@ -92,7 +92,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self.max_silence_s = max_silence_s
         self.on_lease_lost = OnLeaseLost(on_lease_lost)
         self.endings: dict[Ending, int] = dict.fromkeys(Ending, 0)
-        """How many deliveries ended how, since this loop was made."""
+        """Counts the deliveries by how they ended, since this loop was made."""
         self._hand_over: HandOver | None = None  # set where beats must not wait for the engine
         self._extension = lease_extender or LeaseExtenderConfig()
         self._extender = self._make_extender(self._extension)
@@ -146,7 +146,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         return self._runner is not None
 
     def vitals(self) -> LoopVitals:
-        """What the probes show of this loop."""
+        """Returns the state that the probes show of this loop."""
         message = self._in_hand
         in_hand = message.id if message is not None else None
         return LoopVitals.of(self.heartbeat, self._state, error=self._error, in_hand=in_hand)

@@ -18,7 +18,7 @@ from types import ModuleType
 from tenure.errors import ConfigurationError
 
 _being_served: list[str] = []
-"""What is being imported in order to serve it. Of this process: slots import in their main thread, before they do anything else."""
+"""The module that this process imports in order to serve it. Slots import in their main thread, before they do anything else."""
 
 
 class MainPartReached(BaseException):

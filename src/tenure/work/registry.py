@@ -27,7 +27,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 MAX_RESULT_BYTES = 262_144
-"""Of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
+"""The most bytes of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
 
 
 @dataclass(frozen=True, eq=False)

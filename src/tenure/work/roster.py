@@ -40,7 +40,7 @@ class Isolation(StrEnum):
 
 
 class Loop(Protocol):
-    """What a group needs of a loop; every `MailboxLoop` is one."""
+    """The interface that a group needs of a loop; every `MailboxLoop` has it."""
 
     name: str
     heartbeat: Heartbeat
@@ -103,11 +103,11 @@ class Roster:
         return set(self._threads)
 
     def stops(self) -> list[Callable[[], None]]:
-        """What asks each of them to end, and returns at once."""
+        """Returns the function of each loop that asks it to end and returns at once."""
         return [thread.stop for thread in self._threads.values()]
 
     def runs_here(self) -> bool:
-        """Whether it is one of the loops that asks."""
+        """Returns True when the calling thread is one of the loops."""
         return any(thread.is_current() for thread in self._threads.values())
 
     def stack_of(self, name: str) -> str:

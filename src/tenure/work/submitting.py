@@ -19,20 +19,20 @@ from tenure.work.registry import Workflow, plain_arguments
 from tenure.work.retry import Retry
 
 Target = Workflow[..., Any] | str
-"""What is to be run: a function marked with @workflow, or its registered name."""
+"""The workflow of a submission: a function marked with @workflow, or its registered name."""
 
 
 class Options(TypedDict, total=False):
-    """What `submit` takes beside the workflow's own arguments. Times are in seconds."""
+    """The options of `submit` beside the workflow's own arguments. Times are in seconds."""
 
     timeout: float
     """The job ends, done or not, after so long; 3,600 by default."""
     queue: str
     priority: int
     delay: float
-    """How long it waits before it may start."""
+    """Seconds before it may start."""
     job_id: str
-    """The same submission under the same id is one job, for ever."""
+    """A repeated submission under one id is one job, for ever."""
     idempotency_key: str
     """As job_id, where the id itself is left to us."""
     labels: Mapping[str, str]
@@ -43,9 +43,9 @@ class Options(TypedDict, total=False):
     """No progress for so long, and the job is given up."""
     version: str
     result_ttl: float
-    """How long its result is kept."""
+    """Seconds for which its result is kept."""
     name: str
-    """What lists show; by default the workflow's name."""
+    """The name that lists show; by default the workflow's."""
     submitted_by: str
     target_datacenters: Sequence[str]
     """At a gate: where it runs, in each of them the whole of it."""

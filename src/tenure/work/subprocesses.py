@@ -16,13 +16,13 @@ from typing import Protocol
 from tenure.errors import CommandFailedError
 
 KEPT_LINES = 10_000
-"""Of a program's output; older lines are dropped from the answer, never from `on_line`."""
+"""The most lines of a program's output; older lines are dropped from the answer, never from `on_line`."""
 LONGEST_LINE = 1 << 20
 """A line is cut here: a program that never ends its line must not fill the memory."""
 
 
 class Beating(Protocol):
-    """Whoever runs the program: the context of a workflow, or of an agent's tool."""
+    """The runner of the program: the context of a workflow, or of an agent's tool."""
 
     def beat(self) -> None: ...
 

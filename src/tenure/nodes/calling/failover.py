@@ -21,11 +21,11 @@ from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
 from tenure.nodes.messages.wire import Reply, Request
 
 ANSWER_S = 5.0
-"""How long one node may take for one answer, beyond what it was asked to wait."""
+"""The seconds that one node may take for one answer, beyond the wait that the request asks for."""
 DISTRUSTED = 3
 """Rounds in which nobody answered and somebody refused our certificate, or we theirs: a node that is just being stopped may do so once."""
 LATER = 1.25
-"""Those who were turned away together come back spread over a quarter more than they were asked to wait, and never sooner."""
+"""Callers that a node refused together come back spread over a quarter more than they were asked to wait, and never sooner."""
 
 
 class Ask(NamedTuple):
@@ -108,7 +108,7 @@ class Directory:
 
 
 def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:
-    """How long the node asked us to stay away."""
+    """Returns the seconds that the node asked us to stay away."""
     return answer.retry_after_s if isinstance(answer, Problem) else 0.0
 
 

@@ -14,7 +14,7 @@ from tenure.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What a node shows, and with `client_ca` what it wants to be shown."""
+    """The certificate that a node shows; with `client_ca`, it also requires one from its callers."""
 
     cert: str
     key: str
@@ -75,7 +75,7 @@ def _client_context(tls: ClientTls) -> ssl.SSLContext:
 
 
 def read_anew() -> None:
-    """What this process shows to others is read from its files again, for connections from now on."""
+    """Reads this process's certificates from their files again, for connections from now on."""
     _client_context.cache_clear()
 
 

@@ -1,1 +1,1 @@
-"""What nodes and their clients say to each other: typed messages by who speaks, and the one table of operations."""
+"""The messages between nodes and their clients, typed, by who sends them; and the one table of operations."""

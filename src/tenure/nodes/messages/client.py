@@ -1,4 +1,4 @@
-"""What clients ask about jobs, and the replies that any request may get.
+"""Requests of clients about jobs, and the replies that any request may get.
 
 A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `worker_messages`; which
 requests there are, who may send them and what they answer is the table in `operations`.
@@ -51,9 +51,9 @@ class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
     state: JobState | None = None
     queue: b.AnyNameOrNone = ""
     name: b.AnyNameOrNone = ""
-    """What its name, or its id, begins with."""
+    """A prefix of the job's name or id."""
     function: b.AnyNameOrNone = ""
-    """What one of its workflows calls."""
+    """A function that one of its workflows calls."""
     label: b.LabelFilter = ""
     """`key`, or `key=value`."""
     since: b.UnixTime = 0.0
@@ -66,13 +66,13 @@ class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
 
 
 class AskWhy(Placed, frozen=True, kw_only=True, tag="why"):
-    """What brought a job to where it is."""
+    """Explains the decisions that brought a job to where it is."""
 
     job_id: b.JobId
 
 
 class AskLeader(Request, frozen=True, kw_only=True, tag="leader"):
-    """Who leads, as far as this node knows."""
+    """Asks who leads, as far as this node knows."""
 
 
 class Done(Reply, frozen=True, kw_only=True, tag="done"):
@@ -103,7 +103,7 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     datacenter: str = ""
     """Where it runs; empty where a manager answers."""
     note: str = ""
-    """What it said of itself last, or the silence that it declared."""
+    """The attempt's last note, or the silence that it declared."""
     grants: tuple[Grant, ...] = ()
     """Time left to the attempt and its worker, as the leader knows it."""
 
@@ -169,13 +169,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = "default"
     labels: dict[str, str] = {}
     grants: tuple[Grant, ...] = ()
-    """Of each kind the one that runs out first, over all its workflows; empty once it has ended."""
+    """The grant of each kind that runs out first, over all its workflows; empty once the job has ended."""
 
 
 class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
     jobs: tuple[JobRow, ...]
     known: int
-    """How many jobs match, also where fewer were asked for."""
+    """The number of jobs that match, also where fewer were asked for."""
     now: float
     next: str = ""
     """Give it as `after` for the next page; empty on the last one."""
@@ -187,13 +187,13 @@ class WhyReply(Reply, frozen=True, kw_only=True, tag="why_reply"):
 
 
 class LeaderView(Reply, frozen=True, kw_only=True, tag="leader_view"):
-    """Who leads, and how far this node has read."""
+    """The leader, and the sequence up to which this node has read."""
 
     leader: str
     address: str
     epoch: int
     leads: bool
-    """Whether the node that answers is the one."""
+    """True when the answering node leads."""
     seq: int
 
 
@@ -231,7 +231,7 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
     remedy: str = ""
     retryable: bool = False
     retry_after_s: float = 0.0
-    """How long to wait before it is asked again, where that is known."""
+    """Seconds to wait before asking again, where they are known."""
     request_id: str = ""
     """Under which the node's log tells more."""
 

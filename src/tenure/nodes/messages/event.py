@@ -18,7 +18,7 @@ MAX_EVENTS = 1_000
 
 
 class GetEvents(Placed, frozen=True, kw_only=True, tag="events"):
-    """What was decided, in order, without a gap: as a page, or with `Accept: text/event-stream` as a stream."""
+    """Returns the decisions in order, without a gap: as a page, or with `Accept: text/event-stream` as a stream."""
 
     after: b.EventCursor | None = None
     """The cursor of the last event that was seen; 0 for the oldest that is kept; without it, from now on."""
@@ -27,7 +27,7 @@ class GetEvents(Placed, frozen=True, kw_only=True, tag="events"):
     kind: Annotated[tuple[b.EventKind, ...], b.items(0, 100)] = ()
     """Types of events; in a query, several with commas between them."""
     limit: b.Listed = 100
-    """Of one page; a stream goes on."""
+    """The most events of one page; a stream goes on."""
     wait_s: b.WaitSeconds = 0.0
     """A page that would be empty is held back until there is something, or this long."""
 

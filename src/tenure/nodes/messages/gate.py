@@ -1,4 +1,4 @@
-"""What managers and gates ask of each other.
+"""Requests between managers and gates.
 
 What is said about jobs is document 002's (`jobs.messages`); here it travels in batches, so that a hundred thousand jobs are not a hundred
 thousand requests. Each may be repeated: a lost answer costs a retry and nothing else.
@@ -29,7 +29,7 @@ MOST_REPORTS = 400
 """Jobs in one batch of reports: at 300 ms for a round trip, more than a thousand a second from each datacenter."""
 MOST_WORDS = 200
 MOST_BYTES = 524_288
-"""Of the submissions in one request; a single one may be as large as a submission may be."""
+"""The most bytes of submissions in one request; a single one may be as large as a submission may be."""
 
 GateWord = JobGlobalTimeout | JobGlobalCancel | JobStatusQuery
 DatacenterWord = JobProgressReport | JobTimeoutReport | JobLeaderTransfer
@@ -137,4 +137,4 @@ class Forward(Request, frozen=True, kw_only=True, tag="forward"):
     body: msgspec.Raw
     by: b.AnyNameOrNone = ""
     wait_s: b.WaitSeconds = 0.0
-    """How long what is in it asks to be held back."""
+    """The seconds for which the request inside asks its answer to be held back."""

@@ -8,7 +8,7 @@ import msgspec
 
 
 class GrantKind(StrEnum):
-    """What runs out, as DESIGN.md's table of grants names it."""
+    """The kind of a grant, as DESIGN.md's table names it."""
 
     LEASE = "lease"  # one delivery: then others may take it
     STALL = "stall"  # one attempt without a beat: then its slot is killed
@@ -30,5 +30,5 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shifted(grants: tuple[Grant, ...], seconds: float) -> tuple[Grant, ...]:
-    """The same time left, by a clock that is so much ahead of the one that told it."""
+    """Returns the grants with their times moved to a clock that is ahead of the reporter's by `seconds`."""
     return tuple(msgspec.structs.replace(one, until=one.until + seconds) for one in grants)

@@ -15,7 +15,7 @@ from tenure.nodes.messages.wire import Placed, Reply, Request
 
 MAX_SUBMISSIONS = 1_000
 MAX_LOG_BYTES = 262_144
-"""Of one page of a log."""
+"""The most bytes of one page of a log."""
 
 
 class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
@@ -25,7 +25,7 @@ class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one submission of many: an outcome, or the kind of problem that kept it from being accepted."""
+    """The result of one submission of many: an outcome, or the kind of problem that kept it from being accepted."""
 
     job_id: str
     outcome: Outcome
@@ -41,7 +41,7 @@ class ManySubmitted(Reply, frozen=True, kw_only=True, tag="many_submitted"):
 
 
 class GetResult(Placed, frozen=True, kw_only=True, tag="result"):
-    """What a workflow returned; answered when its job has ended, or after `wait_s`."""
+    """Returns the result of a workflow when its job has ended, or after `wait_s`."""
 
     job_id: b.JobId
     workflow: b.AnyPath = ""
@@ -53,9 +53,9 @@ class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
     job_id: str
     workflow: str
     state: JobState
-    """Of the job."""
+    """The state of the job."""
     ready: bool
-    """Whether there is a result; a workflow may well have returned null."""
+    """True when there is a result; a workflow may well have returned null."""
     result: Any = None
     error: str = ""
 
@@ -73,7 +73,7 @@ class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
 
 
 class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
-    """What an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
+    """Returns the lines that an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
 
     job_id: b.JobId
     workflow: b.AnyPath = ""
@@ -101,13 +101,13 @@ class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
     next: int
     """The offset of what comes after these lines."""
     more: bool
-    """Whether something comes after them already."""
+    """True when more lines are there already."""
     ended: bool
-    """Whether the attempt can log no more."""
+    """True when the attempt can log no more."""
 
 
 class GetEvidence(Placed, frozen=True, kw_only=True, tag="evidence"):
-    """What was found of an attempt that was killed or died: stacks, the state of its process, its exit."""
+    """Returns the evidence of an attempt that was killed or died: stacks, the state of its process, its exit."""
 
     job_id: b.JobId
     workflow: b.AnyPath = ""

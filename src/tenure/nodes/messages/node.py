@@ -1,4 +1,4 @@
-"""What is asked about the nodes of a datacenter."""
+"""Requests about the nodes of a datacenter."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WorkerNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     incarnation: str = ""
     verdict: str = "unknown"
-    """What it is told: route, investigate, drain or evict."""
+    """The leader's verdict: route, investigate, drain or evict."""
     reason: str = ""
     health: str = ""
     """Its class by the three signals."""

@@ -79,7 +79,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class Role(StrEnum):
-    """Who may ask. An operator may do whatever a client may, a reader only what a client may read; a worker's token is good for
+    """The role that a request needs. An operator may do whatever a client may, a reader only what a client may read; a worker's token is good for
     workers' words only, a node's for what managers and gates say to each other."""
 
     READER = "reader"
@@ -90,7 +90,7 @@ class Role(StrEnum):
 
 
 class AtGate(StrEnum):
-    """What a gate makes of a request. Every operation has one: nothing is answered with "there is no such thing"."""
+    """The way in which a gate handles a request. Every operation has one: no request is answered with "there is no such thing"."""
 
     OWN = "own"
     """Answered from what the gate cluster knows; passed on where a datacenter is named."""
@@ -111,7 +111,7 @@ class Operation(NamedTuple):
     reads: bool
     summary: str
     streams: bool = False
-    """Whether a GET may also be answered with a stream."""
+    """True when a GET may also be answered with a stream."""
     body_bytes: int = MAX_REQUEST_BYTES
     at_gate: AtGate = AtGate.OWN
 
@@ -120,7 +120,7 @@ class Operation(NamedTuple):
         return str(self.request.__struct_config__.tag)
 
     def open_to(self, roles: Collection[Role]) -> bool:
-        """Whether somebody with these roles may ask it."""
+        """Returns True when a caller with these roles may ask it."""
         return self.role in roles or (self.reads and self.role is Role.CLIENT and Role.READER in roles)
 
 

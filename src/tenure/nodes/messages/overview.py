@@ -1,4 +1,4 @@
-"""What somebody on call asks first: is anything wrong, since when, and what helps."""
+"""The first request of a person on call: is anything wrong, since when, and what helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask about queues and dead letters."""
+"""Requests of operators about queues and dead letters."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that wait for a worker."""
     running: int = 0
     oldest_s: float = 0.0
-    """How long the oldest of those that wait for a worker has waited."""
+    """The seconds that the oldest workflow has waited for a worker."""
     priorities: tuple[int, ...] = ()
     datacenter: str = ""
     """Where it is; empty where a manager answers."""
@@ -75,7 +75,7 @@ class ListDeadLetters(Placed, frozen=True, kw_only=True, tag="dead_letters"):
     mailbox: b.MailboxOrNone = ""
     """A lane as `default.p0`, or a mailbox of your own; left out, all lanes that this manager knows."""
     limit: b.ListedLetters = 100
-    """Of each mailbox."""
+    """The most dead letters of each mailbox."""
     after: b.MessageIdOrNone = ""
     """The id of the last one of the previous page; needs a mailbox."""
 
@@ -97,7 +97,7 @@ class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetterList(Reply, frozen=True, kw_only=True, tag="dead_letter_list"):
     letters: tuple[DeadLetterRow, ...]
     count: int
-    """How many there are in these mailboxes, also where fewer were asked for."""
+    """The number of dead letters in these mailboxes, also where fewer were asked for."""
     missing: tuple[Missing, ...] = ()
     """Where a gate answers: datacenters that did not."""
 

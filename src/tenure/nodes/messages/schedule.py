@@ -1,4 +1,4 @@
-"""What can be asked about schedules."""
+"""Requests about schedules."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tenure import bounds as b
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node may be asked. Each may be sent again: a lost answer costs a retry and nothing else."""
+    """A request to a node. Each may be sent again: a lost answer costs a retry and nothing else."""
 
 
 class Placed(Request, frozen=True, kw_only=True):
@@ -28,14 +28,14 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node answers."""
+    """An answer of a node."""
 
 
 RequestT = TypeVar("RequestT", bound=Request)
 
 
 def placed(request: RequestT, datacenter: str) -> RequestT:
-    """The same request, for this datacenter, where it does not name one itself."""
+    """Returns the request with this datacenter where it does not name one itself."""
     if not datacenter or not isinstance(request, Placed) or request.datacenter:
         return request
     return msgspec.structs.replace(request, datacenter=datacenter)

@@ -1,4 +1,4 @@
-"""What workers and the leader say to each other.
+"""Messages between workers and the leader.
 
 A worker's report is the answer to a standing probe: the whole state, so that a lost one is made good by the next. The leader's directive is
 the whole desired state, never a change, and carries the epoch: a lower one than was heard before is refused.
@@ -31,7 +31,7 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """The silence after which its own worker ends it."""
     note: b.Note = ""
     lease_s: b.ElapsedSeconds = 0.0
-    """What is left of its lease by the worker's own clock; 0 where it is not known."""
+    """Seconds left of its lease by the worker's own clock; 0 where they are not known."""
 
     @property
     def name(self) -> tuple[str, str, int, int]:
@@ -69,7 +69,7 @@ class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
     number: b.Count = 0
     """Grows with each report of an incarnation: one that was overtaken on its way says nothing new."""
     verdict: RoutingDecision | None = None
-    """What it acts under; None before it heard anything. A held answer is given at once where this is not what is wanted."""
+    """The directive that the worker acts under; None before it got any. The leader answers a held report at once where another one is wanted."""
     leaving: bool = False
     """Its last word: it was told to stop, and runs nothing any more."""
     wait_s: b.WaitSeconds = 0.0
@@ -104,7 +104,7 @@ class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
-    """What the leader wants of a worker: the whole of it."""
+    """The whole state that the leader wants of a worker."""
 
     epoch: int
     cancels: tuple[Unwanted, ...] = ()
