@@ -40,6 +40,7 @@ dev:
 servers:
 	@$(PYTHON) tools/bootstrap.py servers || echo "The test servers could not be installed; the tests say what they skip."
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.chromium || echo "The browser could not be fetched; the tests say what they skip."
+	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.client_generator || echo "The generator of clients could not be fetched; the tests say what they skip."
 
 clean: ## Remove the environments and everything built or cached
 	rm -rf .venv .servers .peers .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from tenure import bounds as b
+from tenure.beat.board import COLD_BYTES, BeatBoard, Occupant, Phase
 from tenure.bound_checks import check, shown
 from tenure.engines.checks import check_name
+from tenure.engines.contracts import Ticket
 from tenure.errors import LimitError, OutOfBoundsError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
@@ -222,3 +224,29 @@ def test_a_long_value_is_repeated_in_part_and_never_acts_on_a_terminal() -> None
 def test_a_surrogate_is_no_character() -> None:
     with pytest.raises(OutOfBoundsError, match="half of a surrogate pair"):
         check("a\udc80", b.JobId, field="job_id")
+
+
+def test_the_longest_names_fit_on_the_beat_board() -> None:
+    wide = "😀"  # four bytes
+    ticket = Ticket(
+        id="i" * 512,
+        receipt_handle="r" * 1_024,
+        delivery_count=2**53,
+        enqueued_at=1e9,
+        lease_until=1e12,
+        reply_to="m" * b.MAILBOX_CHARS,
+        key=wide * 401,
+        generation=2**53,
+    )
+    occupant = Occupant(
+        ticket=ticket,
+        job=wide * 200,
+        workflow=wide * 200,
+        workflow_id=wide * 200,
+        attempt=1,
+        queue="q" * b.MAILBOX_CHARS,
+        stall_s=1.0,
+        note=wide * 500,
+    )
+    assert len(msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))) < COLD_BYTES, "a note makes room"
+    BeatBoard.private(1).records[0].occupy(Phase.RUNNING, occupant, now=1.0)

@@ -295,7 +295,7 @@ def test_a_stream_with_nothing_to_tell_says_where_it_is() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("after", ["x", "-1", "1.x", ".", "1.", "0.1", "1e3", "٣", "9" * 30, "1.1.1"])
+@pytest.mark.parametrize("after", ["x", "-1", "1.x", ".", "1.", "1e3", "٣", "9" * 30, "1.1.1"])
 def test_what_is_no_cursor_is_refused(after: str) -> None:
     with pytest.raises(ConfigurationError, match="no cursor"):
         parse_cursor(after)

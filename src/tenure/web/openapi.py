@@ -55,6 +55,7 @@ def build() -> dict[str, Any]:
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     for operation in OPERATIONS:
         _loosen(components[_name(operation.request)])
+    _settle(components)
     paths = {f"/v1/{operation.name}": _path(operation, components) for operation in OPERATIONS}
     return {
         "openapi": "3.1.0",
@@ -91,6 +92,18 @@ def _loosen(schema: dict[str, Any]) -> None:
         schema["required"] = [name for name in schema["required"] if name != "type"]
         if not schema["required"]:
             del schema["required"]
+
+
+def _settle(schema: Any) -> None:
+    """A pair has two items by `maxItems`; that it has no third is also said as `items: false`, which generators of clients cannot read."""
+    if isinstance(schema, dict):
+        if schema.get("items") is False:
+            schema["items"] = {}
+        for inner in schema.values():
+            _settle(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _settle(inner)
 
 
 def _path(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:

@@ -25,11 +25,32 @@ def read_body(operation: Operation, body: bytes) -> Request:
     """Raises `ConfigurationError`, also for what a gate passes on in its own message."""
     check_depth(body)
     try:
-        request = decode_request(operation.name, body)
+        request = _decode(operation.name, body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the body of {operation.name!r} cannot be read: {error}") from error
     check(request)
     return request
+
+
+def _decode(name: str, body: bytes) -> Request:
+    try:
+        return decode_request(name, body)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+    # JSON has one kind of number, and by JSON Schema 3.0 is an integer: some languages write it so.
+    return decode_request(name, msgspec.json.encode(_whole(msgspec.json.decode(body))))
+
+
+def _whole(value: Any) -> Any:
+    """The same, with 3 for 3.0, except in what belongs to the user: a workflow that is sent 3.0 is given 3.0."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, dict):
+        return {key: one if key in ("arguments", "body") else _whole(one) for key, one in value.items()}
+    return value
 
 
 def read_query(operation: Operation, pairs: Iterable[tuple[str, str]]) -> Request:

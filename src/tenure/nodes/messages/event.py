@@ -76,9 +76,10 @@ def parse_cursor(text: str) -> Cursor:
     seq, dot, seen = text.partition(".")
     digits = seq.isascii() and seq.isdigit() and len(seq) <= 18
     if dot:
-        digits = digits and seen.isascii() and seen.isdigit() and len(seen) <= 9 and int(seq) > 0
+        digits = digits and seen.isascii() and seen.isdigit() and len(seen) <= 9
     if not digits:
         raise ConfigurationError(
             f"after is {text!r}, and is no cursor", remedy="Give the id of an event, 0 for the oldest, or nothing"
         )
-    return Cursor(int(seq), int(seen)) if dot else Cursor(int(seq))
+    # Entries are counted from 1, so nothing of entry 0 can have been seen.
+    return Cursor(int(seq), int(seen)) if dot and int(seq) else Cursor(int(seq))
