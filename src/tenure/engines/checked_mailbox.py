@@ -24,6 +24,7 @@ from tenure.engines.checks import (
 )
 from tenure.engines.codec import Codec
 from tenure.engines.contracts import MAX_WAIT_S, BodyT, Failure, Mailbox, Message, Outgoing, ReplyT, Sent, Ticket
+from tenure.engines.leased_message import plain_text
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
@@ -138,5 +139,5 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 return Opened(None, _decode_failure(encoded))
             return Opened(self.body_codec.decode(encoded), None)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            bury(f"the body does not fit {self.body_codec.kind!r}: {error}")
+            bury(plain_text(f"the body does not fit {self.body_codec.kind!r}: {error}"))
             return None

@@ -140,7 +140,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             self._bury(delivery.id, claimed.receipt, reason)
 
         opened = self.open_or_bury(delivery.body, delivery.is_failure, bury)
-        return NatsMessage.of(self, delivery, claimed, *opened) if opened is not None else None
+        return NatsMessage.of(self, delivery, claimed, opened) if opened is not None else None
 
     def _bury(self, message: str, receipt: str, reason: str) -> None:
         try:
@@ -149,7 +149,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return  # our lease ran out meanwhile: whoever claims it next comes to the same conclusion
 
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        return NatsMessage.adopted(self, ticket)
+        return NatsMessage(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
         mine = [m for m in messages if isinstance(m, NatsMessage)]

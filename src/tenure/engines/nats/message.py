@@ -5,66 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
-from tenure.engines.checks import check_checkpoint, check_seconds
-from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
+from tenure.engines.checked_mailbox import Opened
+from tenure.engines.contracts import BodyT, FailureCause, ReplyT, Ticket
+from tenure.engines.leased_message import NO_CONTENT, DeliveredContent, LeasedMessage
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.standing import Claimed
-from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
+from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.mailbox import NatsMailbox
 
 
-class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Asks the log each time: the fold knows whether this receipt still holds."""
 
-    given_up = ""
+    __slots__ = ("_confirmed", "_lease_until", "_mailbox", "given_up", "held")
 
-    def __init__(self, mailbox: NatsMailbox[Any, Any], ticket: Ticket) -> None:
+    def __init__(self, mailbox: NatsMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
         self._mailbox = mailbox
-        self.id = ticket.id
-        self.receipt_handle = ticket.receipt_handle
         self.held = (ticket.id, ticket.receipt_handle)
-        self.delivery_count, self.forgiven = ticket.delivery_count, ticket.forgiven
-        self.enqueued_at = ticket.enqueued_at
-        self.reply_to = ticket.reply_to
-        self.key, self.generation = ticket.key, ticket.generation
-        self._lease_until = ticket.lease_until
+        self.given_up = ""
         self._confirmed: dict[str, float] = {}  # filled when what was handed over is confirmed
-        self.failure: Failure | None = None
-        self.checkpoint: bytes | None = None
-        self.body: Any = None
 
     @classmethod
-    def adopted(cls, mailbox: NatsMailbox[Any, Any], ticket: Ticket) -> Self:
-        return cls(mailbox, ticket)
-
-    @classmethod
-    def of(
-        cls,
-        mailbox: NatsMailbox[Any, Any],
-        delivery: Delivery,
-        claimed: Claimed,
-        body: Any,
-        failure: Failure | None,
-    ) -> Self:
-        message = cls(
-            mailbox,
-            Ticket(
-                id=delivery.id,
-                receipt_handle=claimed.receipt,
-                delivery_count=delivery.delivery_count,
-                enqueued_at=delivery.enqueued_at,
-                lease_until=claimed.lease_until,
-                reply_to=delivery.reply_to,
-                key=delivery.key,
-                generation=delivery.generation,
-                forgiven=delivery.forgiven,
-            ),
+    def of(cls, mailbox: NatsMailbox[Any, Any], delivery: Delivery, claimed: Claimed, opened: Opened) -> Self:
+        ticket = Ticket(
+            id=delivery.id,
+            receipt_handle=claimed.receipt,
+            delivery_count=delivery.delivery_count,
+            enqueued_at=delivery.enqueued_at,
+            lease_until=claimed.lease_until,
+            reply_to=delivery.reply_to,
+            key=delivery.key,
+            generation=delivery.generation,
+            forgiven=delivery.forgiven,
         )
-        message.body, message.failure, message.checkpoint = body, failure, delivery.checkpoint
-        message.suspect = delivery.suspect
+        message = cls(mailbox, ticket, DeliveredContent(*opened, delivery.checkpoint, delivery.suspect))
         message._confirmed = claimed.confirmed
         return message
 
@@ -80,38 +58,27 @@ class NatsMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._ask("acknowledge", c.End, [self.held])
         self.given_up = "it was acknowledged"
 
-    def nack(self, visibility_timeout: float = 0) -> None:
-        check_seconds("visibility_timeout", visibility_timeout)
-        self._ask("nack", c.Nack, *self.held, float(visibility_timeout), self._mailbox.max_delivery_count)
+    def _nack(self, delay_s: float) -> None:
+        self._ask("nack", c.Nack, *self.held, delay_s, self._mailbox.max_delivery_count)
         self.given_up = "it was nacked"
 
     def release(self) -> None:
         self._ask("release", c.Release, [self.held])
         self.given_up = "it was released"
 
-    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
-        check_seconds("visibility_timeout", seconds)
-        check_checkpoint(checkpoint)
-        asked = self._mailbox.engine.clock.boottime()
-        kept = None if checkpoint is None else bytes(checkpoint)
-        self._ask("extend", c.Extend, *self.held, float(seconds), kept)
-        self.lease_until = max(self.lease_until, asked + seconds)
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
+        self._ask("extend", c.Extend, *self.held, seconds, checkpoint)
 
-    def reply(self, body: ReplyT) -> None:
-        self._ask("reply", c.Reply, *self.held, self._encode_reply(body))
+    def _reply(self, encoded: bytes) -> None:
+        self._ask("reply", c.Reply, *self.held, encoded)
 
-    def settle(self, reply: ReplyT) -> None:
-        self._ask("settle", c.End, [self.held], self._encode_reply(reply))
+    def _settle(self, encoded: bytes) -> None:
+        self._ask("settle", c.End, [self.held], encoded)
         self.given_up = "it was settled"
 
-    def dead_letter(self, reason: str) -> None:
-        self._ask("dead_letter", c.Bury, *self.held, FailureCause.REJECTED, reason)
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
+        self._ask("dead_letter", c.Bury, *self.held, cause, reason)
         self.given_up = "it is a dead letter"
-
-    def _encode_reply(self, body: ReplyT) -> bytes:
-        if self.reply_to is None:
-            raise ReplyNotAvailableError(f"message {self.id} has no reply_to")
-        return self._mailbox.reply_codec.encode(body, "reply")
 
     def _ask(self, operation: str, kind: Callable[..., c.AnyCommand], *values: Any) -> None:
         try:

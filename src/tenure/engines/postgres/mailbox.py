@@ -20,6 +20,7 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
+from tenure.engines.leased_message import DeliveredContent
 from tenure.engines.postgres.connections import Rows
 from tenure.engines.postgres.dead_letters import PostgresDeadLetters
 from tenure.engines.postgres.message import PostgresMessage
@@ -144,29 +145,25 @@ class PostgresMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         opened = self.open_or_bury(encoded, is_failure, partial(self._bury, number, token, FailureCause.UNDECODABLE))
         if opened is None:
             return None
-        return PostgresMessage(
-            self,
-            number,
-            token,
-            body=opened.body,
+        ticket = Ticket(
+            id=str(number),
+            receipt_handle=f"{number}.{token}",
             delivery_count=deliveries,
             enqueued_at=enqueued_at,
             lease_until=lease_until,
-            generation=generation,
-            key=key,
             reply_to=reply_to,
-            checkpoint=checkpoint,
-            failure=opened.failure,
+            key=key,
+            generation=generation,
             forgiven=forgiven,
-            suspect=suspect,
         )
+        return PostgresMessage(self, ticket, DeliveredContent(*opened, checkpoint, suspect))
 
     def _bury(self, number: int, token: int, cause: FailureCause, reason: str) -> None:
         # False means that our lease ran out meanwhile: whoever claims it next comes to the same conclusion.
-        self.query("bury", (number, token, cause.value, reason.replace("\0", "\ufffd")))
+        self.query("bury", (number, token, cause.value, reason))
 
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        return PostgresMessage.adopted(self, ticket)
+        return PostgresMessage(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
         receipts = [message.receipt for message in messages if isinstance(message, PostgresMessage)]

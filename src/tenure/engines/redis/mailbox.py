@@ -9,10 +9,11 @@ from tenure.engines.bells import Look, Polls
 from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
 from tenure.engines.checks import check_key
 from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.leased_message import DeliveredContent
 from tenure.engines.redis.connections import Answer
 from tenure.engines.redis.dead_letters import RedisDeadLetters
 from tenure.engines.redis.handover import Offer, Waiter
-from tenure.engines.redis.message import RedisMessage, plain_text
+from tenure.engines.redis.message import RedisMessage
 from tenure.engines.redis.session import Argument
 from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, MailboxConnectionError
 
@@ -116,30 +117,26 @@ class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
         def bury(reason: str) -> None:
             # A refusal means that our lease ran out meanwhile: whoever claims it next comes to the same conclusion.
-            self.call("bury", message_id, token, FailureCause.UNDECODABLE.value, plain_text(reason))
+            self.call("bury", message_id, token, FailureCause.UNDECODABLE.value, reason)
 
         opened = self.open_or_bury(encoded, bool(is_failure), bury)
         if opened is None:
             return None
-        return RedisMessage(
-            self,
-            message_id,
-            token,
-            body=opened.body,
+        ticket = Ticket(
+            id=message_id,
+            receipt_handle=f"{message_id}.{token}",
             delivery_count=deliveries,
             enqueued_at=int(enqueued) / 1e6,
             lease_until=lease_until,
-            generation=int(generation or 0),
-            key=None if key is None else key.decode(),
             reply_to=None if reply_to is None else reply_to.decode(),
-            checkpoint=checkpoint,
-            failure=opened.failure,
+            key=None if key is None else key.decode(),
+            generation=int(generation or 0),
             forgiven=int(forgiven or 0),
-            suspect=bool(suspect),
         )
+        return RedisMessage(self, ticket, DeliveredContent(*opened, checkpoint, bool(suspect)))
 
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        return RedisMessage.adopted(self, ticket)
+        return RedisMessage(self, ticket)
 
     def acknowledge_many(self, messages: Sequence[Message[BodyT, ReplyT]]) -> list[Message[BodyT, ReplyT]]:
         ours = [message for message in messages if isinstance(message, RedisMessage)]

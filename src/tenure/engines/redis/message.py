@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from tenure.engines.checks import check_checkpoint, check_seconds
-from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
+from tenure.engines.contracts import BodyT, FailureCause, ReplyT, Ticket
+from tenure.engines.leased_message import NO_CONTENT, DeliveredContent, LeasedMessage
 from tenure.engines.redis.session import Argument
-from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
+from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.redis.aside import Aside
@@ -16,73 +16,15 @@ if TYPE_CHECKING:
     from tenure.engines.redis.mailbox import RedisMailbox
 
 
-class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Named by its id and the token of the claim: a later claim has another token."""
 
-    __slots__ = (
-        "_aside",
-        "_lease_until",
-        "_mailbox",
-        "_token",
-        "body",
-        "checkpoint",
-        "delivery_count",
-        "enqueued_at",
-        "failure",
-        "forgiven",
-        "generation",
-        "id",
-        "key",
-        "receipt_handle",
-        "reply_to",
-        "suspect",
-    )
+    __slots__ = ("_aside", "_lease_until", "_mailbox", "_token")
 
-    def __init__(
-        self,
-        mailbox: RedisMailbox[Any, Any],
-        message_id: str,
-        token: str,
-        *,
-        body: Any,
-        delivery_count: int,
-        enqueued_at: float,
-        lease_until: float,
-        generation: int,
-        key: str | None,
-        reply_to: str | None,
-        checkpoint: bytes | None = None,
-        failure: Failure | None = None,
-        forgiven: int = 0,
-        suspect: bool = False,
-    ) -> None:
-        self._mailbox, self._token = mailbox, token
-        self.id = message_id
-        self.receipt_handle = f"{message_id}.{token}"
-        self.body = body
-        self.delivery_count, self.enqueued_at = delivery_count, enqueued_at
-        self._lease_until = lease_until
+    def __init__(self, mailbox: RedisMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
         self._aside: Aside | None = None
-        self.generation, self.key, self.reply_to = generation, key, reply_to
-        self.checkpoint, self.failure, self.forgiven, self.suspect = checkpoint, failure, forgiven, suspect
-
-    @classmethod
-    def adopted(cls, mailbox: RedisMailbox[Any, Any], ticket: Ticket) -> RedisMessage[Any, Any]:
-        message = cls(
-            mailbox,
-            ticket.id,
-            ticket.receipt_handle.rpartition(".")[2],
-            body=None,
-            delivery_count=ticket.delivery_count,
-            enqueued_at=ticket.enqueued_at,
-            lease_until=ticket.lease_until,
-            generation=ticket.generation,
-            key=ticket.key,
-            reply_to=ticket.reply_to,
-            forgiven=ticket.forgiven,
-        )
-        message.receipt_handle = ticket.receipt_handle
-        return message
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
+        self._mailbox, self._token = mailbox, ticket.receipt_handle.rpartition(".")[2]
 
     @property
     def lease_until(self) -> float:
@@ -114,41 +56,26 @@ class RedisMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def acknowledge(self) -> None:
         self._ask("acknowledge")
 
-    def nack(self, visibility_timeout: float = 0) -> None:
-        check_seconds("visibility_timeout", visibility_timeout)
-        self._ask("nack", round(visibility_timeout * 1e6), self._mailbox.limit)
+    def _nack(self, delay_s: float) -> None:
+        self._ask("nack", round(delay_s * 1e6), self._mailbox.limit)
 
     def release(self) -> None:
         self._ask("release")
 
-    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
-        check_seconds("visibility_timeout", seconds)
-        check_checkpoint(checkpoint)
-        asked = self._mailbox.engine.clock.boottime()
-        kept: tuple[Argument, ...] = () if checkpoint is None else (bytes(checkpoint),)
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
+        kept: tuple[Argument, ...] = () if checkpoint is None else (checkpoint,)
         self._ask("extend", round(seconds * 1e6), *kept)
-        self.lease_until = max(self.lease_until, asked + seconds)
 
-    def reply(self, body: ReplyT) -> None:
-        self._ask("reply", *self._answer(body))
+    def _reply(self, encoded: bytes) -> None:
+        self._ask("reply", self.reply_to or "", encoded)
 
-    def settle(self, reply: ReplyT) -> None:
-        self._ask("settle", *self._answer(reply))
+    def _settle(self, encoded: bytes) -> None:
+        self._ask("settle", self.reply_to or "", encoded)
 
-    def dead_letter(self, reason: str) -> None:
-        self._ask("bury", FailureCause.REJECTED.value, plain_text(reason))
-
-    def _answer(self, body: ReplyT) -> tuple[str, bytes]:
-        if self.reply_to is None:
-            raise ReplyNotAvailableError(f"message {self.id} has no reply_to")
-        return self.reply_to, self._mailbox.reply_codec.encode(body, "reply")
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
+        self._ask("bury", cause.value, reason)
 
     def _ask(self, operation: str, *values: Argument) -> None:
         answer = self._mailbox.call(operation, self.id, self._token, *values)
         if len(answer) > 1:
             raise ReceiptHandleExpiredError(self.id, answer[1].decode())
-
-
-def plain_text(text: str) -> str:
-    """What can be written as UTF-8 and read back from JSON: no lone surrogates, no NUL."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")

@@ -114,7 +114,7 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 return []
             found: list[Message[BodyT, ReplyT]] = []
             for row in rows:
-                message: SqliteMessage[BodyT, ReplyT] = SqliteMessage(self, row, lease_until)
+                message: SqliteMessage[BodyT, ReplyT] = SqliteMessage.claimed(self, row, lease_until)
                 if (opened := self.open_or_bury(row[11], bool(row[6]), message.bury_undecodable)) is not None:
                     message.body, message.failure = opened
                     found.append(message)
@@ -161,7 +161,7 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return [message for message in ours if not message.try_end(tx, now)]
 
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
-        return SqliteMessage.adopted(self, ticket)
+        return SqliteMessage(self, ticket)
 
     def wake(self) -> None:
         self.check_open()

@@ -4,91 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from tenure.engines.checks import check_checkpoint, check_seconds
-from tenure.engines.contracts import BodyT, Failure, FailureCause, Message, ReplyT, Ticket
+from tenure.engines.contracts import BodyT, FailureCause, ReplyT, Ticket
+from tenure.engines.leased_message import NO_CONTENT, DeliveredContent, LeasedMessage
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.rows import Death, NewMessage, bury, queue
 from tenure.engines.sqlite.timeline import micros
-from tenure.errors import ReceiptHandleExpiredError, ReplyNotAvailableError
+from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.sqlite.database import Database
     from tenure.engines.sqlite.mailbox import SqliteMailbox
 
 
-class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A receipt is the row, its random id and the number of the claim: see statements.py."""
 
-    __slots__ = (
-        "_claim",
-        "_mailbox",
-        "_seq",
-        "body",
-        "checkpoint",
-        "delivery_count",
-        "enqueued_at",
-        "failure",
-        "forgiven",
-        "generation",
-        "id",
-        "key",
-        "lease_until",
-        "receipt_handle",
-        "reply_to",
-        "suspect",
-    )
+    __slots__ = ("_claim", "_mailbox", "_seq")
 
-    def __init__(self, mailbox: SqliteMailbox[BodyT, ReplyT], row: Any, lease_until: float) -> None:
-        """From a row of `SELECT_CLAIMABLE`, as it was before the claim."""
-        (
-            seq,
-            self.id,
-            claims,
-            deliveries,
-            self.forgiven,
-            self.generation,
-            _,
-            enqueued_at,
-            self.key,
-            self.reply_to,
-            self.checkpoint,
-            _,
-            suspect,
-        ) = row
-        self.suspect = bool(suspect)
-        self._mailbox, self._seq, self._claim = mailbox, seq, claims + 1
-        self.receipt_handle = f"{seq}-{claims + 1}-{self.id}"
-        self.delivery_count = deliveries + 1
-        self.enqueued_at = enqueued_at / 1e6
-        self.lease_until = lease_until
-        self.failure: Failure | None = None
-
-    @classmethod
-    def adopted(cls, mailbox: SqliteMailbox[BodyT, ReplyT], ticket: Ticket) -> Self:
-        """A handle on a delivery that another process claimed."""
+    def __init__(
+        self, mailbox: SqliteMailbox[BodyT, ReplyT], ticket: Ticket, content: DeliveredContent = NO_CONTENT
+    ) -> None:
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.clock)
         seq, _, rest = ticket.receipt_handle.partition("-")
         claim = rest.partition("-")[0]
-        known = seq.isdecimal() and claim.isdecimal()
-        row = (
-            int(seq) if known else -1,
-            ticket.id,
-            int(claim) - 1 if known else -1,
-            ticket.delivery_count - 1,
-            ticket.forgiven,
-            ticket.generation,
-            0,
-            ticket.enqueued_at * 1e6,
-            ticket.key,
-            ticket.reply_to,
-            None,
-            b"",
-            0,
+        known = seq.isdecimal() and claim.isdecimal()  # another engine's receipt names no row of ours
+        self._mailbox, self._seq, self._claim = mailbox, int(seq) if known else -1, int(claim) if known else -1
+
+    @classmethod
+    def claimed(cls, mailbox: SqliteMailbox[BodyT, ReplyT], row: Any, lease_until: float) -> Self:
+        """From a row of `SELECT_CLAIMABLE`, as it was before the claim. Its body is not decoded yet."""
+        seq, name, claims, deliveries, forgiven, generation, _, enqueued_at, key, reply_to, checkpoint, _, suspect = row
+        ticket = Ticket(
+            id=name,
+            receipt_handle=f"{seq}-{claims + 1}-{name}",
+            delivery_count=deliveries + 1,
+            enqueued_at=enqueued_at / 1e6,
+            lease_until=lease_until,
+            reply_to=reply_to,
+            key=key,
+            generation=generation,
+            forgiven=forgiven,
         )
-        message = cls(mailbox, row, ticket.lease_until)
-        message.body = cast("BodyT", None)  # the contract: an adopted handle has none
-        return message
+        return cls(mailbox, ticket, DeliveredContent(checkpoint=checkpoint, suspect=bool(suspect)))
 
     def is_in(self, database: Database) -> bool:
         """Whether a transaction of this database can act on it."""
@@ -141,8 +100,8 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             reason = f"its lease ran out {(now - row[2]) / 1e6:.3f} s ago"
         return ReceiptHandleExpiredError(self.id, reason)
 
-    def nack(self, visibility_timeout: float = 0) -> None:
-        delay = micros(check_seconds("visibility_timeout", visibility_timeout))
+    def _nack(self, delay_s: float) -> None:
+        delay = micros(delay_s)
         database, most = self._mailbox.database, self._mailbox.max_delivery_count
         told: str | None = None
         with database.writer as tx:
@@ -170,11 +129,8 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 raise self._expired(tx, now)
         self._mailbox.ring()
 
-    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
-        check_seconds("visibility_timeout", seconds)
-        check_checkpoint(checkpoint)
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
         database = self._mailbox.database
-        asked_at = self._mailbox.clock.boottime()
         with database.writer as tx:
             now = database.now()
             until, receipt = now + micros(seconds), self.receipt(now)
@@ -184,12 +140,9 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 extended = tx.execute(sql.EXTEND_OURS_WITH_CHECKPOINT, (until, checkpoint, *receipt))
             if extended.rowcount != 1:
                 raise self._expired(tx, now)
-        self.lease_until = max(self.lease_until, asked_at + seconds)
-        if checkpoint is not None:
-            self.checkpoint = checkpoint
 
-    def reply(self, body: ReplyT) -> None:
-        answer, reply_to = self._answer(body)
+    def _reply(self, encoded: bytes) -> None:
+        answer, reply_to = self._answer(encoded)
         database = self._mailbox.database
         with database.writer as tx:
             now = database.now()
@@ -198,8 +151,8 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             queue(tx, reply_to, answer, now)
         self._mailbox.ring_mailbox(reply_to)
 
-    def settle(self, reply: ReplyT) -> None:
-        answer, reply_to = self._answer(reply)
+    def _settle(self, encoded: bytes) -> None:
+        answer, reply_to = self._answer(encoded)
         database = self._mailbox.database
         with database.writer as tx:
             now = database.now()
@@ -207,20 +160,15 @@ class SqliteMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             queue(tx, reply_to, answer, now)
         self._mailbox.ring_mailbox(reply_to)
 
-    def _answer(self, body: ReplyT) -> tuple[NewMessage, str]:
-        if self.reply_to is None:
-            raise ReplyNotAvailableError(f"message {self.id} of mailbox {self._mailbox.name!r} has no reply_to")
-        encoded = self._mailbox.reply_codec.encode(body, "reply")
+    def _answer(self, encoded: bytes) -> tuple[NewMessage, str]:
+        assert self.reply_to is not None
         return NewMessage(self._mailbox.new_id(), encoded), self.reply_to
-
-    def dead_letter(self, reason: str) -> None:
-        self.give_up(FailureCause.REJECTED, reason)
 
     def bury_undecodable(self, reason: str) -> None:
         with contextlib.suppress(ReceiptHandleExpiredError):  # its lease is over: whoever claims it next does the same
-            self.give_up(FailureCause.UNDECODABLE, reason)
+            self._give_up(FailureCause.UNDECODABLE, reason)
 
-    def give_up(self, cause: FailureCause, reason: str) -> None:
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
         """Bury it, whatever the cause."""
         database = self._mailbox.database
         with database.writer as tx:
