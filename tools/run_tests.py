@@ -3,6 +3,7 @@
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
 python tools/run_tests.py --lint     checks only
+python tools/run_tests.py --no-checks    tests only: on another Python the checks would say the same
 python tools/run_tests.py --soak     the long versions
 """
 
@@ -206,10 +207,11 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--lint", action="store_true")
+    parser.add_argument("--no-checks", action="store_true")
     parser.add_argument("--soak", action="store_true")
     options = parser.parse_args()
     begun, machine = time.monotonic(), Machine()
-    results = run_checks()
+    results = [] if options.no_checks else run_checks()
     checked = Result("checks", time.monotonic() - begun, True, usage=machine.used())
     if not options.lint:
         for name, collect in suites().items():

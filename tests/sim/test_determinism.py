@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tools.pythons import PROMISED, interpreter
 
 from tenure.sim import Scenario, find, run_one
 
@@ -18,27 +19,6 @@ CHATTER = str(ROOT / "tests" / "sim" / "chatter.py") + ":Chatter"
 LEADERSHIP = "tests/worlds/leadership/scenario.py:Leadership"
 DATACENTER = "tests/worlds/datacenter/scenario.py:Datacenter"
 GATES = "tests/worlds/gates/scenario.py:Gates"
-VERSIONS = ("3.11", "3.12", "3.13")
-
-
-def places(version: str) -> list[str]:
-    """Where a Python of this version may be; TENURE_PYTHONS names more, separated by colons."""
-    named = [path for path in os.environ.get("TENURE_PYTHONS", "").split(":") if path]
-    pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")), reverse=True)
-    on_path = [str(Path(folder) / f"python{version}") for folder in os.environ.get("PATH", "").split(":") if folder]
-    return [sys.executable, *named, *pyenv, *on_path]
-
-
-@cache
-def interpreter(version: str, module: str) -> str | None:
-    """A Python of this version that can import the module."""
-    code = f"import sys, {module}; print('%d.%d' % sys.version_info[:2])"
-    for path in places(version):
-        if os.access(path, os.X_OK):
-            done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
-            if done.stdout.strip() == version:
-                return path
-    return None
 
 
 @cache
@@ -123,7 +103,7 @@ def test_what_went_before_in_the_process_changes_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", PROMISED)
 def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> None:
     python = interpreter(version, "sys")
     if python is None:
@@ -134,7 +114,7 @@ def test_every_python_gives_the_same_traces_with_any_hash_seed(version: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", PROMISED)
 def test_every_python_with_our_packages_elects_the_same_leaders(version: str) -> None:
     python, more = python_with_packages(version)
     expected = expected_traces(LEADERSHIP, 15)
@@ -143,7 +123,7 @@ def test_every_python_with_our_packages_elects_the_same_leaders(version: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "seeds"), [(DATACENTER, 12), (GATES, 4)])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", PROMISED)
 def test_every_python_with_our_packages_sees_the_same_datacenters(version: str, scenario: str, seeds: int) -> None:
     """The traces; how many callbacks asyncio needs for them differs between its versions."""
     python, more = python_with_packages(version)

@@ -14,7 +14,7 @@ from tools.servers import CannotStart, binaries
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
 DOCS = Path(__file__).parent.parent.parent / "docs" / "testing.md"
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-W", "ignore")
+OPTIONS = ("-q", "-pno:cacheprovider", "-pno:schemathesis", "-pno:anyio", "-W", "ignore")
 
 
 @pytest.fixture(autouse=True)

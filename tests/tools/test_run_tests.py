@@ -21,7 +21,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Result:
         "def test_broken(broken): pass\n"
         "def test_skipped(): pytest.skip('not today')\n"
     )
-    return run_suite("process", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
+    return run_suite("browser", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
 
 
 def test_a_suite_counts_its_tests_and_keeps_what_the_failed_ones_said(ended: Result) -> None:
@@ -47,7 +47,7 @@ def test_tests_of_engines_are_counted_per_engine_with_what_each_refuses(
         "def test_more(engine):\n    if engine == 'two': pytest.skip('two refuses it')\n"
         "def test_of_nobody(): pass\n"
     )
-    result = run_suite("process", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
+    result = run_suite("browser", [str(path), "--rootdir", str(path.parent)], quick=False, soak=False)
     assert result.engines == {"one": {"passed": 2, "refusals": 0}, "two": {"passed": 1, "skipped": 1, "refusals": 3}}
     run_tests.show_engines([result])
     shown = capsys.readouterr().out.splitlines()
