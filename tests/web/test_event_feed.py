@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask, run
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.errors import ConfigurationError
 from tenure.nodes.manager.candidacy import JOURNAL

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask
+from tests.nodes.manager.harness import Office, ask, submission
 
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.commands import Identity

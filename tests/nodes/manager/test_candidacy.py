@@ -3,111 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from random import Random
-from typing import Any
 
-import msgspec
 import pytest
+from tests.nodes.manager.harness import Cell, submission
+from tests.nodes.manager.harness import run_cell as run
 
-from tenure.clock import ManualClock
-from tenure.engines import MemoryEngine
-from tenure.engines.aio import calls_for
 from tenure.errors import ConfigurationError, DeposedError
-from tenure.ids import seeded_ids
-from tenure.jobs import CancelJob, JobSettings, JobSubmission, Outcome, SubmitJob
-from tenure.jobs.model import RetryPolicy, WorkflowSpec
+from tenure.jobs import CancelJob, JobSubmission, Outcome, SubmitJob
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.candidacy import JOURNAL
 from tenure.nodes.manager.results import RESULTS
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-
-
-class Cell:
-    """A datacenter in one event loop."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.engine = MemoryEngine(clock=self.clock)
-        self.work = self.engine.mailbox("default.p0", WorkItem, WorkResult)
-        self.said: list[str] = []
-        self.tasks: dict[str, asyncio.Task[None]] = {}
-
-    def manager(self, name: str, **settings: Any) -> Candidacy:
-        node = Candidacy(
-            name,
-            self.engine,
-            calls_for(self.engine),
-            clock=self.clock,
-            random=Random(name),
-            ids=seeded_ids(Random(name)),
-            ttl_s=10,
-            settings=JobSettings(**settings) if settings else None,
-            say=lambda text: self.said.append(f"{name}: {text}"),
-        )
-        self.tasks[name] = asyncio.create_task(node.run())
-        return node
-
-    async def until(self, true: Callable[[], object], seconds: float = 120) -> None:
-        """Let virtual time pass until it is so."""
-        for _ in range(int(seconds / 0.25)):
-            for _ in range(30):
-                await asyncio.sleep(0)
-                if true():
-                    return
-            self.clock.advance(0.25)
-        pytest.fail(f"it did not happen within {seconds} s: {self.said}")
-
-    async def kill(self, name: str) -> None:
-        """As if its process died: no resignation reaches the engine."""
-        task = self.tasks.pop(name)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    async def end(self) -> None:
-        for name in list(self.tasks):
-            await self.kill(name)
-
-    def claim(self) -> Any:
-        found = self.work.receive(1, 60)
-        return found[0] if found else None
-
-    async def claimed(self) -> Any:
-        """The next message, once it was sent: that a job is accepted does not mean that it is dispatched."""
-        found: list[Any] = []
-        await self.until(lambda: found.extend(self.work.receive(1, 60)) or found)
-        return found[0]
-
-    def answer(self, message: Any, value: Any = None, failure: WorkFailure | None = None) -> None:
-        item = message.body
-        message.settle(
-            WorkResult(
-                job_id=item.job_id,
-                workflow_id=item.workflow_id,
-                workflow=item.workflow,
-                attempt=item.attempt,
-                fence=message.fence,
-                worker="w-1",
-                result=msgspec.Raw(msgspec.json.encode(value)),
-                failure=failure,
-            )
-        )
-
-
-def submission(job_id: str = "j-1", **options: Any) -> JobSubmission:
-    spec = WorkflowSpec(name="encode", arguments={"n": 1}, retry=RetryPolicy(max_attempts=2, delay=1, jitter=0))
-    return JobSubmission(job_id=job_id, workflows=(spec,), **options)
-
-
-def run(story: Callable[[Cell], Any]) -> None:
-    async def main() -> None:
-        cell = Cell()
-        try:
-            await story(cell)
-        finally:
-            await cell.end()
-
-    asyncio.run(main())
+from tenure.work.envelope import Cause, WorkFailure
 
 
 def test_a_submitted_job_is_dispatched_and_its_result_recorded_once() -> None:

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask, run
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.engines.contracts import Ticket

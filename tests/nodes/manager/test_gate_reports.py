@@ -15,7 +15,7 @@ from tests.nodes.manager.branch import (
     run,
     tell,
 )
-from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.harness import submission
 
 from tenure.jobs.states import JobState, TimeoutReason
 from tenure.nodes.manager.gate_courier import ANSWER_S

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 from tests.nodes.manager.test_desk import passing, report, runs
-from tests.nodes.manager.test_manager import Office, ask, run
 
 from tenure.nodes.manager.granting import soonest
 from tenure.nodes.messages.client import Cancel, GetJob, ListJobs, Submit

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.nodes.cast import Cast
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask
+from tests.nodes.manager.harness import Office, ask, submission
 
 from tenure.engines.aio import calls_for
 from tenure.errors import NodeUnavailableError

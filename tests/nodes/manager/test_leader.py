@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.nodes.manager.test_candidacy import Cell, run, submission
+from tests.nodes.manager.harness import Cell, submission
+from tests.nodes.manager.harness import run_cell as run
 
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import DeposedError, EngineUnavailableError, LimitError

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
-from tests.nodes.manager.test_candidacy import Cell, submission
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.engines.aio import calls_for
 from tenure.errors import EngineUnavailableError, EngineVersionError
-from tenure.ids import seeded_ids
-from tenure.jobs import JobSettings, JobSubmission, Outcome
+from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.candidacy import JOURNAL
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.messages.client import (
@@ -33,47 +31,8 @@ from tenure.nodes.messages.client import (
     Redirect,
     Submit,
     WhyReply,
-    candidate_at,
 )
 from tenure.nodes.messages.queue import ListQueues
-
-
-class Office(Cell):
-    """A cell whose managers can be asked."""
-
-    def open(self, name: str, **settings: Any) -> tuple[Manager, Candidacy]:
-        calls = calls_for(self.engine)
-        candidacy = Candidacy(
-            candidate_at(name, f"{name}:8470"),
-            self.engine,
-            calls,
-            clock=self.clock,
-            random=Random(name),
-            ids=seeded_ids(Random(name)),
-            settings=JobSettings(**settings) if settings else None,
-            say=self.said.append,
-        )
-        manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self.said.append)
-        self.start(name, manager)
-        return manager, candidacy
-
-    def start(self, name: str, manager: Manager) -> None:
-        self.tasks[name] = asyncio.create_task(manager.run())
-
-
-def run(story: Callable[[Office], Any]) -> None:
-    async def main() -> None:
-        office = Office()
-        try:
-            await story(office)
-        finally:
-            await office.end()
-
-    asyncio.run(main())
-
-
-async def ask(manager: Manager, request: Any) -> Any:
-    return await manager.answer("test", request)
 
 
 def test_a_leader_takes_a_submission_once_and_shows_it() -> None:

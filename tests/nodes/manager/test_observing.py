@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask, run
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.engines.aio import calls_for
 from tenure.jobs.alarms import AlarmKind

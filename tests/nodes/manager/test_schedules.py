@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask, run
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.jobs import JobSubmission, Outcome, RecordDispatched, RecordResult, RecordStarted
 from tenure.jobs.schedule import Overlap, Schedule

@@ -7,10 +7,9 @@ import os
 from typing import Any
 
 import msgspec
-from tests.nodes.manager.test_candidacy import Cell, run
-from tests.nodes.manager.test_candidacy import submission as small
-from tests.nodes.manager.test_manager import Office, ask
-from tests.nodes.manager.test_manager import run as run_office
+from tests.nodes.manager.harness import Cell, Office, ask, run_office
+from tests.nodes.manager.harness import run_cell as run
+from tests.nodes.manager.harness import submission as small
 
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.jobs import JobSubmission, PutSchedule, Schedule, SubmitJob
