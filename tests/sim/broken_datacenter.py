@@ -25,6 +25,7 @@ from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.journal_checksum import checked_state
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.ledger import Ledger
@@ -75,7 +76,8 @@ class SnapshottingAhead(BriefLedger):
 
     async def snapshot_if_due(self) -> bool:
         if self._epoch is not None and self.seq - self._snapshot_at >= self.snapshot_every:
-            await self._calls.run(self.journal.snapshot, self.book.snapshot(), self.seq, epoch=self._epoch)
+            state = checked_state(self.book.snapshot(), self.seq)
+            await self._calls.run(self.journal.snapshot, state, self.seq, epoch=self._epoch)
             self._snapshot_at = self.seq
         return True
 
