@@ -85,15 +85,32 @@ class Listening:
 
 
 @pytest.mark.asyncio
-async def test_one_address_has_only_so_many_streams_and_they_end_by_their_deadline() -> None:
+async def test_one_address_has_only_so_many_streams_and_the_oldest_make_room() -> None:
     listening = Listening()
-    host, port = await listening.open(timeout_s=0.5)
+    host, port = await listening.open()
     streams = [await asyncio.open_connection(host, port) for _ in range(MAX_STREAMS_EACH + 10)]
     async with asyncio.timeout(30):
-        for reader, writer in streams:  # the last ones at once, the others by the deadline
+        for reader, _ in streams[:10]:
             assert await reader.read() == b""
-            writer.close()
-    assert listening.failed == MAX_STREAMS_EACH
+    assert listening.failed == 10
+    streams[-1][1].write(encode(Ping(1, "n")))
+    async with asyncio.timeout(30):
+        assert await streams[-1][0].read() == b""
+    assert listening.heard == [Ping(1, "n")]
+    for _, writer in streams:
+        writer.close()
+    await listening.transport.close()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_ends_by_its_deadline() -> None:
+    listening = Listening()
+    host, port = await listening.open(timeout_s=0.2)
+    reader, writer = await asyncio.open_connection(host, port)
+    async with asyncio.timeout(30):
+        assert await reader.read() == b""
+    assert listening.failed == 1
+    writer.close()
     await listening.transport.close()
 
 

@@ -36,10 +36,14 @@ class Flood:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def until_settled(self) -> None:
-        """Everybody connected, and nothing more can be sent: it is all there, or refused, or held up by the other side."""
+    async def until_connected(self) -> None:
+        """Returns when each connection was accepted or refused."""
         while self.connected < self._count:
             await asyncio.sleep(0.05)
+
+    async def until_settled(self) -> None:
+        """Returns when nothing more can be sent: it is all there, or refused, or held up by the other side."""
+        await self.until_connected()
         before = -1
         while before != self.sent:
             before = self.sent

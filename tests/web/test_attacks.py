@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.nodes.served import Served, until
 
+from tenure.nodes.calling.tls import ServerTls
 from tenure.web.limits import HttpLimits
 from tenure.web.transport import HttpServer
 
@@ -195,7 +196,7 @@ def test_odd_bytes_in_headers_and_queries_are_no_servers_error(node: Served) -> 
 
 
 @contextmanager
-def limited(**limits: Any) -> Iterator[tuple[HttpServer, int]]:
+def limited(tls: ServerTls | None = None, **limits: Any) -> Iterator[tuple[HttpServer, int]]:
     """A port whose handler takes its time for who waits."""
     import asyncio
 
@@ -209,7 +210,7 @@ def limited(**limits: Any) -> Iterator[tuple[HttpServer, int]]:
         return Done(job_id="j", outcome=Outcome.ALREADY, epoch=1)
 
     async def main() -> None:
-        server = HttpServer(handler, limits=HttpLimits(**limits))
+        server = HttpServer(handler, limits=HttpLimits(**limits), tls=tls)
         found.append((server, await server.start()))
         started.set()
         await asyncio.to_thread(stop.wait)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.nodes.certificates import Authority
 from tests.nodes.served import until
 from tests.web.test_attacks import get, limited, raw, status
+
+from tenure.nodes.calling.tls import ServerTls
 
 HEAD = b"GET /v1/leader HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/job HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -214,3 +219,34 @@ def test_a_request_that_nobody_answers_is_told_so_in_time() -> None:
         assert b"there was no answer within 0.4 s" in answer
         assert time.monotonic() - began < 20
         assert server.admission.waiting.inside == 0
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The beginning of a TLS handshake that promises 500 bytes more."""
+
+
+def test_unfinished_handshakes_are_bounded_and_an_honest_one_is_served(dial: Dial, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("node")
+    with limited(ServerTls(pair.cert, pair.key), handshakes=3) as (server, port):
+        crowd = [dial(port, HELLO) for _ in range(10)]
+        assert all(is_closed(sock) for sock in crowd[:7])
+        context = ssl.create_default_context(cafile=authority.file)
+        with context.wrap_socket(dial(port, b""), server_hostname="127.0.0.1") as honest:
+            honest.sendall(HEAD + b"Connection: close\r\n\r\n")
+            assert status(honest.recv(65_536)) == 200
+        until(lambda: not len(server.connections))
+
+
+def test_the_bounds_of_heads_hold_below_tls_too(dial: Dial, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("node")
+    context = ssl.create_default_context(cafile=authority.file)
+    with limited(ServerTls(pair.cert, pair.key), head_bytes=4_000) as (_, port):
+        with context.wrap_socket(dial(port, b""), server_hostname="127.0.0.1") as sock:
+            sock.sendall(HEAD + b"X: " + b"a" * 5_000)
+            assert status(sock.recv(65_536)) == 431
+        with context.wrap_socket(dial(port, b""), server_hostname="127.0.0.1") as sock:
+            for _ in range(3):
+                sock.sendall(HEAD + b"\r\n")
+                assert status(sock.recv(65_536)) == 200

@@ -11,6 +11,8 @@ take it stays in the kernel, where it slows the client down.
 from __future__ import annotations
 
 import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
@@ -22,6 +24,9 @@ READ_BYTES = 16 << 10
 """One read of a connection, and so the most that can arrive between two looks at its counters."""
 AHEAD_BYTES = 16 << 10
 """A client may send so much of its next request before it has the answer to the last."""
+HANDSHAKE_S = 10
+GOODBYE_S = 5
+"""For the other side's part of closing TLS."""
 _END = b"\r\n\r\n"
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\nServer: tenure\r\n\r\n"
@@ -50,9 +55,10 @@ class PortConnections:
         most: int,
         make: Callable[[], asyncio.Protocol],
         on_drop: Callable[[str], None] = lambda bound: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`make` gives the library's protocol for one connection; `on_drop` hears the name of the bound for which one is closed."""
-        self.limits, self.make, self.on_drop = limits, make, on_drop
+        self.limits, self.make, self.on_drop, self._tls = limits, make, on_drop, tls
         self.heads: ByteBudget[GuardedConnection] = ByteBudget(limits.head_bytes_total)
         self.buffer = memoryview(bytearray(READ_BYTES))
         self._most = most
@@ -60,13 +66,34 @@ class PortConnections:
         self._by_address: Counter[str] = Counter()
         # Those in phase HEAD; the one that has been there for longest is first.
         self._idle: dict[GuardedConnection, None] = {}
+        # Those that have not finished their TLS handshake, oldest first. They are in none of the others.
+        self._handshakes: dict[TlsConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def accept(self) -> asyncio.BaseProtocol:
         """The protocol of a new connection; asyncio calls this for each."""
-        return GuardedConnection(self)
+        connection = GuardedConnection(self)
+        return connection if self._tls is None else TlsConnection(connection, self, self._tls)
+
+    def handshake_began(self, connection: TlsConnection) -> None:
+        """Counts a handshake. Beyond the bound, the one that has taken longest is closed: an honest one takes milliseconds."""
+        self._handshakes[connection] = None
+        if len(self._handshakes) > self.limits.handshakes:
+            self.on_drop("handshakes")
+            oldest = next(iter(self._handshakes))
+            self.handshake_ended(oldest)
+            oldest.drop()
+
+    def handshake_ended(self, connection: TlsConnection) -> None:
+        """The handshake succeeded or failed. May be called again."""
+        self._handshakes.pop(connection, None)
+
+    def drop_handshakes(self) -> None:
+        """The port closes. Connections beyond their handshake are the library's to close."""
+        for connection in list(self._handshakes):
+            connection.drop()
 
     def of(self, handler: asyncio.BaseProtocol) -> GuardedConnection:
         """The connection that the library's protocol belongs to."""
@@ -119,6 +146,52 @@ class PortConnections:
         return True
 
 
+class TlsConnection(SSLProtocol):
+    """asyncio's TLS with a small buffer and a counted handshake.
+
+    asyncio gives each connection a buffer of 256 KB before it has sent a byte: 1,000 unfinished handshakes took 300 MB. A TLS record has 16 KB.
+    """
+
+    max_size = READ_BYTES
+
+    def __init__(self, connection: GuardedConnection, connections: PortConnections, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        # asyncio sets it when the handshake has ended. Nobody waits for it here, so its error, if it has one, is taken.
+        done: asyncio.Future[None] = loop.create_future()
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        super().__init__(
+            loop,
+            connection,
+            context,
+            done,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
+        self._port = connections
+        self._socket: asyncio.Transport | None = None
+        self._guarded = connection
+        connection.on_made = lambda: connections.handshake_ended(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._socket = transport
+        super().connection_made(transport)
+        self._port.handshake_began(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._socket = None
+        # Nothing may refer to this object any more: its memory must go now, and not when the collector of cycles comes by.
+        self._guarded.on_made = lambda: None
+        self._port.handshake_ended(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close at once, without a word."""
+        if self._socket is not None:
+            self._socket.abort()
+
+
 class GuardedConnection(asyncio.BufferedProtocol):
     """One connection. Passes everything on to the library's protocol, as long as it stays within its bounds."""
 
@@ -135,12 +208,14 @@ class GuardedConnection(asyncio.BufferedProtocol):
         self._body_bytes: int | None = None
         self._is_last = False
         self.address = ""
+        self.on_made: Callable[[], None] = lambda: None  # the TLS below it hears that its handshake is over
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.on_made()
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self._handler = self._connections.admit(self)
@@ -178,7 +253,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
         if self._handler is not None:
             self._handler.resume_writing()
 
-    # What the server calls
+    # Called by the server
 
     def begin(self, body_bytes: int | None) -> None:
         """A request is about to be answered. `body_bytes` is what its head announces; None for a chunked body."""

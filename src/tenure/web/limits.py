@@ -29,6 +29,8 @@ class HttpLimits:
     """Fewer where the process may open fewer files; then the one that has been idle for longest is closed."""
     connections_each: int = 2_048
     """Connections of one address, so that no address can take all of them."""
+    handshakes: int = 256
+    """Unfinished TLS handshakes at once; each takes about 70 KB."""
     idle_s: float = 75.0
     """For a connection without a request."""
     head_bytes: int = 32 << 10

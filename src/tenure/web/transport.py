@@ -48,7 +48,6 @@ __all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopb
 
 CLOSE_AFTER_S = 3.0
 """Seconds that requests under way may take after the node was told to stop."""
-HANDSHAKE_S = 10.0
 SPARE_FILES = 128
 """Files that a process needs beside connections."""
 MAX_HEADERS = 64
@@ -127,13 +126,10 @@ class HttpServer:
         )
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(16, min(self._limits.connections, soft - SPARE_FILES))
-        self.connections = PortConnections(self._limits, most, self._server, self._log.dropped)
-        extra: dict[str, Any] = {"ssl": self._ssl, "ssl_handshake_timeout": HANDSHAKE_S} if self._ssl else {}
+        self.connections = PortConnections(self._limits, most, self._server, self._log.dropped, self._ssl)
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(
-                self.connections.accept, self._host, self._port, backlog=1_024, **extra
-            )
+            self._listener = await loop.create_server(self.connections.accept, self._host, self._port, backlog=1_024)
         except OSError as error:
             await self.stop()
             raise PortTakenError("the control plane", self._host, self._port, str(error)) from error
@@ -145,6 +141,7 @@ class HttpServer:
         if listener is not None:
             listener.close()
         if server is not None:
+            self.connections.drop_handshakes()
             server.pre_shutdown()
             await server.shutdown(CLOSE_AFTER_S)
 

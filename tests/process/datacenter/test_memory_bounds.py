@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.datacenter.conftest import Datacenter
+from tests.nodes.certificates import Authority
+from tests.process.datacenter.conftest import Datacenter, wait_until
 from tests.process.flood import CHUNK, Flood, Unfinished
 
 from tenure.gossip import GossipNode, GossipSettings
@@ -65,11 +67,11 @@ def bombs() -> Unfinished:
 class Manager:
     """A manager process with a gossip port, and the memory that it had before anybody came."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._datacenter = Datacenter(folder)
         # A term of the usual length: a flood makes the event loop late by a second, and the short terms of these tests would end.
-        self._node = self._datacenter.manager("m-1", "--gossip", "127.0.0.1:0", "--term", "10")
-        self._datacenter.until_led()
+        self._node = self._datacenter.manager("m-1", "--gossip", "127.0.0.1:0", "--term", "10", *options)
+        wait_until(lambda: "leads with epoch" in self._node.said(), why=self._node.said)
         self.port = int(self._datacenter.addresses["m-1"].rpartition(":")[2])
         found = re.search(r"gossips on 127\.0\.0\.1:(\d+)", self._node.said())
         assert found is not None
@@ -94,15 +96,21 @@ class Manager:
 
 
 @pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+def many_files() -> Iterator[None]:
+    """Lets this process open enough for the floods; the manager inherits it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # here for the flood, and inherited by the manager
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory, many_files: None) -> Iterator[Manager]:
     manager = Manager(tmp_path_factory.mktemp("bounds"))
     try:
         yield manager
     finally:
         manager.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 FLOODS = {
@@ -125,6 +133,33 @@ def test_a_flood_of_the_unfinished_costs_a_bounded_amount_of_memory(manager: Man
     asyncio.run(under(manager, name, Flood(port, count, kind)))
 
 
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The beginning of a TLS handshake that promises 500 bytes more."""
+
+
+def test_unfinished_handshakes_cost_a_bounded_amount_of_memory_too(tmp_path: Path, many_files: None) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("manager")
+    manager = Manager(tmp_path, "--tls-cert", pair.cert, "--tls-key", pair.key)
+    trust = ssl.create_default_context(cafile=authority.file)
+
+    async def main() -> None:
+        async with Flood(manager.port, 2_000, Unfinished(HELLO, spaces, 0)) as flood:
+            await flood.until_settled()
+            for _ in range(ASKS):
+                async with asyncio.timeout(PATIENCE_S):
+                    answer = await answered(manager.port, HEAD + b"Connection: close\r\n\r\n", trust)
+                assert answer.startswith(b"HTTP/1.1 200"), answer[:300]
+
+    try:
+        asyncio.run(main())
+        above = manager.above_idle_mb()
+        print(f"2,000 handshakes: {above:.0f} MB above idle")
+        assert above < BAR_MB
+    finally:
+        manager.close()
+
+
 def test_all_of_them_at_once(manager: Manager) -> None:
     manager.forget_peak()
     floods = [
@@ -142,6 +177,8 @@ async def under(manager: Manager, name: str, *floods: Flood) -> None:
         for flood in floods:
             opened.create_task(flood.__aenter__())
     try:
+        for flood in floods:
+            await flood.until_connected()
         settling = asyncio.gather(*(flood.until_settled() for flood in floods))
         slowest = 0.0
         for number in range(ASKS):
@@ -172,8 +209,8 @@ async def listed(manager: Manager, name: str) -> None:
     assert answer.startswith(b"HTTP/1.1 200"), answer[:300]
 
 
-async def answered(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def answered(port: int, request: bytes, trust: ssl.SSLContext | None = None) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
     try:
         writer.write(request)
         return await reader.read()

@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import socket
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tenure.byte_budget import ByteBudget
@@ -109,7 +110,8 @@ class UdpTcpTransport(GossipTransport):
         self._bind = bind
         self._udp: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._streams: dict[asyncio.Task[None], str] = {}  # those that peers opened, with the peer's address
+        # The streams that peers opened, oldest first, with the peer's address; empty for one that was ended to make room.
+        self._streams: dict[asyncio.Task[None], str] = {}
         self._budget = StreamBudget()
         self._packets: PacketHandler | None = None
         self._answer: StreamHandler | None = None
@@ -169,21 +171,37 @@ class UdpTcpTransport(GossipTransport):
         assert task is not None
         peer: Address = writer.get_extra_info("peername")[:2]
         self._streams[task] = peer[0]
+        self._make_room(peer[0])
         try:
-            # A stream beyond these is closed unread: the peer tries again with its next round.
-            mine = sum(address == peer[0] for address in self._streams.values())
-            if len(self._streams) <= MAX_STREAMS and mine <= MAX_STREAMS_EACH:
-                async with asyncio.timeout(self._timeout_s) as deadline:
-                    with self._budget.stream(peer, deadline) as held:
-                        await self._serve(peer, reader, writer, held)
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                with self._budget.stream(peer, deadline) as held:
+                    await self._serve(peer, reader, writer, held)
         except (OSError, WireError, TimeoutError):
             self._stream_failed()
         except asyncio.CancelledError:
-            # We are closing. asyncio reports a cancelled handler of a server as an error, so it ends here.
+            # We are closing, or make room. asyncio reports a cancelled handler of a server as an error, so it ends here.
             pass
         finally:
             self._streams.pop(task, None)
             await _hang_up(writer)
+
+    def _make_room(self, newcomer: str) -> None:
+        """Ends the oldest stream of an address that has too many, or of the one with most where all together are too many.
+
+        An honest stream takes milliseconds, so a flood from its own address ends its own streams before that one.
+        """
+        addresses = Counter(self._streams.values())
+        del addresses[""]
+        if addresses[newcomer] > MAX_STREAMS_EACH:
+            crowded = newcomer
+        elif addresses.total() > MAX_STREAMS:
+            crowded = addresses.most_common(1)[0][0]
+        else:
+            return
+        oldest = next(task for task, address in self._streams.items() if address == crowded)
+        self._streams[oldest] = ""
+        self._stream_failed()
+        oldest.cancel()
 
     async def _serve(
         self, peer: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held: HeldStream
