@@ -73,6 +73,7 @@
     │   ├── NodeUnavailableError      no node answered in time; the outcome may be unknown  (retry)
     │   │   └── UntrustedPeerError    it and we do not trust each other's certificates
     │   └── NodeRefusedError          a node answered that it does not do what was asked
+    ├── ProductFailedError            Tenure's own code raised while it handled one thing: a bug of ours
     ├── DeposedError                  this node does not lead, or no longer: its writes are refused
     ├── TermLostError                 somebody else leads, or the term ran out
     ├── HealthError
@@ -87,6 +88,9 @@ again can help. Leaves are named for the fact, not for the part that noticed it.
 from __future__ import annotations
 
 from typing import ClassVar
+
+MOST_FACT_CHARS = 1_000
+"""What a foreign error says may be as long as its input; our sentence about it is not."""
 
 
 class TenureError(Exception):
@@ -437,6 +441,16 @@ class NodeRefusedError(NodeError):
     def __init__(self, kind: str, fact: str, *, remedy: str | None = None) -> None:
         self.kind = kind
         super().__init__(fact, remedy=remedy)
+
+
+class ProductFailedError(TenureError):
+    """Tenure's own code raised while it handled one thing. That thing is refused; everything else goes on."""
+
+    remedy = "This is a fault of Tenure: its node's log has the traceback, please report it"
+
+    def __init__(self, doing: str, cause: BaseException, trace: str = "") -> None:
+        self.doing, self.trace = doing, trace
+        super().__init__(f"Tenure itself failed while {doing}: {type(cause).__name__}: {cause}"[:MOST_FACT_CHARS])
 
 
 class DeposedError(TenureError):

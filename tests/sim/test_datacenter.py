@@ -81,7 +81,10 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     "ObeysEverybody": ("and had heard of", 20),
     "KeepsItsLease": ("was given to somebody else", 20),
     "TakesEverything": ("which excludes it", 120),
-    "EpochBlind": ("wrote under epoch", 20),
+    "EpochBlind": (
+        ("wrote under epoch", "cannot go from"),
+        20,
+    ),  # itself, or what comes of it: whichever seed comes first
 }
 
 

@@ -11,6 +11,7 @@ from tenure.jobs.book import JobBook, Lane
 from tenure.jobs.outbox import mailbox_name
 
 STRANDED_AFTER_S = 60.0
+MIB = 1 << 20
 
 
 class AlarmKind(StrEnum):
@@ -21,6 +22,10 @@ class AlarmKind(StrEnum):
     ENGINE_SILENT = "engine_does_not_answer"
     NEARLY_FULL = "state_nearly_full"
     JOURNAL_DAMAGED = "journal_cannot_be_read"
+    PRODUCT_FAILED = "product_failed"
+    """Our own code raised: while it handled one thing, or in a loop that began again."""
+    STATE_TOO_LARGE = "state_too_large"
+    """The state does not fit into a snapshot: the journal grows until it does."""
 
 
 class Alarm(NamedTuple):
@@ -86,6 +91,17 @@ def nearly_full(book: JobBook) -> list[Alarm]:
         facts += ", and new ones are refused"
     remedy = "Let jobs end or cancel some; submit smaller arguments; keep finished jobs for less long: tenure manager --keep-finished"
     return [Alarm(AlarmKind.NEARLY_FULL, "state", facts, remedy)]
+
+
+def outgrown(state_bytes: int, most_bytes: int) -> list[Alarm]:
+    """An alarm when the state, as it was last measured, does not fit into a snapshot."""
+    if state_bytes <= most_bytes:
+        return []
+    reason = f"the state is {state_bytes / MIB:.1f} MiB, and a snapshot may have {most_bytes / MIB:.0f} MiB: none is taken, and the journal grows"
+    remedy = (
+        "Let jobs end and be archived, cancel what is not needed, and submit large arguments by their key in a store"
+    )
+    return [Alarm(AlarmKind.STATE_TOO_LARGE, "state", reason, remedy)]
 
 
 def _remedy(mailbox: str, crew: Crew) -> str:

@@ -8,7 +8,7 @@ one of them was restored on the way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -182,10 +182,19 @@ class JobBook:
             queue = info.job.submission.queue
             self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
 
-    def wake(self, now: float) -> None:
-        """Let attempts whose rest is over stand in their lanes. Costs what is due."""
+    def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
+        """Let attempts whose rest is over stand in their lanes. Costs what is due. As in `outbox.to_dispatch`, jobs in `skip` are left
+        out, and one whose lane cannot be told goes into `failed`, where that is given."""
         for key in self.resting.pop_due(now):
-            self.ready.setdefault(lane_of(self.state.jobs[key[0]]), {})[key] = None
+            if key[0] in skip:
+                continue
+            try:
+                self.ready.setdefault(lane_of(self.state.jobs[key[0]]), {})[key] = None
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed[key[0]] = error
+                self.resting.set(key, now)
 
     def left_worker(self, worker: str, key: WorkflowKey) -> None:
         held = self.on_worker.get(worker)

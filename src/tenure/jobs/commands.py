@@ -96,6 +96,23 @@ class CancelJob(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class FailJob(Command, frozen=True, kw_only=True):
+    """The leader's own code raised while it handled this job: the job ends, and everything else goes on."""
+
+    job_id: str
+    doing: str
+    error: str
+    trace: str = ""
+
+
+class PauseSchedule(Command, frozen=True, kw_only=True):
+    """The leader's own code raised while it handled this schedule: it fires no more until somebody sets it anew."""
+
+    schedule: str
+    error: str
+    trace: str = ""
+
+
 class AttemptCommand(Command, frozen=True, kw_only=True):
     """Something about one attempt of one workflow."""
 

@@ -20,6 +20,8 @@ from tenure.jobs.submission import digest, encoded_size, settled, validate
 LIMITS = JobLimits()
 ARCHIVED_BYTES = 512
 """An archived id takes at most about this much."""
+MOST_TRACE_CHARS = 4_000
+"""Of a traceback that is kept as evidence: its end names the place."""
 
 
 def take_lead(book: JobBook, command: c.TakeLead, now: float, rules: Rules) -> Decision:
@@ -100,6 +102,19 @@ def cancel(book: JobBook, command: c.CancelJob, now: float, rules: Rules) -> Dec
         return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {info.state}", job_id)
     ended = end(info, now, JobState.CANCELLED, Rule.ASKED, reason, by=command.by)
     return Decision([ended], Outcome.ACCEPTED, Rule.ASKED, reason, job_id)
+
+
+def fail(book: JobBook, command: c.FailJob, now: float, rules: Rules) -> Decision:
+    """Deliberately plain: it must succeed for a job on which other rules raise."""
+    info = book.jobs.get(command.job_id)
+    if info is None:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is not in memory", command.job_id)
+    if rules.is_final(info.state):
+        return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {info.state}", command.job_id)
+    reason = f"Tenure itself failed on it while {command.doing}: {command.error}"[: LIMITS.max_error_chars]
+    evidence: e.Evidence = {"doing": command.doing, "traceback": command.trace[-MOST_TRACE_CHARS:]}
+    ended = end(info, now, JobState.FAILED, Rule.PRODUCT_FAILED, reason, by=command.by, evidence=evidence)
+    return Decision([ended], Outcome.ACCEPTED, Rule.PRODUCT_FAILED, reason, command.job_id)
 
 
 def end(

@@ -10,7 +10,7 @@ from tenure.jobs import commands as c
 from tenure.jobs import events as e
 from tenure.jobs.book import JobBook
 from tenure.jobs.commands import Decision, Outcome
-from tenure.jobs.decide_jobs import LIMITS, submit
+from tenure.jobs.decide_jobs import LIMITS, MOST_TRACE_CHARS, submit
 from tenure.jobs.events import Rule
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.rules import Rules
@@ -93,6 +93,21 @@ def run_now(book: JobBook, command: c.RunSchedule, now: float, rules: Rules) -> 
         raise UnknownScheduleError(command.schedule)
     submission = msgspec.structs.replace(run_of(record.schedule, now), job_id=command.job_id)
     return submit(book, c.SubmitJob(by=command.by, submission=submission), now, rules)
+
+
+def pause(book: JobBook, command: c.PauseSchedule, now: float, rules: Rules) -> Decision:
+    """Without the checks of `put`: what this version finds wrong with a schedule may be the reason to pause it."""
+    record = book.state.schedules.get(command.schedule)
+    if record is None or record.schedule.paused:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it does not fire")
+    event = e.ScheduleSet(
+        at=now,
+        by=command.by,
+        rule=Rule.PRODUCT_FAILED,
+        schedule=msgspec.structs.replace(record.schedule, paused=True),
+        evidence={"error": command.error[: LIMITS.max_error_chars], "traceback": command.trace[-MOST_TRACE_CHARS:]},
+    )
+    return Decision([event], Outcome.ACCEPTED, Rule.PRODUCT_FAILED, command.error)
 
 
 def still_running(book: JobBook, record: ScheduleRecord) -> str:

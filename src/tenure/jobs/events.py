@@ -49,6 +49,7 @@ class Rule(StrEnum):
     ALL_STUCK = "all_stuck"
     REBUILT = "rebuilt"
     DATACENTER_SAID = "datacenter_said"
+    PRODUCT_FAILED = "product_failed"  # our own code raised while it handled this one job or schedule
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

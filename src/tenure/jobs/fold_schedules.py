@@ -28,6 +28,7 @@ def schedule_set(book: JobBook, event: e.ScheduleSet) -> None:
     else:
         book.size.schedule_left(name, record)
         record.schedule, record.since = event.schedule, event.at
+        record.trouble = str(event.evidence.get("error", ""))
     book.size.schedule_came(name, record)
 
 

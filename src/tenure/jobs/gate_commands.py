@@ -70,6 +70,15 @@ class GateCancel(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class GateFailJob(Command, frozen=True, kw_only=True):
+    """The leading gate's own code raised while it handled this job: the job is withdrawn everywhere, and all else goes on."""
+
+    job_id: str
+    doing: str
+    error: str
+    trace: str = ""
+
+
 class GateArchive(Command, frozen=True, kw_only=True):
     job_id: str
 

@@ -14,7 +14,7 @@ from tenure.jobs import gate_commands as gc
 from tenure.jobs import gate_events as g
 from tenure.jobs import gate_hear
 from tenure.jobs.commands import Command, Outcome
-from tenure.jobs.decide_jobs import LIMITS
+from tenure.jobs.decide_jobs import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.events import Evidence, Rule
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
@@ -184,6 +184,24 @@ def cancel(tracker: GateJobTracker, command: gc.GateCancel, now: float, rules: R
     return GateDecision([decided], Outcome.ACCEPTED, Rule.ASKED, reason, job_id)
 
 
+def fail(tracker: GateJobTracker, command: gc.GateFailJob, now: float, rules: Rules) -> GateDecision:
+    """Datacenters hear of it as of a cancel, which every version of them obeys; the rule and the reason say what it was."""
+    info = tracker.jobs.get(command.job_id)
+    if info is None or info.state.terminal or info.decided is not None:
+        return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is decided, or not known", command.job_id)
+    reason = f"Tenure itself failed on it while {command.doing}: {command.error}"[: LIMITS.max_error_chars]
+    decided = g.GlobalDecisionMade(
+        at=now,
+        by=command.by,
+        rule=Rule.PRODUCT_FAILED,
+        job_id=command.job_id,
+        state=JobState.CANCELLED,
+        reason=reason,
+        evidence={"epoch": tracker.epoch, "doing": command.doing, "traceback": command.trace[-MOST_TRACE_CHARS:]},
+    )
+    return GateDecision([decided], Outcome.ACCEPTED, Rule.PRODUCT_FAILED, reason, command.job_id)
+
+
 def archive(tracker: GateJobTracker, command: gc.GateArchive, now: float, rules: Rules) -> GateDecision:
     info = tracker.jobs.get(command.job_id)
     if info is None:
@@ -223,6 +241,7 @@ DECIDE_GATE: Mapping[type[Command], GateDecider] = {
     gc.HearTransfer: gate_hear.transfer,
     gc.CheckGlobal: check,
     gc.GateCancel: cancel,
+    gc.GateFailJob: fail,
     gc.GateArchive: archive,
     gc.GateForgetOld: forget_old,
 }

@@ -6,7 +6,7 @@ one; a revoked key stays revoked; a directive is the whole desired state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -62,13 +62,22 @@ def mailbox_name(queue: str, priority: int) -> str:
     return f"{queue}.p{priority}"
 
 
-def to_dispatch(book: JobBook, now: float, *, limit: int = 1_000, workers: Iterable[str] = ()) -> list[Dispatch]:
+def to_dispatch(
+    book: JobBook,
+    now: float,
+    *,
+    limit: int = 1_000,
+    workers: Iterable[str] = (),
+    skip: Container[str] = (),
+    failed: dict[str, Exception] | None = None,
+) -> list[Dispatch]:
     """What is decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
 
     Paused queues give nothing, others no more than their limit and their rate. `workers` are those that take work: an exclude list
-    that names them all would strand the workflow, so it is left out then.
+    that names them all would strand the workflow, so it is left out then. Jobs in `skip` are left out. A job whose record cannot be
+    made an order of goes into `failed`, where that is given: it must not hold up the rest.
     """
-    book.wake(now)
+    book.wake(now, skip=skip, failed=failed)
     able = frozenset(workers)
     found: list[Dispatch] = []
     for lane in sorted(book.ready, key=lambda lane: -lane[1]):
@@ -77,7 +86,13 @@ def to_dispatch(book: JobBook, now: float, *, limit: int = 1_000, workers: Itera
         most = max(
             0, min(limit - len(found), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), now) - taken)
         )
-        found += [order_for(book, key, able) for key in islice(book.ready[lane], most)]
+        for key in islice((key for key in book.ready[lane] if key[0] not in skip), most):
+            try:
+                found.append(order_for(book, key, able))
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed[key[0]] = error
     return found
 
 
@@ -111,14 +126,18 @@ def next_dispatch_at(book: JobBook, now: float) -> float:
 def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Each ended job whose messages may be live, with (mailbox, key) of those; then `ConfirmCleaned`."""
     for job_id in book.uncleaned:
-        info = book.jobs[job_id]
-        mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
-        keys = [
-            (mailbox, message_key(job_id, name))
-            for name, workflow in info.workflows.items()
-            if workflow.state is WorkflowState.CANCELLED
-        ]
-        yield job_id, keys
+        yield job_id, live_messages(book, job_id)
+
+
+def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:
+    """(mailbox, key) of what an ended job may have left in the engine."""
+    info = book.jobs[job_id]
+    mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
+    return [
+        (mailbox, message_key(job_id, name))
+        for name, workflow in info.workflows.items()
+        if workflow.state is WorkflowState.CANCELLED
+    ]
 
 
 def to_expire(book: JobBook, now: float) -> list[str]:
@@ -129,7 +148,7 @@ def to_expire(book: JobBook, now: float) -> list[str]:
     return due
 
 
-def to_archive(book: JobBook, now: float, *, limit: int = 100) -> list[str]:
+def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[str] = ()) -> list[str]:
     """Ended jobs old enough to leave memory; `ArchiveJob` says whether anything else holds them."""
     due: list[str] = []
     keep_s = budget.keep_finished(book)
@@ -138,7 +157,8 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100) -> list[str]:
         if len(due) >= limit or info.ended_at + keep_s > now:
             break
         # One that its gate has not heard of, or that is not cleaned up, must not stand in the way of those behind it.
-        if info.cleaned and (info.gate_acked or info.ended_at + book.settings.id_memory <= now):
+        heard = info.cleaned and (info.gate_acked or info.ended_at + book.settings.id_memory <= now)
+        if heard and job_id not in skip:
             due.append(job_id)
     return due
 

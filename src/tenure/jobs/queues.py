@@ -90,7 +90,7 @@ def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
     most = sys.maxsize if record.max_running is None else max(0, record.max_running - in_flight)
     if record.rate is None:
         return most
-    ahead = max(0.0, record.even_at - now - _EVEN_S) * _rate(record.rate)
+    ahead = min(max(0.0, record.even_at - now - _EVEN_S) * _rate(record.rate), record.burst)  # it may be infinite, too
     return min(most, max(0, math.floor(record.burst - ahead)))
 
 

@@ -79,6 +79,8 @@ class ScheduleRecord(msgspec.Struct, kw_only=True):
     fired: int = 0
     skipped: int = 0
     last_skipped: str = ""
+    trouble: str = ""
+    """Why the leader paused it; empty again once somebody sets it."""
 
     @property
     def done_until(self) -> float:

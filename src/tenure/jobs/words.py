@@ -47,6 +47,7 @@ RULES: Mapping[Rule, str] = {
     Rule.ALL_STUCK: "nothing advances in any datacenter",
     Rule.REBUILT: "the gate lost its journal, and learned it back from a datacenter",
     Rule.DATACENTER_SAID: "the datacenter said so",
+    Rule.PRODUCT_FAILED: "a fault of Tenure itself ends the one thing that it concerns, and nothing else",
 }
 
 

@@ -16,10 +16,12 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Election, Engine, Term
-from tenure.errors import DeposedError, EngineError, JournalDamagedError, TermLostError
+from tenure.errors import DeposedError, EngineError, EngineWentBackError, JournalDamagedError, TermLostError
 from tenure.ids import IdSource
 from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.journaled import Journaled
+from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.randomness import Random
 
 RESIGN_S = 5.0
@@ -60,12 +62,16 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         ids: IdSource,
         ttl_s: float = 10.0,
         say: Callable[[str], None] = lambda text: None,
+        keeper: LoopKeeper | None = None,
     ) -> None:
         self.name, self.ttl_s = name, ttl_s
         self._engine, self._calls, self._clock, self._random, self._say = engine, calls, clock, random, say
         self.time = EngineTime(engine, calls, clock)
         self._election: Election = engine.election(self.election_name)
         self._ids = ids
+        self.keeper = keeper or LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
+        """Keeps the loops of this node, this one among them."""
+        self.failures = self.keeper.failures
         self.on_change: Callable[[], None] = lambda: None
         """Called when the book holds more that is durable."""
         self.ledger = self._new_ledger()
@@ -103,13 +109,20 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             "calls": self._calls,
             "clock": self._clock,
             "ids": self._ids,
+            "random": self._random,
+            "failures": self.failures,
             "engine_now": self.time.now,
             "on_change": lambda: self.on_change(),
             "say": self._say,
         }
 
     async def run(self) -> None:
-        """Campaign, lead, follow; until cancelled. Cancelling resigns, so that the next one need not wait."""
+        """Campaign, lead, follow; until cancelled, whatever is raised. Cancelling resigns, so that the next one need not wait."""
+        await self.keeper.keep("candidacy", self._stand)
+
+    async def _stand(self) -> None:
+        if self.ledger.epoch:
+            self._start_over()  # what ended this loop kept the last term from being put away
         while True:
             try:
                 if self.ledger.damage is not None:
@@ -122,11 +135,21 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             except JournalDamagedError as error:
                 self._refuse_to_lead(error)
             except EngineError as error:
-                if not error.retryable:
-                    raise
                 self.engine_answers = self.term_is_current = False
+                if not error.retryable:
+                    if not isinstance(error, EngineWentBackError):  # which is known by what this book has seen
+                        self._start_over()
+                    raise
                 self._say(f"the engine is out of reach: {error}")
                 await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
+            except Exception:
+                self._start_over()
+                raise
+
+    def _start_over(self) -> None:
+        """With a book that is read anew: what was raised may have left this one half changed."""
+        self.ledger = self._new_ledger()
+        self._campaign_at = 0.0
 
     def _refuse_to_lead(self, damage: JournalDamagedError) -> None:
         """Stay up without leading: somebody has to mend the journal, and finds this node by its alarm and its answers."""
@@ -167,31 +190,38 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             self._say(f"elected with epoch {term.epoch}, and overtaken: {error}")
             self.ledger = self._new_ledger()
             return
-        except JournalDamagedError:
-            await self._resign(term)  # another node may be able to read it
+        except Exception:
+            await self._resign(term)  # somebody else may be able to
             raise
         self._say(f"leads with epoch {term.epoch}")
-        self.leader = self._new_leader()
-        leading = asyncio.create_task(self.leader.run())
-        renewing = asyncio.create_task(self._renew(term))
+        tasks: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait([leading, renewing], return_when=asyncio.FIRST_COMPLETED)
+            self.leader = self._new_leader()
+            tasks += [asyncio.create_task(self.leader.run()), asyncio.create_task(self._renew(term))]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.leader.close()
-            self.ended_term(self.leader)
-            self.leader = None
             self.ledger.step_down("the term is over")
-            for task in (leading, renewing):
+            self._let_go()
+            for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(leading, renewing, return_exceptions=True)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
             # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
-            self.ledger = self._new_ledger()
-            self._campaign_at = 0.0
+            self._start_over()
             await self._resign(term)
         for outcome in ended:
             if isinstance(outcome, Exception):
                 raise outcome
         await self.ledger.load()
+
+    def _let_go(self) -> None:
+        """Nobody leads here any more; whoever the leader held asks elsewhere."""
+        leader, self.leader = self.leader, None
+        if leader is not None:
+            try:
+                self.ended_term(leader)
+                leader.close()
+            except Exception as error:
+                self.failures.note(FailedOn.LOOP, "candidacy", "ending a term", error)
 
     async def _renew(self, term: Term) -> None:
         """Returns when the term is lost, or no longer safe by our own clock."""
@@ -212,10 +242,11 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                 self._say(f"the renewal of term {term.epoch} was not answered in time")
                 return
             except EngineError as error:
-                if not error.retryable:
-                    raise
                 self.engine_answers = False
                 self._say(f"term {term.epoch} could not be renewed yet: {error}")
+            except Exception as error:
+                # As if it had not been answered: the term is good until its safe time is over.
+                self.failures.note(FailedOn.LOOP, "renewal", "renewing a term", error)
             if self._clock.boottime() >= term.safe_until:
                 self._say(f"term {term.epoch} is no longer safe")
                 return
@@ -223,5 +254,6 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
     async def _resign(self, term: Term) -> None:
         try:
             await asyncio.wait_for(self._calls.run(self._election.resign, term), RESIGN_S)
-        except (EngineError, TimeoutError):
-            return  # then it runs out by itself
+        except Exception as error:
+            # Then it runs out by itself.
+            self._say(f"term {term.epoch} was not given back: {error}")

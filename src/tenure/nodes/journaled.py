@@ -7,6 +7,9 @@ answered before that append has returned, so no effect outside can come before t
 
 Whatever makes the outcome of an append unknown is resolved by looking for its id, never by taking a fresh position. A writer that was
 overtaken is deposed: its book holds decisions that nobody has, so it is thrown away.
+
+A command on which `decide`, the fold or the engine's limits fail is refused alone, and deposes nobody. Where the book may be half changed
+by it, the book is built anew from the journal, in the same term (decision 0195).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
@@ -22,12 +25,11 @@ from tenure.engines.contracts import MAX_APPEND_BYTES, Journal, Term
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
-    EngineFullError,
+    EngineError,
     EngineUnavailableError,
     EngineWentBackError,
     JournalDamagedError,
     LimitError,
-    SequenceConflictError,
     StaleEpochError,
     StaleSnapshotError,
     TenureError,
@@ -38,14 +40,16 @@ from tenure.jobs.commands import Command
 from tenure.jobs.events import Event, encode_event
 from tenure.nodes.journal_checksum import checked_id, checked_state
 from tenure.nodes.journal_reading import Replays, fold_entry, load_book
+from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.sure_append import SureAppend
+from tenure.nodes.waiting_commands import CommandGroup, WaitingCommand
+from tenure.randomness import Random
 
 SNAPSHOT_EVERY = 500
 """Entries between two snapshots: what a new manager folds at most before it can serve."""
 MOST_COMMANDS = 200
 """In one append; the rest waits for the next."""
 _FULL = MAX_APPEND_BYTES - 65_536  # what an engine adds to the events has room in what is left
-_RETRY_S = 0.05
-_RETRY_MOST_S = 1.0
 
 ViewT = TypeVar("ViewT")
 
@@ -67,35 +71,6 @@ BookT = TypeVar("BookT", bound=Book)
 DecisionT = TypeVar("DecisionT", bound=Decided)
 
 
-class _Group(Generic[DecisionT]):
-    """Commands that came together, and what became of each: one wake-up for all of them."""
-
-    def __init__(self, size: int) -> None:
-        self.outcomes: list[DecisionT | TenureError | None] = [None] * size
-        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open = size
-
-    def fail(self, error: Exception) -> None:
-        """A bug of ours: whoever waits hears of it."""
-        if not self.complete.done():
-            self.complete.set_exception(error)
-
-    def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
-        self.outcomes[place] = outcome
-        self._open -= 1
-        if not self._open and not self.complete.done():
-            self.complete.set_result(None)
-
-
-class _Waiting(NamedTuple, Generic[DecisionT]):
-    command: Command
-    group: _Group[DecisionT]
-    place: int
-
-    def settle(self, outcome: DecisionT | TenureError) -> None:
-        self.group.settle(self.place, outcome)
-
-
 class Journaled(ABC, Generic[BookT, DecisionT]):
     """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
 
@@ -108,27 +83,36 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         *,
         clock: Clock,
         ids: IdSource,
+        random: Random,
+        failures: ProductFailures,
         engine_now: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._on_change, self._say = on_change, say
-        """Called when the book holds more that is durable."""
+        self._on_change, self._failures, self._say = on_change, failures, say
+        self._appends = SureAppend(calls, clock, random)
         self.journal, self._calls, self._clock, self._ids = journal, calls, clock, ids
         self._engine_now = engine_now
         self.book = self.new_book()
         self.seq = 0
         self._epoch: int | None = None
-        self._waiting: list[_Waiting[DecisionT]] = []
+        self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._in_flight: asyncio.Future[None] | None = None
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
+        self._snapshot_tried_at = 0
+        self.state_bytes = 0
+        """The size of the book when it was last loaded from a snapshot or encoded for one. More than `MAX_SNAPSHOT_BYTES` cannot be kept."""
+        self._doubted = self._spoiled = False
+        """`_spoiled`: the book may be half changed by events that are not in the journal. Only while an append, or the rebuilding, is under way."""
         self.deposed: DeposedError | None = None
         self.damage: JournalDamagedError | None = None
         """Set while the journal cannot be read to its end: then this book is not shown to anybody, and this node cannot lead."""
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
         """Called with each decision once it is durable, in their order. What follows from a decision belongs here, and not after
         `commit`: whoever asked may have hung up meanwhile, and is not there to go on (decision 0182)."""
+        self.on_missed: Callable[[], None] = lambda: None
+        """Called when some `on_decided` failed or was left out: whatever follows has to be read off the book."""
 
     @property
     def epoch(self) -> int:
@@ -163,14 +147,20 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         """
         if self.damage is not None:
             raise self.damage
-        view = look(self.book)
-        if self._in_flight is not None:
-            await asyncio.shield(self._in_flight)
-        if self.deposed is not None:
-            raise self.deposed
-        if not self.seq:
-            raise DeposedError("this node has not read the journal yet")
-        return view
+        while True:
+            while self._spoiled and self._in_flight is not None:
+                await asyncio.shield(self._in_flight)
+            book = self.book
+            view = look(book)
+            if self._in_flight is not None:
+                await asyncio.shield(self._in_flight)
+            if self.deposed is not None:
+                raise self.deposed
+            if not self.seq:
+                raise DeposedError("this node has not read the journal yet")
+            if book is self.book:
+                return view
+            # Built anew meanwhile: some of what was seen may never be written.
 
     # Following
 
@@ -185,9 +175,10 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             self.damage = error
             raise
         self.damage, self._bytes_since = None, loaded.bytes_since
-        self._snapshot_at, self._snapshot_bytes = loaded.snapshot_at, loaded.snapshot_bytes
+        self._snapshot_at = loaded.snapshot_at
+        self.state_bytes = self._snapshot_bytes = loaded.snapshot_bytes
         self.book, self.seq = loaded.book, loaded.seq
-        self._on_change()
+        self._changed()
 
     async def follow(self, wait_s: float) -> int:
         """Fold what others append; how many entries came. Only for one that does not lead."""
@@ -204,8 +195,15 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
                 raise
             self.seq = entry.seq
         if entries:
-            self._on_change()
+            self._changed()
         return len(entries)
+
+    def _changed(self) -> None:
+        """The book holds more that is durable. Whoever waits for that must not spoil it for us."""
+        try:
+            self._on_change()
+        except Exception as error:
+            self._failures.note(FailedOn.WAITER, "", "waking those who wait for the book", error)
 
     # Leading
 
@@ -244,113 +242,195 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             raise self.deposed
         if self._epoch is None:
             raise DeposedError("this node does not lead")
-        group: _Group[DecisionT] = _Group(len(commands))
-        self._waiting += [_Waiting(command, group, place) for place, command in enumerate(commands)]
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write())
-        await group.complete
+        group: CommandGroup[DecisionT] = CommandGroup(len(commands))
+        self._waiting += [WaitingCommand(command, group, place) for place, command in enumerate(commands)]
+        while not group.complete.done():
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.create_task(self._write())
+            await asyncio.wait((group.complete, self._writing), return_when=asyncio.FIRST_COMPLETED)
+            if self._writing.done() and (error := self._writing.exception()) is not None:
+                # What it had under way, nobody knows: a book that may be ahead of the journal must not be led with.
+                self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
+                self.step_down("the journal writer failed")
+                self._writing, self._waiting = None, []
+                for place in range(len(commands)):
+                    group.settle(place, self.deposed or DeposedError("this node stopped leading"))
         return [outcome for outcome in group.outcomes if outcome is not None]
 
+    def rebuild_soon(self) -> None:
+        """Build the book anew: something was raised in the midst of using it, and its indexes may be half changed."""
+        self._doubted = True
+        if self._epoch is not None and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write())
+
     async def _write(self) -> None:
-        while self._waiting and self.deposed is None:
+        while (self._waiting or self._doubted) and self.deposed is None:
+            if self._doubted:
+                self._doubted, self._spoiled = False, True
+                await self._make_durable([])
+                self._missed()
+                continue
             batch, self._waiting = self._waiting[:MOST_COMMANDS], self._waiting[MOST_COMMANDS:]
-            await self._write_batch(batch)
+            try:
+                await self._write_batch(batch)
+            except Exception as error:
+                await self._write_failed(batch, error)
         for waiting in self._waiting:
             self._refuse(waiting)
         self._waiting = []
 
-    async def _write_batch(self, batch: list[_Waiting[DecisionT]]) -> None:
+    async def _write_batch(self, batch: list[WaitingCommand[DecisionT]]) -> None:
         encoded: list[bytes] = []
-        durable: list[tuple[_Waiting[DecisionT], DecisionT]] = []
+        folded: list[tuple[WaitingCommand[DecisionT], DecisionT]] = []
         now, size = self._engine_now(), 0
         for position, waiting in enumerate(batch):
-            try:
-                decision = self.decide(waiting.command, now)
-            except TenureError as error:
-                waiting.settle(error)
+            made = self._decide(waiting, now)
+            if made is None:
                 continue
-            # Folded as everybody else will read it, so that no two books can differ.
-            written = [encode_event(event) for event in decision.events]
+            decision, written = made
             size += sum(map(len, written))
             if encoded and size > _FULL:
                 self._waiting[:0] = batch[position:]  # the next append takes them
                 break
-            self.book.replay(written)
+            if not self._fold(waiting, written):
+                self._waiting[:0] = batch[position + 1 :]
+                break
             encoded += written
-            durable.append((waiting, decision))
-        if encoded:
-            await self._make_durable(encoded)
-        for waiting, decision in durable:
+            folded.append((waiting, decision))
+        refused = await self._make_durable(encoded)
+        if refused is not None and len(folded) > 1:
+            for waiting, _ in folded:
+                await self._write_batch([waiting])  # alone: only the one that the engine does not take is refused
+            return
+        for waiting, decision in folded:
+            self._settle(waiting, decision, refused)
+
+    def _decide(self, waiting: WaitingCommand[DecisionT], now: float) -> tuple[DecisionT, list[bytes]] | None:
+        """A decision and its events as the journal keeps them; None where the command is refused, whatever was raised."""
+        kind = type(waiting.command).__name__
+        try:
+            decision = self.decide(waiting.command, now)
+            # Folded as everybody else will read it, so that no two books can differ.
+            written = [encode_event(event) for event in decision.events]
+        except TenureError as error:
+            waiting.settle(error)
+            return None
+        except Exception as error:
+            waiting.settle(self._failures.note(FailedOn.COMMAND, kind, f"deciding a {kind}", error))
+            return None
+        size = sum(map(len, written))
+        if size > _FULL:
+            most = f"at most {_FULL:,} bytes, which is what one append holds"
+            waiting.settle(LimitError(f"what a {kind} would write", f"{size:,} bytes", most))
+            return None
+        return decision, written
+
+    def _fold(self, waiting: WaitingCommand[DecisionT], written: list[bytes]) -> bool:
+        """Fold what was just decided; False where that failed: nothing of it is written, and the book is built anew."""
+        try:
+            self.book.replay(written)
+        except Exception as error:
+            kind = type(waiting.command).__name__
+            self._spoiled = True
+            waiting.settle(self._failures.note(FailedOn.COMMAND, kind, f"folding what a {kind} decided", error))
+            return False
+        return True
+
+    def _settle(self, waiting: WaitingCommand[DecisionT], decision: DecisionT, refused: TenureError | None) -> None:
+        if self.deposed is not None:
+            self._refuse(waiting)
+            return
+        if refused is not None:
+            waiting.settle(refused)
+            return
+        try:
+            self.on_decided(decision)
+        except Exception as error:
+            self._failures.note(FailedOn.COMMAND, type(waiting.command).__name__, "following up a decision", error)
+            self._missed()
+        waiting.settle(decision)  # it is durable, whatever became of what follows from it
+
+    async def _write_failed(self, batch: list[WaitingCommand[DecisionT]], error: Exception) -> None:
+        """The writer itself failed: the journal alone knows what of the batch was written, and the book is built anew from it."""
+        failed = self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
+        self._spoiled = True
+        await self._make_durable([])
+        self._missed()
+        for waiting in batch:
             if self.deposed is not None:
                 self._refuse(waiting)
-                continue
-            try:
-                self.on_decided(decision)
-            except Exception as error:
-                waiting.group.fail(error)
-            waiting.settle(decision)
+            elif not any(waiting is one for one in self._waiting):
+                waiting.settle(failed)
 
-    async def _make_durable(self, encoded: list[bytes]) -> None:
+    def _missed(self) -> None:
+        try:
+            self.on_missed()
+        except Exception as error:
+            self._failures.note(FailedOn.LOOP, "journal writer", "having what was missed read off the book", error)
+
+    async def _make_durable(self, encoded: list[bytes]) -> TenureError | None:
+        """Append what was folded, and build the book anew where it cannot be trusted. Returns why the engine does not take the events.
+
+        Until this is done nobody is shown the book (`read`).
+        """
+        if not encoded and not self._spoiled:
+            return None
+        refused: TenureError | None = None
         self._in_flight = asyncio.get_running_loop().create_future()
         try:
-            self.seq = await self._append(encoded)
-            self._bytes_since += sum(map(len, encoded))
+            if encoded:
+                refused = await self._append_or_refuse(encoded)
+            if self._spoiled and self.deposed is None:
+                await self._rebuild()
         except DeposedError as error:
             self.deposed = error
-        except TenureError as error:
-            # The book holds what the journal refused: it is worth nothing any more.
+        except Exception as error:
+            # The book holds what the journal does not, and cannot be made right: it is worth nothing any more.
             self.deposed = DeposedError(f"the journal cannot be written: {error}")
         finally:
+            self._spoiled = False
             self._in_flight.set_result(None)
             self._in_flight = None
-        self._on_change()
+        self._changed()
+        return refused
 
-    async def _append(self, events: list[bytes]) -> int:
-        """The sequence that the events got. While the engine does not answer, nobody knows; so we ask until it does."""
-        assert self._epoch is not None
-        expect, pause = self.seq, _RETRY_S
-        append_id = checked_id(self._ids(), expect + 1, self._epoch, events)
-        lost_answer = False
-        while True:
-            try:
-                if lost_answer and (found := await self._find(append_id, expect)) is not None:
-                    return found
-                return await self._calls.run(
-                    self.journal.append, events, epoch=self._epoch, expect=expect, append_id=append_id
-                )
-            except (EngineUnavailableError, EngineBusyError, EngineFullError):
-                lost_answer = True
-                await self._clock.async_sleep(pause)
-                pause = min(_RETRY_MOST_S, pause * 2)
-            except (StaleEpochError, SequenceConflictError) as error:
-                # Our own append may be the one that is in the way: its answer was lost.
-                found = await self._find_for_sure(append_id, expect) if lost_answer else None
-                if found is not None:
-                    return found
-                raise DeposedError(f"an append was refused: {error}") from error
-            except Truncated as error:
-                raise DeposedError(f"another leader has gone on: {error}") from error
-
-    async def _find(self, append_id: str, after: int) -> int | None:
-        """One engine call at a time, so that a simulation may fail any of them."""
-        position = after
-        while entries := await self._calls.run(self.journal.read, position):
-            for entry in entries:
-                if entry.append_id == append_id:
-                    return entry.seq
-            position = entries[-1].seq
+    async def _append_or_refuse(self, encoded: list[bytes]) -> TenureError | None:
+        """Append; or say what the engine has against these events. Being deposed, and an engine that fails, are raised."""
+        try:
+            self.seq = await self._append(encoded)
+        except (DeposedError, EngineError):
+            raise
+        except Exception as error:
+            # Not written: the book is ahead of the journal by these events.
+            self._spoiled = True
+            doing = f"appending {len(encoded):,} events"
+            return error if isinstance(error, LimitError) else self._failures.note(FailedOn.COMMAND, "", doing, error)
+        self._bytes_since += sum(map(len, encoded))
         return None
 
-    async def _find_for_sure(self, append_id: str, after: int) -> int | None:
-        while True:
-            try:
-                return await self._find(append_id, after)
-            except (EngineUnavailableError, EngineBusyError):
-                await self._clock.async_sleep(_RETRY_S)
-            except Truncated:
-                return None
+    async def _rebuild(self) -> None:
+        """The book anew from the journal, under the same term: the journal holds everything that was ever answered.
 
-    def _refuse(self, waiting: _Waiting[DecisionT]) -> None:
+        Raises `DeposedError` where somebody newer has written.
+        """
+        backoff = self._appends.backoff()
+        while self.deposed is None:
+            try:
+                await self.load()
+                break
+            except (EngineUnavailableError, EngineBusyError):
+                await self._clock.async_sleep(backoff.next())
+        head = await self._calls.run(self.journal.head)
+        if self._epoch is not None and head.epoch > self._epoch:
+            raise DeposedError(f"another leader has written under epoch {head.epoch}")
+
+    async def _append(self, events: list[bytes]) -> int:
+        """The sequence that the events got."""
+        assert self._epoch is not None
+        append_id = checked_id(self._ids(), self.seq + 1, self._epoch, events)
+        return await self._appends.append(self.journal, events, epoch=self._epoch, expect=self.seq, append_id=append_id)
+
+    def _refuse(self, waiting: WaitingCommand[DecisionT]) -> None:
         waiting.settle(self.deposed or DeposedError("this node stopped leading"))
 
     def step_down(self, reason: str) -> None:
@@ -366,9 +446,13 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             return False  # writing a large book again and again would cost more than folding what came since
         if self._writing is not None and not self._writing.done():
             return False  # the book is ahead of the journal while an append is under way
+        if self.seq < self._snapshot_tried_at + self.snapshot_every:
+            return False  # it could not be saved when it was last tried, and to encode it costs much
+        self._snapshot_tried_at = self.seq
         try:
             seq = self.seq
             state = checked_state(self.book.snapshot(), seq)
+            self.state_bytes = len(state)
             await self._calls.run(self.journal.snapshot, state, seq, epoch=self._epoch)
             await self._calls.run(self.journal.truncate, seq)
         except (StaleSnapshotError, StaleEpochError) as error:
@@ -376,7 +460,7 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
             return False
         except (LimitError, OverflowError) as error:
             # Too large, or a number that a snapshot cannot hold. Nothing is lost: the journal keeps every entry, and a later state may fit.
-            self._snapshot_at, self._bytes_since = self.seq, 0
+            # No reason to stop leading. `state_bytes` is an alarm (`jobs.alarms.outgrown`).
             self._say(f"the state cannot be saved, so the journal keeps growing: {error}")
             return False
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = seq, len(state), 0

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tenure.clock import Clock
@@ -20,6 +21,8 @@ from tenure.health.overload import OverloadState
 from tenure.health.piggyback import HealthPiggyback, NodeType
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.ids import IdSource, new_id, secret_bytes
+from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.product_failures import ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.randomness import Random, fresh_random
 
@@ -160,7 +163,10 @@ async def pooled(
     )
     async with node:
         say(f"gossips on {format_address(node.address)}")
-        joining = asyncio.create_task(_join(node, settings.join, clock, say))
+        keeper = LoopKeeper(clock, random or fresh_random(), ProductFailures(clock, say), say=say)
+        joining = asyncio.create_task(
+            keeper.keep("joining the gossip", partial(_join, node, settings.join, clock, say))
+        )
         try:
             yield Pool(node, name, kind, clock=clock)
         finally:

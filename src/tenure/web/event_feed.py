@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal
-from tenure.errors import EngineError, Truncated
+from tenure.errors import Truncated
 from tenure.nodes.messages.event import (
     MAX_EVENTS,
     Cursor,
@@ -82,8 +82,11 @@ class EventFeed:
         clock: Clock,
         state: State,
         queue_of: Callable[[str], str],
+        keep: Callable[[str, Callable[[], Awaitable[None]]], Coroutine[Any, Any, None]],
         beat_s: float = BEAT_S,
     ) -> None:
+        """`keep` runs a loop for as long as the node runs, whatever it raises (`LoopKeeper.keep`)."""
+        self._keep_loop = keep
         self._journal, self._calls, self._clock, self._state = journal, calls, clock, state
         self._queue_of, self._beat_s = queue_of, beat_s
         self._kept: deque[tuple[Entry, int]] = deque()
@@ -245,7 +248,7 @@ class EventFeed:
             head = (await self._calls.run(self._journal.head)).seq
             if self._following is None and self._listeners:  # others may have come, and gone, while we asked
                 self._tail = self._kept_after = head
-                self._following = asyncio.create_task(self._follow())
+                self._following = asyncio.create_task(self._keep_loop("event feed", self._follow))
 
     def leave(self) -> None:
         self._listeners -= 1
@@ -256,10 +259,7 @@ class EventFeed:
 
     async def _follow(self) -> None:
         while True:
-            try:
-                await self._follow_on()
-            except EngineError:
-                await self._clock.async_sleep(1.0)
+            await self._follow_on()
 
     async def _follow_on(self) -> None:
         try:

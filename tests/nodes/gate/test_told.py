@@ -12,9 +12,11 @@ from tests.worlds.gates.cast import Plan
 
 from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.nodes.gate.probing import Prober, ProbeSettings
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.client import Problem, ProblemKind
 from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.gate import AskDatacenter, DatacenterView
+from tenure.nodes.product_failures import ProductFailures
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tenure.sim.world import World
@@ -149,6 +151,7 @@ def test_a_manager_that_refuses_a_gate_is_named_once_with_what_to_do_about_it() 
             settings=ProbeSettings(interval_s=1.0),
             clock=host.clock,
             random=host.random,
+            keeper=LoopKeeper(host.clock, host.random, ProductFailures(host.clock, said.append)),
             on_word=lambda node, answered: heard.append((answered, node.error)),
             say=said.append,
         ).run()

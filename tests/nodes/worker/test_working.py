@@ -93,7 +93,7 @@ def test_a_node_that_failed_is_started_again_and_its_reports_count_on(tmp_path: 
             until(lambda: len(leader.heard) > 2)
             slots.breaks = True
             slots.begin()  # it looks at its slots at once
-            until(lambda: any("cannot report" in line and "the board is gone" in line for line in said))
+            until(lambda: any("FAILED on loop" in line and "the board is gone" in line for line in said))
             before = max(report.number for report in leader.heard)
             until(lambda: any(report.number > before + 1 for report in leader.heard))
         numbers = [report.number for report in leader.heard if not report.leaving]

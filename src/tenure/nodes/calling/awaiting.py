@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import h11
 import msgspec
 
+from tenure.errors import ConfigurationError
 from tenure.nodes.calling.blocking import MAX_REPLY_BYTES, parse_address, read_answer
 from tenure.nodes.calling.distrust import Reached, unanswered
 from tenure.nodes.calling.tls import ClientTls
@@ -127,9 +128,13 @@ class HttpCaller:
                 return await self._exchange(address, kept.pop(), head, body)
             except (OSError, EOFError, _Broken):
                 continue  # the node may have closed it since: a new connection tells whether the node is there
-        host, port = parse_address(address)
         secure = self._tls.context_for(address)
-        opened = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
+        try:
+            host, port = parse_address(address)
+            opened = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
+        except (UnicodeError, OverflowError, ConfigurationError) as error:
+            # Somebody else gave us this address, perhaps years ago: nobody is there, and nothing of ours is wrong.
+            raise _Broken(f"{address[:100]!r} is no address: {error}") from error
         try:
             return await self._exchange(address, _Connection(*opened), head, body)
         except (ConnectionError, EOFError, _Ended, ssl.SSLEOFError) as error:

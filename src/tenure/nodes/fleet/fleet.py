@@ -21,7 +21,7 @@ from tenure.health.signals import HealthClass, RoutingDecision
 from tenure.health.window import CompletionRate
 from tenure.jobs import DenyExtension, EvictWorker, ForgetWorker, GrantExtension, JobBook, JudgeWorker, ResetExtensions
 from tenure.jobs.commands import Command
-from tenure.jobs.model import EVICTED
+from tenure.jobs.model import EVICTED, WorkerRecord
 from tenure.nodes.fleet.member import Member, Told, WorkerStanding
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.messages.worker import WorkerReport
@@ -44,22 +44,38 @@ class Fleet:
         """Of each lane, the workers that take work from it."""
         self._drained: frozenset[str] = frozenset()
         self._gossip: dict[str, bool] = {}
+        self._broken: dict[str, Exception] = {}
 
     def restore(self, book: JobBook, now: float) -> None:
-        """Go on where the last leader was: verdicts and series as journaled, clocks from now at the earliest."""
+        """Go on where the last leader was: verdicts and series as journaled, clocks from now at the earliest.
+
+        A worker whose record is of no use begins anew with its next report.
+        """
         for name, record in book.state.workers.items():
-            if record.verdict == EVICTED:
-                self._evicted.setdefault(name, {})[record.incarnation] = record.since, record.reason
-                continue
-            series = replace(
-                self.settings.extensions.tracker(name),
-                extension_count=record.extension_count,
-                last_progress=record.last_progress,
-                total_extended=record.total_extended,
-                last_counter=record.last_counter,
-            )
-            member = self._register(name, record.incarnation, now, series=series, deadline=record.deadline)
-            member.verdict, member.reason = RoutingDecision(record.verdict), record.reason
+            try:
+                self._restore(name, record, now)
+            except Exception as error:
+                self._broken[name] = error
+                self._members.pop(name, None)
+
+    def _restore(self, name: str, record: WorkerRecord, now: float) -> None:
+        if record.verdict == EVICTED:
+            self._evicted.setdefault(name, {})[record.incarnation] = record.since, record.reason
+            return
+        series = replace(
+            self.settings.extensions.tracker(name),
+            extension_count=record.extension_count,
+            last_progress=record.last_progress,
+            total_extended=record.total_extended,
+            last_counter=record.last_counter,
+        )
+        member = self._register(name, record.incarnation, now, series=series, deadline=record.deadline)
+        member.verdict, member.reason = RoutingDecision(record.verdict), record.reason
+
+    def take_broken(self) -> dict[str, Exception]:
+        """Workers that could not be restored or judged since this was asked last, and why. They keep no other from being judged."""
+        broken, self._broken = self._broken, {}
+        return broken
 
     # What is heard
 
@@ -213,8 +229,17 @@ class Fleet:
         going = {name for name, _ in found.evict}
         for name, member in self._members.items():
             if name not in going:
-                commands += self._judge(member, now)
+                try:
+                    commands += self._judge(member, now)
+                except Exception as error:
+                    self._broken[name] = error
         return commands + self._forget(now)
+
+    def judge_again(self, name: str) -> None:
+        """What was decided of it did not become durable: at the next look it is judged as if for the first time."""
+        member = self._members.get(name)
+        if member is not None:
+            member.judged = None
 
     def _judge(self, member: Member, now: float) -> list[Command]:
         # Most of the time nothing has changed, and a reason in words costs more than this question.
@@ -222,8 +247,8 @@ class Fleet:
         shown = decided, state.class_at(now), state.accepting_work
         if shown == member.judged:
             return []
-        member.judged = shown
         decision, reason = self._verdict(member, now)
+        member.judged = shown
         if decision is member.verdict:
             return []
         evidence = {"class": str(member.state.class_at(now)), "left_s": round(self.left_s(member.name, now), 3)}

@@ -68,6 +68,7 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
             flow=self._flow,
             say=self._say,
             heed=self._heed,
+            keeper=self.keeper.of_term(),
         )
 
     async def submit(self, command: Command) -> GateDecision:

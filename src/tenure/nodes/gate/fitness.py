@@ -15,6 +15,7 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.load import Load
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
 from tenure.nodes.gate.watch import Watch
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.gate import AskGate, GateView
 from tenure.randomness import Random
 
@@ -34,6 +35,7 @@ class Fitness:
         settings: ProbeSettings,
         clock: Clock,
         random: Random,
+        keeper: LoopKeeper,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._name, self._watch, self._load, self._forwarding = name, watch, load, forwarding
@@ -48,6 +50,7 @@ class Fitness:
             settings=settings,
             clock=clock,
             random=random,
+            keeper=keeper,
             on_word=self._heard,
             say=say,
         )

@@ -6,7 +6,6 @@ would ask a manager.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,6 +34,7 @@ from tenure.nodes.gate.placing import Placing
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
 from tenure.nodes.gate.watch import Watch
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.client import (
     AskLeader,
     AskWhy,
@@ -54,6 +54,7 @@ from tenure.nodes.messages.job import RetryJob, SubmitMany
 from tenure.nodes.messages.node import NodeList
 from tenure.nodes.messages.operations import BY_NAME, AtGate
 from tenure.nodes.messages.wire import Placed, Reply, Request
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.randomness import Random
 from tenure.web.event_feed import EventFeed, Told
 from tenure.web.problems import problem
@@ -112,12 +113,16 @@ class Gate:
         self.name, self.address, self._caller, self._clock, self._say = name, address, caller, clock, say
         self._metrics = metrics
         self.peers = [peer for peer in peers if peer != address]
-        given: dict[str, Any] = {"clock": clock, "random": random, "say": say}
+        self.keeper = LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
+        self.failures = self.keeper.failures
+        given: dict[str, Any] = {"clock": clock, "random": random, "say": say, "keeper": self.keeper}
         self.watch = Watch(caller, datacenters, settings=probes, **given)
         self.load = Load(clock, config=overload, memory=memory, say=say)
         self._flow = Forwarding(clock)
         self.fitness = Fitness(name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, **given)
-        self.lines = Lines(datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say)
+        self.lines = Lines(
+            datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say, keeper=self.keeper
+        )
         self.candidacy = self.candidacy_class(
             candidate_at(name, address),
             engine,
@@ -134,10 +139,15 @@ class Gate:
             **given,
         )
         self.placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
-        self.gathering = Gathering(name, self.lines, self.watch.why_silent)
+        self.gathering = Gathering(name, self.lines, self.watch.why_silent, self.failures)
         self._desk = GateJobDesk(self, engine, calls, clock)
         self.events = EventFeed(
-            engine.journal(JOURNAL), calls, clock=clock, state=self._desk.state_for, queue_of=self._desk.queue_of
+            engine.journal(JOURNAL),
+            calls,
+            clock=clock,
+            state=self._desk.state_for,
+            queue_of=self._desk.queue_of,
+            keep=self.keeper.keep,
         )
         self._connect()
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -161,23 +171,23 @@ class Gate:
         self.fitness.on_hand_over = self._hand_over
         if self._metrics is not None:
             self.load.on_shed = self._metrics.turned_away
+            self.failures.count = self._metrics.failed_on
 
     async def run(self) -> None:
         """Stand for election, lead, follow; probe and measure all the while. Cancelling resigns."""
-        parts = [self.candidacy.run(), self.watch.run(), self.fitness.run(), self.load.run()]
-        tasks = [asyncio.create_task(part) for part in parts]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await self.keeper.keep_all(
+                {
+                    "node": self.candidacy.run,
+                    "datacenters": self.watch.run,
+                    "gates": self.fitness.run,
+                    "load": self.load.run,
+                }
+            )
         finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
             self._desk.close()
             self.events.close()
             await self.lines.close()
-        for outcome in ended:
-            if isinstance(outcome, Exception):
-                raise outcome
 
     @property
     def leads(self) -> bool:
@@ -220,10 +230,8 @@ class Gate:
         except TenureError as error:
             return problem(error)
         except Exception as error:
-            self._say(f"a {kind.__name__} from {sender} failed: {type(error).__name__}: {error}")
-            return Problem(
-                kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
-            )
+            name = kind.__name__
+            return problem(self.failures.note(FailedOn.REQUEST, name, f"answering a {name} from {sender}", error))
         finally:
             if kind in MEASURED:
                 self.load.took(self._clock.monotonic() - begun)

@@ -22,6 +22,7 @@ from tenure.nodes.messages.node import ListNodes, NodeList, WorkerNode
 from tenure.nodes.messages.queue import DeadLetterList, ListDeadLetters, ListQueues, QueueList
 from tenure.nodes.messages.schedule import ListSchedules, ScheduleList
 from tenure.nodes.messages.wire import Missing, Placed, Reply
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.web.event_feed import Told
 
 GATHER_S = 3.0
@@ -49,9 +50,9 @@ GATHERED: Mapping[type[Placed], Part] = {
 class Gathering:
     """Part of a gate: asks its datacenters on somebody's behalf."""
 
-    def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str]) -> None:
+    def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str], failures: ProductFailures) -> None:
         """`why_silent`: what is wrong with a datacenter that need not be asked; empty for one that should be."""
-        self._name, self._lines, self._why_silent = name, lines, why_silent
+        self._name, self._lines, self._why_silent, self._failures = name, lines, why_silent, failures
 
     async def answer(self, request: Placed) -> Reply:
         """Raises `NodeUnavailableError`, and `ConfigurationError` where it is not said whom it is for."""
@@ -104,7 +105,7 @@ class Gathering:
                 "a next page is of one mailbox of one datacenter", remedy="Name both: datacenter=…, mailbox=…"
             )
         names = self._lines.names
-        answers = await asyncio.gather(*(self._one(name, request) for name in names))
+        answers = await asyncio.gather(*(self._one(name, request, part) for name in names))
         found = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, part.reply)}
         if not found:
             return _nobody(dict(zip(names, answers, strict=True)))
@@ -115,16 +116,21 @@ class Gathering:
         )
         return _merged(part, found, missing)
 
-    async def _one(self, name: str, request: Placed) -> Reply | str:
-        """Its answer, or why there is none."""
-        line = self._lines.get(name)
-        assert line is not None
-        if why := self._why_silent(name):
-            return why
+    async def _one(self, name: str, request: Placed, part: Part) -> Reply | str:
+        """Its answer, or why there is none. Whatever is raised about one datacenter leaves out that one, and says so."""
         try:
-            return await _within(GATHER_S, name, self._pass(line, request))
+            if why := self._why_silent(name):
+                return why
+            line = self._lines.get(name)
+            assert line is not None
+            answer = await _within(GATHER_S, name, self._pass(line, request))
+            if isinstance(answer, part.reply):
+                _merged(part, {name: answer}, ())  # what cannot be joined alone would spoil the answers of the others
+            return answer
         except NodeUnavailableError as error:
             return error.fact
+        except Exception as error:
+            return self._failures.note(FailedOn.DATACENTER, name, f"asking datacenter {name}", error).fact
 
 
 async def _within(seconds: float, datacenter: str, asking: Awaitable[Reply]) -> Reply:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -16,13 +17,13 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.errors import DeposedError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.events import Event
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.gate_hear import progressed
-from tenure.jobs.gate_outbox import OwedKind, Resends
+from tenure.jobs.gate_outbox import Owed, OwedKind, Resends
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.timers import Timers
@@ -30,12 +31,15 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
-from tenure.nodes.journaled import decided
+from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
+from tenure.nodes.loop_keeper import Loop, LoopKeeper
 from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord
+from tenure.nodes.product_failures import FailedOn
 
 TEND_AT_LEAST_S = 5.0
 FORGET_EVERY_S = 600.0
 ARCHIVE_AT_ONCE = 100
+TELLING = "telling a datacenter of it"
 ARCHIVE = "gate-jobs"
 """The store with the records of jobs that left the tracker."""
 
@@ -56,8 +60,13 @@ class GateLeader:
         flow: Forwarding,
         say: Callable[[str], None],
         heed: Callable[[Sequence[Event]], None] = lambda events: None,
+        keeper: LoopKeeper,
     ) -> None:
-        """`heed` is given what became durable under this lead."""
+        """`heed` is given what became durable under this lead. `keeper` keeps the loops of this term, and ends with it."""
+        self._keeper, self._failures = keeper, keeper.failures
+        self._strikes = JobStrikes(self.submit_all, keeper.failures, _failed_job)
+        self._unread: dict[str, Exception] = {}
+        """Jobs of which could not be read what is due, and why."""
         self.ledger, self._calls, self._lines = ledger, calls, lines
         self._clock, self._now, self._link_suspect, self._say = clock, engine_now, link_suspect, say
         self._archive = engine.store(ARCHIVE)
@@ -65,13 +74,20 @@ class GateLeader:
         self._resends = Resends(ledger.book.settings)
         self._changed: dict[str, None] = {}
         self._rung = asyncio.Event()
+        self._steps: dict[str, Loop] = {
+            "follow up": self._follow_up,
+            "deadlines": self._check,
+            "housekeeping": self._keep_house,
+            "snapshot": self._keep_snapshot,
+        }
+        """What is tended to, in this order."""
         self._forget_at = 0.0
         self.tally = Tally()
         self.overtaken = 0
         """A gate epoch above ours that a datacenter has seen: lead again above it."""
         self._flow, self._heed = flow, heed
-        lines.on_said = self.heard_back
-        ledger.on_decided = self._follow
+        lines.on_said, lines.on_failed = self.heard_back, self._cannot_say
+        ledger.on_decided, ledger.on_missed = self._follow, self._owe_everything
 
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
@@ -89,8 +105,6 @@ class GateLeader:
         return await self.ledger.commit_all(commands)
 
     def _follow(self, decision: GateDecision) -> None:
-        if decision.events:
-            self._heed(decision.events)
         if decision.campaign_above > self.overtaken:
             self.overtaken = decision.campaign_above
             self.ledger.step_down(decision.reason)
@@ -98,16 +112,34 @@ class GateLeader:
         elif decision.events and decision.job_id:
             self._changed[decision.job_id] = None
             self._rung.set()
+        if decision.events:
+            self._heed(decision.events)
 
     async def hear(self, words: Sequence[DatacenterWord]) -> list[JobReportAck]:
         """Reports of a datacenter; the answers to those that have one."""
-        decisions = decided(await self.submit_all([_command_for(word) for word in words]))
+        decisions = await self._hear_each([_command_for(word) for word in words])
         for word, decision in zip(words, decisions, strict=True):
-            if isinstance(word, JobProgressReport) and decision.outcome is Outcome.ACCEPTED:
+            if isinstance(word, JobProgressReport) and decision is not None and decision.outcome is Outcome.ACCEPTED:
                 self._note_progress(word)
         if self.overtaken:
             raise DeposedError("a datacenter has seen a newer gate")
-        return [decision.ack for decision in decisions if decision.ack is not None]
+        return [decision.ack for decision in decisions if decision is not None and decision.ack is not None]
+
+    async def _hear_each(self, commands: Sequence[Command]) -> list[GateDecision | None]:
+        """Hear all at once, and what fails once more alone. None for a word that cannot be heard: it is not answered, so it is said
+        again, and it keeps nobody from hearing the others."""
+        heard: list[GateDecision | None] = []
+        for command, outcome in zip(commands, await self.submit_all(commands), strict=True):
+            if isinstance(outcome, TenureError) and not concerns_all(outcome):
+                outcome = (await self.submit_all([command]))[0]
+            if isinstance(outcome, TenureError):
+                if concerns_all(outcome):
+                    raise outcome
+                self._failures.note(FailedOn.DATACENTER, command.by, f"hearing a {type(command).__name__}", outcome)
+                heard.append(None)
+            else:
+                heard.append(outcome)
+        return heard
 
     def step_down(self, reason: str) -> None:
         """Stop leading: a peer is better placed."""
@@ -126,15 +158,16 @@ class GateLeader:
         """A datacenter answered what it was told."""
         try:
             await self.hear(said.reports)
-            decided(
-                await self.submit_all(
-                    [gc.HearCorrection(by=said.datacenter, correction=one) for one in said.corrections]
-                )
-            )
+            await self._hear_each([gc.HearCorrection(by=said.datacenter, correction=one) for one in said.corrections])
         except DeposedError:
             return  # whoever leads next says it again, and is answered
-        except TenureError as error:
-            self._say(f"an answer of {said.datacenter} could not be recorded: {error}")
+
+    async def _cannot_say(self, job_id: str, error: Exception) -> None:
+        """A datacenter cannot be told of this job: it would wait there, or run on, for ever."""
+        try:
+            await self._strikes.strike(job_id, TELLING, error)
+        except DeposedError:
+            return  # whoever leads next tries again
 
     def returned(self, datacenter: str) -> None:
         """It was silent and answers again: say at once what it did not hear."""
@@ -143,50 +176,67 @@ class GateLeader:
 
     def close(self) -> None:
         """The term is over."""
-        self._lines.on_said = None
+        self._lines.on_said = self._lines.on_failed = None
 
     # What is due
 
     async def run(self) -> None:
-        """Say what the last leader did not get across, then go on until deposed."""
+        """Go on until deposed."""
         try:
-            self._owe_everything()
-            while True:
-                self._rung.clear()
-                try:
-                    await self._follow_up()
-                    await self._check()
-                    await self._keep_house()
-                except EngineError as error:
-                    if not error.retryable:
-                        raise
-                    self._say(f"what is due has to wait: {error}")
-                    await self._clock.async_sleep(1.0)
-                    continue
-                await self._rest()
+            await self._keeper.keep_all({"tend": self._tend})
         except DeposedError as error:
             self._say(f"stopped leading: {error}")
 
+    async def _tend(self) -> None:
+        """Say what the last leader, or the last failure, did not get across; then whatever is due."""
+        self._owe_everything()
+        while True:
+            self._rung.clear()
+            if await self._keeper.turn(self._steps):
+                self.ledger.rebuild_soon()
+            await self._rest()
+
     def _owe_everything(self) -> None:
         self._changed.update(dict.fromkeys(self.ledger.book.jobs))
+        self._rung.set()
 
     async def _follow_up(self) -> None:
         """Jobs that changed have other deadlines, and other things to be said. Then say what is due."""
-        changed, self._changed = self._changed, {}
-        now = self._now()
-        await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
+        now, changed = self._now(), [one for one in self._changed if one not in self._strikes.aside]
+        self._changed = {}
+        try:
+            await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
+        except Exception:
+            self._changed.update(dict.fromkeys(changed))  # what was not read is read at the next turn
+            raise
+        while self._unread:
+            job_id, _ = self._unread.popitem()
+            await self._strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
         for datacenter, count in self._resends.take_passed_on().items():
             self._flow.passed_on(datacenter, count)
         for owed in self._resends.due(self._now()):
-            self._lines.put(owed)
+            await self._strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
+
+    async def _say_owed(self, owed: Owed) -> None:
+        self._lines.put(owed)
 
     def _refresh(self, tracker: GateJobTracker, changed: Iterable[str], now: float) -> None:
         for job_id in changed:
-            if job_id in tracker.jobs:
-                self._timers.set(job_id, tracker.next_due(job_id))
-            else:
-                self._timers.cancel(job_id)
-            self._resends.refresh(tracker, job_id, now)
+            try:
+                self._refresh_job(tracker, job_id, now)
+            except Exception as error:
+                self._unread[job_id] = error
+
+    async def _refresh_alone(self, job_id: str) -> None:
+        now = self._now()
+        await self.ledger.read(lambda tracker: self._refresh_job(tracker, job_id, now))
+
+    def _refresh_job(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
+        if job_id in tracker.jobs:
+            self._timers.set(job_id, tracker.next_due(job_id))
+        else:
+            self._timers.cancel(job_id)
+        self._resends.refresh(tracker, job_id, now)
 
     async def _check(self) -> None:
         """Each job whose time has come. One that is due and not decided is looked at again after the check interval."""
@@ -194,31 +244,50 @@ class GateLeader:
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
         if not due:
             return
+        for job_id in due:
+            self._timers.set(job_id, now + again)  # also for one on which the check fails
         suspect = self._link_suspect()
         checks = [gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
-        for job_id, decision in zip(due, decided(await self.submit_all(checks)), strict=True):
-            if decision.outcome is Outcome.NOTHING and job_id in self.ledger.book.jobs:
-                at = self.ledger.book.next_due(job_id)
-                self._timers.set(job_id, at if at > now else now + again)
+        await self._strikes.commit_all(checks, "checking its deadlines")
+        for job_id in due:
+            self._check_next(job_id, now, again)
+
+    def _check_next(self, job_id: str, now: float, again: float) -> None:
+        info = self.ledger.book.jobs.get(job_id)
+        if info is None or info.decided is not None or info.state.terminal or job_id in self._strikes.aside:
+            self._timers.cancel(job_id)
+            return
+        at = self.ledger.book.next_due(job_id)
+        self._timers.set(job_id, at if at > now else now + again)
 
     async def _keep_house(self) -> None:
         tracker, now = self.ledger.book, self._now()
-        for job_id in list(islice(tracker.ended, ARCHIVE_AT_ONCE)):
-            info = tracker.jobs[job_id]
-            if now < info.ended_at + tracker.settings.archive_after:
+        for job_id in list(islice((one for one in tracker.ended if one not in self._strikes.aside), ARCHIVE_AT_ONCE)):
+            if now < tracker.jobs[job_id].ended_at + tracker.settings.archive_after:
                 break
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
-            await self.submit(gc.GateArchive(by="gate", job_id=job_id))
-            self.tally.forget(job_id, info.target_datacenters)
+            await self._strikes.attempt(job_id, partial(self._archive_job, job_id), "archiving it")
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
             await self.submit(gc.GateForgetOld(by="gate"))
+
+    async def _archive_job(self, job_id: str) -> None:
+        info = self.ledger.book.jobs.get(job_id)
+        if info is not None:
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
+            await self.submit(gc.GateArchive(by="gate", job_id=job_id))
+            self.tally.forget(job_id, info.target_datacenters)
+
+    async def _keep_snapshot(self) -> None:
         await self.ledger.snapshot_if_due()
 
     async def _rest(self) -> None:
         due = min(self._timers.next_due(), self._resends.next_due())
-        left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
+        left = self._keeper.rest_s(min(due - self._now(), TEND_AT_LEAST_S), self._steps)
         await self._clock.async_wait(self._rung, left)
+
+
+def _failed_job(struck: Struck) -> gc.GateFailJob:
+    return gc.GateFailJob(by="gate", **struck._asdict())
 
 
 def _command_for(word: DatacenterWord) -> Command:

@@ -6,29 +6,44 @@ Nothing is kept here. What a datacenter did not answer is still owed, and comes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
-from tenure.errors import NodeUnavailableError
+from tenure.errors import DeposedError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.calling.route import Route
+from tenure.nodes.loop_keeper import Loop, LoopKeeper
 from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.gate import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
 from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.product_failures import FailedOn
 
 UNDER_WAY = 4
 """Requests of one lane to one datacenter at a time: a hung one holds up a quarter of them."""
-_size_of = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+
+def _size_of(message: GateMessage) -> int:
+    """Of one that cannot be encoded: all that fits, so that it goes alone, and sending it says why."""
+    try:
+        return len(_encode(message)) if isinstance(message, JobSubmission) else 200
+    except Exception:
+        return MOST_BYTES
 
 
 class Lane:
     """One kind of message to one datacenter. Decisions have a lane of their own, so that no submission delays a cancel."""
 
-    def __init__(self, send: Callable[[list[GateMessage]], Awaitable[None]]) -> None:
-        self._send = send
+    def __init__(
+        self, send: Callable[[list[GateMessage]], Awaitable[None]], keep: Callable[[Loop], Coroutine[Any, Any, None]]
+    ) -> None:
+        """`keep` runs `_flush` to its end, whatever it raises."""
+        self._send, self._keep = send, keep
         self._waiting: dict[str, GateMessage] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -36,7 +51,7 @@ class Lane:
         """The newest message about a job replaces an older one that did not leave yet."""
         self._waiting[job_id] = message
         if len(self._tasks) < UNDER_WAY:
-            task = asyncio.create_task(self._flush())
+            task = asyncio.create_task(self._keep(self._flush))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -50,7 +65,7 @@ class Lane:
         size = 0
         for job_id in list(self._waiting):
             message = self._waiting[job_id]
-            size += len(_size_of(message)) if isinstance(message, JobSubmission) else 200
+            size += _size_of(message)
             if batch and (size > MOST_BYTES or len(batch) >= MOST_WORDS):
                 break
             batch.append(self._waiting.pop(job_id))
@@ -73,11 +88,15 @@ class Line:
         *,
         timeout_s: float,
         said: Callable[[DatacenterSaid], Awaitable[None]],
+        failed: Callable[[str, Exception], Awaitable[None]],
         say: Callable[[str], None],
+        keeper: LoopKeeper,
     ) -> None:
+        self._failed = failed
         self.name, self._timeout_s, self._said, self._say = name, timeout_s, said, say
         self.route = Route(caller, addresses)
-        self._lanes = (Lane(self._send), Lane(self._send))
+        keep = partial(keeper.keep, f"line to {name}")
+        self._lanes = (Lane(self._send_each, keep), Lane(self._send_each, keep))
 
     def put(self, owed: Owed) -> None:
         self._lanes[isinstance(owed.message, JobSubmission)].put(owed.job_id, owed.message)
@@ -85,6 +104,21 @@ class Line:
     async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         """A question for the datacenter's managers, who may hold the answer back for so long. Raises `NodeUnavailableError`."""
         return await self.route.ask(request, self._timeout_s + wait_s)
+
+    async def _send_each(self, batch: list[GateMessage]) -> None:
+        """Together, or where that raises each alone: a message that cannot be sent, or whose answer cannot be heard, concerns one job."""
+        try:
+            await self._send(batch)
+            return
+        except DeposedError:
+            return  # whoever leads next says it again
+        except Exception as error:
+            self._say(f"what is said to datacenter {self.name} goes one by one: {type(error).__name__}: {error}")
+        for message in batch:
+            try:
+                await self._send([message])
+            except Exception as error:
+                await self._failed(message.job_id, error)
 
     async def _send(self, batch: list[GateMessage]) -> None:
         submissions = tuple(one for one in batch if isinstance(one, JobSubmission))
@@ -114,12 +148,24 @@ class Lines:
         timeout_s: float,
         spoke: Callable[[str], None] = lambda name: None,
         say: Callable[[str], None],
+        keeper: LoopKeeper,
     ) -> None:
-        self._spoke = spoke
+        self._spoke, self._failures = spoke, keeper.failures
+        self.on_failed: Callable[[str, Exception], Awaitable[None]] | None = None
+        """Called with a job that a datacenter cannot be told of, and why. Set by whoever leads."""
         self.on_said: Callable[[DatacenterSaid], Awaitable[None]] | None = None
         """Set by whoever leads."""
         self._lines = {
-            name: Line(name, addresses, caller, timeout_s=timeout_s, said=self._heard, say=say)
+            name: Line(
+                name,
+                addresses,
+                caller,
+                timeout_s=timeout_s,
+                said=self._heard,
+                failed=self._cannot_say,
+                say=say,
+                keeper=keeper,
+            )
             for name, addresses in datacenters.items()
         }
 
@@ -140,6 +186,12 @@ class Lines:
         self._spoke(said.datacenter)
         if self.on_said is not None:
             await self.on_said(said)
+
+    async def _cannot_say(self, job_id: str, error: Exception) -> None:
+        if self.on_failed is None:
+            self._failures.note(FailedOn.JOB, job_id, "telling a datacenter of it", error)
+        else:
+            await self.on_failed(job_id, error)
 
     async def close(self) -> None:
         await asyncio.gather(*(line.close() for line in self._lines.values()))

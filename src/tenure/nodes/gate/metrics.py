@@ -47,6 +47,9 @@ class GateMetrics:
         self.reports = counter("tenure_gate_reports", "What datacenters reported, by kind.", "datacenter", "kind")
         self.shed = counter("tenure_gate_shed", "Requests that were turned away for overload.", "asked", "priority")
         self.elections = counter("tenure_gate_elections_won", "How often this gate became the leader.")
+        self.failures = counter(
+            "tenure_gate_product_failures", "What this gate's own code raised on, by what it handled.", "on"
+        )
         self._count: dict[type[Event], Callable[[Any], None]] = {
             g.GateJobAccepted: lambda event: self.accepted.inc(),
             g.GateJobRebuilt: lambda event: self.rebuilt.inc(),
@@ -64,6 +67,9 @@ class GateMetrics:
         name = datacenter if datacenter in self._known else OTHER
         for word in words:
             self.reports.labels(name, _kind(word)).inc()
+
+    def failed_on(self, what: str) -> None:
+        self.failures.labels(what).inc()
 
     def turned_away(self, asked: Asked, priority: int) -> None:
         """By whether it had a priority below, at or above what a job has that asks for none: the numbers are without bounds."""

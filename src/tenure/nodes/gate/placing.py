@@ -15,6 +15,7 @@ from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.journaled import decided
+from tenure.nodes.product_failures import FailedOn
 
 
 class Placing:
@@ -44,11 +45,13 @@ class Placing:
         return answers
 
     def _placed(self, submission: JobSubmission) -> gc.GateSubmit | TenureError:
-        submission = self._addressed(submission)
         try:
+            submission = self._addressed(submission)
             targets = self._targets(submission)
         except TenureError as error:
             return error
+        except Exception as error:
+            return self._candidacy.failures.note(FailedOn.JOB, submission.job_id, "placing it", error)
         return gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
 
     def _addressed(self, submission: JobSubmission) -> JobSubmission:

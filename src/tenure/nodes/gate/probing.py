@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive
 from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
@@ -73,23 +75,21 @@ class Prober(Generic[ViewT]):
         settings: ProbeSettings,
         clock: Clock,
         random: Random,
+        keeper: LoopKeeper,
         on_word: Callable[[Probed[ViewT], bool], None],
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._keeper = keeper
         self._caller, self._request, self._kind, self._settings = caller, request, kind, settings
         self._clock, self._random, self._on_word, self._say = clock, random, on_word, say
         self.nodes = {address: Probed[ViewT](address, clock.monotonic()) for address in addresses}
 
     async def run(self) -> None:
-        """Until cancelled."""
-        tasks = [asyncio.create_task(self._watch(node)) for node in self.nodes.values()]
-        try:
-            await asyncio.gather(*tasks)
-            await asyncio.Event().wait()  # nobody to ask
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        """Until cancelled. What is raised about one node keeps no other from being asked."""
+        await self._keeper.keep_all(
+            {f"probe {address}": partial(self._watch, node) for address, node in self.nodes.items()}
+        )
+        await asyncio.Event().wait()  # nobody to ask
 
     async def _watch(self, node: Probed[ViewT]) -> None:
         while True:

@@ -159,7 +159,9 @@ class GateDoor:
         reasons = self.gate.unready if self.gate is not None else {"node": "it is starting"}
         places = self.gate.watch.views() if self.gate is not None else ()
         seen = {place.name: {"health": place.health, "reason": place.reason} for place in places}
-        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": [], "datacenters": seen}
+        found = self.gate.failures.alarms() if self.gate is not None else ()
+        alarms = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in found]
+        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": alarms, "datacenters": seen}
 
     async def answer(self, sender: str, request: Request) -> Reply:
         if self.gate is None:

@@ -16,6 +16,7 @@ from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.gate import AskDatacenter, DatacenterView, PlaceView
 from tenure.randomness import Random
 
@@ -120,6 +121,7 @@ class Watch:
         settings: ProbeSettings,
         clock: Clock,
         random: Random,
+        keeper: LoopKeeper,
         placement: PlacementConfig | None = None,
         brake: BrakeConfig = OWN_LINK,
         on_return: Callable[[str], None] = lambda name: None,
@@ -137,6 +139,7 @@ class Watch:
             settings=settings,
             clock=clock,
             random=random,
+            keeper=keeper,
             on_word=self._heard,
             say=say,
         )

@@ -58,6 +58,7 @@ class Candidacy(Candidate[Ledger, Leader]):
             results_lease_s=self.ttl_s,
             fleet=self._fleet,
             pool=self._pool,
+            keeper=self.keeper.of_term(),
         )
         leader.parts += [make(leader) for make in self.parts]
         return leader

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.errors import DeposedError, TenureError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
 from tenure.jobs.commands import Command
@@ -26,7 +26,9 @@ from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.held import Held
+from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.journaled import decided
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
@@ -40,6 +42,7 @@ from tenure.nodes.messages.worker import (
     WorkerDirective,
     WorkerReport,
 )
+from tenure.nodes.product_failures import FailedOn
 
 
 class WorkerDesk:
@@ -56,7 +59,9 @@ class WorkerDesk:
         settings: FleetSettings | None = None,
         pool: PoolView | None = None,
         say: Callable[[str], None] = lambda text: None,
+        keeper: LoopKeeper,
     ) -> None:
+        self._keeper, self._failures = keeper, keeper.failures
         self._ledger, self._commit_all, self._epoch, self._clock, self._now = (
             ledger,
             commit_all,
@@ -68,6 +73,7 @@ class WorkerDesk:
         self.watch = ProgressWatch()
         self.fleet = Fleet(settings)
         self.fleet.restore(ledger.book, engine_now())
+        self._note_broken()
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
         # Keyed by incarnation: two starts under one name must not hide each other's attempts.
@@ -127,7 +133,12 @@ class WorkerDesk:
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
         news = [command for one in wanted if (command := self._record(report, one)) is not None]
-        decided(await self._commit_all(news))
+        for command, outcome in zip(news, await self._commit_all(news), strict=True):
+            # A word on one attempt that is refused keeps nobody from hearing of the others.
+            if isinstance(outcome, DeposedError):
+                raise outcome
+            if isinstance(outcome, TenureError):
+                self._say(f"what {report.worker} says of {command.job_id} was not recorded: {outcome}")
         # The appends above may have taken a while, and the worker waits no longer than it said.
         left_s = until - self._clock.monotonic()
         if left_s > 0 and not unwanted and self._knows(report):
@@ -190,18 +201,37 @@ class WorkerDesk:
             await self._decide(self.fleet.hear(report, self._now()))  # another start of it has made way
 
     async def _decide(self, commands: list[Command]) -> None:
-        """Journal it, let it count, and wake whoever has to hear of it."""
+        """Journal it, let it count, and wake whoever has to hear of it. What fails for one worker is tried once more: the fleet takes
+        it for decided. Then that worker is judged anew at the next look."""
         for command in commands:
-            await self._commit(command)
-            if isinstance(command, JudgeWorker):
-                self._held.ring(self.fleet.told(command))
-                self._introduce(command.worker)
-            elif isinstance(command, EvictWorker):
-                self.fleet.gone(command, self._now())
-                self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
-                self._held.ring(command.incarnation)
-            elif isinstance(command, ForgetWorker):
-                self.watch.forget_worker(command.worker)
+            try:
+                await self._decide_one(command)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                await self._decide_again(command)
+
+    async def _decide_again(self, command: Command) -> None:
+        try:
+            await self._decide_one(command)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            worker = getattr(command, "worker", "")
+            self._failures.note(FailedOn.WORKER, worker, f"deciding a {type(command).__name__}", error)
+            self.fleet.judge_again(worker)
+
+    async def _decide_one(self, command: Command) -> None:
+        await self._commit(command)
+        if isinstance(command, JudgeWorker):
+            self._held.ring(self.fleet.told(command))
+            self._introduce(command.worker)
+        elif isinstance(command, EvictWorker):
+            self.fleet.gone(command, self._now())
+            self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
+            self._held.ring(command.incarnation)
+        elif isinstance(command, ForgetWorker):
+            self.watch.forget_worker(command.worker)
 
     def _introduce(self, worker: str) -> None:
         """Who was alone hears at once that it is not: it would fail for good what only the other has."""
@@ -215,26 +245,29 @@ class WorkerDesk:
     async def keep_watch(self) -> None:
         """Look after the workers for as long as the term lasts."""
         while True:
-            try:
-                await self._look()
-            except DeposedError:
-                raise
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                self._say(f"workers cannot be judged yet: {error}")
+            await self._keeper.turn({"looking after workers": self._look})
             await self._clock.async_sleep(self.fleet.settings.sweep_s)
 
     async def _look(self) -> None:
         now = self._now()
         for name in self.fleet.silent(now) if self._pool is not None else ():
-            await self._ask_pool(name, now)
+            try:
+                await self._ask_pool(name, now)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                self._failures.note(FailedOn.WORKER, name, "asking the gossip pool for it", error)
         await self._decide(self.fleet.sweep(now))
+        self._note_broken()
         for start, report in list(self._latest.items()):
             if not self.fleet.knows(report.worker, start):
                 self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
                 self._latest.pop(start, None)
                 self._heard.pop(start, None)
+
+    def _note_broken(self) -> None:
+        for name, error in self.fleet.take_broken().items():
+            self._failures.note(FailedOn.WORKER, name, "judging a worker", error)
 
     async def _ask_pool(self, name: str, now: float) -> None:
         assert self._pool is not None
@@ -287,8 +320,16 @@ class WorkerDesk:
 
         return await self._ledger.read(look)
 
-    def _record(self, report: WorkerReport, one: AttemptReport) -> Command | None:
-        """What is worth journaling. One word for both: the core records a start that it had not heard of, and progress when it is due."""
+    def _record(self, report: WorkerReport, one: AttemptReport) -> RecordProgress | None:
+        """What is worth journaling of one attempt; None also where our own code fails on it, so that the others are heard."""
+        try:
+            return self._progress_of(report, one)
+        except Exception as error:
+            self._failures.note(FailedOn.JOB, one.job_id, f"hearing of it from {report.worker}", error)
+            return None
+
+    def _progress_of(self, report: WorkerReport, one: AttemptReport) -> RecordProgress | None:
+        """One word for both: the core records a start that it had not heard of, and progress when it is due."""
         command = RecordProgress(
             by=report.worker,
             job_id=one.job_id,

@@ -27,7 +27,8 @@ class Families:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        for info in self._leader.ledger.book.live_jobs():
+        self._children.clear()
+        for info in list(self._leader.ledger.book.live_jobs()):
             self._know(info.id)
         for parent in list(self._children):
             self._look_at_parent(parent)
@@ -37,7 +38,9 @@ class Families:
             while self._orphans:
                 child, parent = self._orphans.pop()
                 reason = f"the job {parent} that submitted it did not complete"
-                await self._leader.submit(CancelJob(by="leader", job_id=child, reason=reason))
+                cancel = CancelJob(by="leader", job_id=child, reason=reason)
+                # A child on which this fails is failed itself: it would run on, and keep the others from being cancelled.
+                await self._leader.strikes.commit_all([cancel], "cancelling it with the job that submitted it")
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:

@@ -18,10 +18,11 @@ from tenure.jobs.reports import leader_transfer, report_for
 from tenure.jobs.timers import Timers
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.calling.route import Route
-from tenure.nodes.journaled import decided
+from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.messages.client import Problem
 from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 
 ANSWER_S = 5.0
 """How long one gate may take for one answer: made for wide-area latency."""
@@ -43,8 +44,10 @@ class Courier:
         clock: Clock,
         engine_now: Callable[[], float],
         progress_at: Callable[[str], float],
+        failures: ProductFailures,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._failures = failures
         self._route = Route(caller, addresses)
         self._ledger, self._commit_all, self._identity = ledger, commit_all, identity
         self._clock, self._now, self._progress_at = clock, engine_now, progress_at
@@ -84,7 +87,7 @@ class Courier:
                 await self._rest()
                 continue
             try:
-                await self._say(jobs)
+                await self._say_all(jobs)
                 pause = AGAIN_FIRST_S
                 self._note_heard()
             except NodeUnavailableError as error:
@@ -94,6 +97,28 @@ class Courier:
                 self._note_unheard(error)
                 await self._clock.async_sleep(pause)
                 pause = min(self.interval_s, pause * 2)
+            except Exception:
+                for job_id in jobs:
+                    self._due.set(job_id, self._now())  # this loop begins again, and owes what it owed
+                raise
+
+    async def _say_all(self, jobs: list[str]) -> None:
+        """In one message, or where that fails each alone: the report that cannot be made or sent concerns one job."""
+        try:
+            await self._say(jobs)
+            return
+        except Exception as error:
+            if concerns_all(error) or isinstance(error, NodeUnavailableError):
+                raise
+        for job_id in jobs:
+            self._due.set(job_id, self._now() + self.interval_s)
+        for job_id in jobs:
+            try:
+                await self._say([job_id])
+            except Exception as error:
+                if concerns_all(error) or isinstance(error, NodeUnavailableError):
+                    raise
+                self._failures.note(FailedOn.GATE, job_id, "reporting it to its gate", error)
 
     def _note_unheard(self, error: NodeUnavailableError) -> None:
         """Once for each time that they are away: a token or a certificate that they refuse is to be read in our log, too."""
@@ -122,7 +147,13 @@ class Courier:
             if isinstance(word, JobLeaderTransfer):
                 self._transfers.pop(word.job_id, None)
         news = [ack for ack in reply.acks if self._is_news(ack)]
-        decided(await self._commit_all([HearGate(by="gate", message=ack) for ack in news]))
+        for ack, outcome in zip(
+            news, await self._commit_all([HearGate(by="gate", message=ack) for ack in news]), strict=True
+        ):
+            if isinstance(outcome, TenureError):
+                if concerns_all(outcome):
+                    raise outcome
+                self._failures.note(FailedOn.GATE, ack.job_id, "hearing that its gate knows of it", outcome)
 
     def _words(self, book: JobBook, jobs: list[str], now: float) -> list[DatacenterWord]:
         words: list[DatacenterWord] = []

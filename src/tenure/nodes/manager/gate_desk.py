@@ -15,7 +15,9 @@ from tenure.clock import Clock
 from tenure.errors import (
     ConfigurationError,
     DatacenterFullError,
+    DeposedError,
     OutOfBoundsError,
+    ProductFailedError,
     SubmissionConflictError,
     TenureError,
 )
@@ -23,7 +25,7 @@ from tenure.health.manager import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook, SubmitJob
 from tenure.jobs.budget import is_full
-from tenure.jobs.commands import AnswerQuery, Identity, ObeyGlobalCancel, ObeyGlobalTimeout
+from tenure.jobs.commands import AnswerQuery, Command, Identity, ObeyGlobalCancel, ObeyGlobalTimeout
 from tenure.jobs.events import Dispatched, JobSubmitted
 from tenure.jobs.messages import (
     JobGlobalCancel,
@@ -40,7 +42,6 @@ from tenure.jobs.states import JobState
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.fleet.census import room as room_for_work
 from tenure.nodes.fleet.member import WorkerStanding
-from tenure.nodes.journaled import decided
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.manager.leader import Leader
@@ -103,12 +104,12 @@ class GateDesk:
     async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
         if not submissions:
             return [], []
-        outcomes = await self._candidacy.submit_all([SubmitJob(by="gate", submission=one) for one in submissions])
+        outcomes = await self._commit_each([SubmitJob(by="gate", submission=one) for one in submissions])
         taken, answers = [], []
         for one, outcome in zip(submissions, outcomes, strict=True):
             if isinstance(outcome, DatacenterFullError):
                 continue  # not answered, so the gate still owes it and sends it again
-            if isinstance(outcome, (SubmissionConflictError, ConfigurationError)):
+            if isinstance(outcome, (SubmissionConflictError, ConfigurationError, ProductFailedError)):
                 answers.append(self._never(one.job_id, one.gate_epoch, str(outcome)))
             elif isinstance(outcome, TenureError):
                 raise outcome
@@ -124,6 +125,14 @@ class GateDesk:
         unknown = [JobStatusQuery(job_id=job_id) for job_id, report in found if report is None]
         reports = [report for _, report in found if report is not None]
         return reports, [*answers, *await self._obey(unknown)]
+
+    async def _commit_each(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
+        """All at once; what our own code failed on once more alone, for it may have failed on the company that it was in."""
+        outcomes = await self._candidacy.submit_all(commands)
+        for place, outcome in enumerate(outcomes):
+            if isinstance(outcome, ProductFailedError):
+                outcomes[place] = (await self._candidacy.submit_all([commands[place]]))[0]
+        return outcomes
 
     def _report(self, book: JobBook, asked: str, found: str, now: float) -> Report | None:
         info = book.jobs.get(asked)
@@ -158,12 +167,15 @@ class GateDesk:
             except OutOfBoundsError as error:
                 # Of an earlier release. No job of ours can be meant, so it is answered for good and not sent again.
                 replies.append(self._never(word.job_id, word.gate_epoch, str(error)))
-        outcomes = await self._candidacy.submit_all([self._command_for(word) for word in taken])
-        # A word about an unknown job needs a tombstone. Where there is no room for one the gate gets no answer, and says it again.
-        decisions = decided(outcome for outcome in outcomes if not isinstance(outcome, DatacenterFullError))
-        heard = [decision.reply for decision in decisions if decision.reply is not None]
-        assert len(heard) == len(decisions), "a gate's word that is heard is answered"
-        replies += heard
+        for outcome in await self._commit_each([self._command_for(word) for word in taken]):
+            if isinstance(outcome, DeposedError):
+                raise outcome
+            # A word about an unknown job needs a tombstone. Where there is no room for one, and where our own code failed on a word,
+            # the gate gets no answer to it, and says it again; the others are answered.
+            if isinstance(outcome, TenureError):
+                continue
+            assert outcome.reply is not None, "a gate's word that is heard is answered"
+            replies.append(outcome.reply)
         return replies
 
     def _command_for(self, word: GateWord) -> ObeyGlobalTimeout | ObeyGlobalCancel | AnswerQuery:

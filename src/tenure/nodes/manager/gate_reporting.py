@@ -7,10 +7,12 @@ and when. One courier for each gate cluster, so that one that hangs holds up no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
 from tenure.clock import Clock
+from tenure.errors import DeposedError
 from tenure.jobs import Decision
 from tenure.jobs.commands import Identity
 from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
@@ -18,6 +20,7 @@ from tenure.jobs.model import JobInfo
 from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.leader import Leader
+from tenure.nodes.product_failures import FailedOn
 
 AT_ONCE = (LocalTimeoutReported, JobEnded)
 """That a job has arrived is in the answer to its submission."""
@@ -31,6 +34,10 @@ def gate_addresses(info: JobInfo) -> tuple[str, ...]:
     return tuple(f"{host}:{port}" for host, port in (submission.gate_addr, *submission.gate_addrs))
 
 
+def _owe(job_id: str, soon: bool, courier: Courier) -> None:
+    courier.owe(job_id, soon=soon)
+
+
 class GateReporting:
     """Part of a leader (`LeaderPart`)."""
 
@@ -41,6 +48,8 @@ class GateReporting:
         self._couriers: dict[tuple[str, ...], Courier] = {}
         self._tasks: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
+        self._previous = ""
+        """Who led before, once some job's history told it."""
 
     async def run(self) -> None:
         self._failed = asyncio.get_running_loop().create_future()
@@ -48,7 +57,7 @@ class GateReporting:
             self._introduce()
             await self._failed
         finally:
-            tasks = list(self._tasks.values())
+            tasks, self._tasks, self._couriers, self._failed = list(self._tasks.values()), {}, {}, None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -59,9 +68,7 @@ class GateReporting:
         for job_id in job_ids:
             info = self._leader.ledger.book.jobs.get(job_id)
             if info is not None and not (info.state.terminal and info.gate_acked):
-                courier = self._courier(info)
-                if courier is not None:
-                    courier.owe(job_id, soon=soon)
+                self._with_courier(info, partial(_owe, job_id, soon))
 
     def close(self) -> None:
         """Its tasks end with `run`."""
@@ -71,13 +78,13 @@ class GateReporting:
         owed = [
             info for info in self._leader.ledger.book.jobs.values() if not (info.state.terminal and info.gate_acked)
         ]
-        previous = ""
         for info in owed:
-            courier = self._courier(info)
-            if courier is not None:
-                # One takeover, one predecessor: the first history that tells of it is enough.
-                previous = previous or self._before(info)
-                courier.introduce(info.id, previous)
+            self._with_courier(info, partial(self._introduce_job, info))
+
+    def _introduce_job(self, info: JobInfo, courier: Courier) -> None:
+        # One takeover, one predecessor: the first history that tells of it is enough.
+        self._previous = self._previous or self._before(info)
+        courier.introduce(info.id, self._previous)
 
     def _before(self, info: JobInfo) -> str:
         """Who led before, for people."""
@@ -85,6 +92,15 @@ class GateReporting:
             if isinstance(event, LeaderElected):
                 return str(event.evidence.get("previous_leader", ""))
         return ""
+
+    def _with_courier(self, info: JobInfo, tell: Callable[[Courier], None]) -> None:
+        """Tell the courier of one job's gates something. What fails concerns the reports of this job, and no other."""
+        try:
+            courier = self._courier(info)
+            if courier is not None:
+                tell(courier)
+        except Exception as error:
+            self._leader.keeper.failures.note(FailedOn.GATE, info.id, "reporting it to its gate", error)
 
     def _courier(self, info: JobInfo) -> Courier | None:
         addresses = gate_addresses(info)
@@ -102,13 +118,15 @@ class GateReporting:
                 engine_now=self._leader.now,
                 progress_at=self._leader.desk.watch.last,
                 say=self._leader.say,
+                failures=self._leader.keeper.failures,
             )
-            task = self._tasks[addresses] = asyncio.create_task(courier.run())
-            task.add_done_callback(self._ended)
+            self._tasks[addresses] = asyncio.create_task(self._keep(courier, self._failed))
         return courier
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A courier runs for the whole term: one that fails ends it."""
-        if task.cancelled() or self._failed is None or self._failed.done():
-            return
-        self._failed.set_exception(task.exception() or RuntimeError("a courier of reports ended"))
+    async def _keep(self, courier: Courier, failed: asyncio.Future[None]) -> None:
+        """A courier runs for the whole term; when it is deposed, so is everybody."""
+        try:
+            await self._leader.keeper.keep("gate reports", courier.run)
+        except DeposedError as error:
+            if not failed.done():
+                failed.set_exception(error)

@@ -1,8 +1,9 @@
-"""What a leader lets go of: results past their time, jobs that ended long ago, ids past their memory, entries that a snapshot covers."""
+"""What a leader lets go of: results past their time, jobs that ended long ago, ids past their memory."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,7 @@ from tenure.jobs.budget import needs_measuring
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
-from tenure.nodes.journaled import decided
+from tenure.nodes.job_strikes import JobStrikes
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.views import large_results
 
@@ -23,6 +24,7 @@ ARCHIVE = "jobs"
 LARGE_RESULTS = "results"
 LARGE_RESULTS_TTL_S = 7 * 86_400
 FORGET_EVERY_S = 600.0
+ARCHIVING = "archiving it"
 ARCHIVED_AT_ONCE = 100
 """Then dispatches and deadlines have their turn."""
 
@@ -37,29 +39,46 @@ class Housekeeping:
         archive: Store,
         large: Store,
         commit: Callable[[Command], Awaitable[Decision]],
+        *,
+        strikes: JobStrikes[Decision],
     ) -> None:
+        self._strikes = strikes
         self._ledger, self._calls, self._archive, self._large, self._commit = ledger, calls, archive, large, commit
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
         """Do what is due, at most so much at a time; True when there is more. The store is put right before the journal says so."""
-        book = self._ledger.book
+        book, strikes = self._ledger.book, self._strikes
         for job_id in to_expire(book, now):
-            for _, key in large_results(book.jobs[job_id]):
-                await self._calls.run(self._large.delete, key)
-            await self._commit(ExpireResults(by="leader", job_id=job_id))
-        due = to_archive(book, now, limit=ARCHIVED_AT_ONCE)
-        for job_id in due:
-            record = await self._without_lasting_results(book.jobs[job_id], now)
-            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
-        decided(await self._ledger.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in due]))
+            if job_id in strikes.aside:
+                book.expiring.cancel(job_id)  # until another leader reads it off the book
+            else:
+                await strikes.attempt(job_id, partial(self._expire, job_id), "letting go of its results")
+        due = to_archive(book, now, limit=ARCHIVED_AT_ONCE, skip=strikes.aside)
+        stored = [
+            job_id
+            for job_id in due
+            if await strikes.attempt(job_id, partial(self._store_record, job_id, now), ARCHIVING)
+        ]
+        await strikes.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in stored], ARCHIVING)
         if needs_measuring(book):
             book.measure()
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
             await self._commit(ForgetOld(by="leader"))
-        await self._ledger.snapshot_if_due()
         return len(due) == ARCHIVED_AT_ONCE
+
+    async def _expire(self, job_id: str) -> None:
+        info = self._ledger.book.jobs.get(job_id)
+        for _, key in large_results(info) if info is not None else ():
+            await self._calls.run(self._large.delete, key)
+        await self._commit(ExpireResults(by="leader", job_id=job_id))
+
+    async def _store_record(self, job_id: str, now: float) -> None:
+        info = self._ledger.book.jobs.get(job_id)
+        if info is not None:
+            record = await self._without_lasting_results(info, now)
+            await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
 
     async def _without_lasting_results(self, info: JobInfo, now: float) -> JobInfo:
         """The record, with results that have an end moved to where the engine itself lets go of them."""

@@ -3,13 +3,15 @@
 Two loops. One takes results from their durable mailbox, commits them, and acknowledges after the append. The other tends to everything
 that is due: dispatches, messages to revoke, deadlines, archives, snapshots. Both end when the ledger is deposed. Deadlines are armed only
 after the results that waited were drained, so that work that ended in time is completed, not timed out (DESIGN.md, rule 5).
+
+Whatever is raised about one job fails that job alone (`job_strikes`); whatever else is raised lets that one step rest (`loop_keeper`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -18,11 +20,13 @@ from tenure import tracing
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message, Outgoing
-from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.errors import DeposedError, LimitError, TenureError
 from tenure.jobs import (
     CheckJob,
     ConfirmCleaned,
     Decision,
+    FailJob,
+    JobBook,
     RecordDispatched,
     RecordFailure,
     RecordResult,
@@ -31,17 +35,20 @@ from tenure.jobs import (
 from tenure.jobs.budget import max_result_bytes
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
-from tenure.jobs.outbox import Dispatch, next_dispatch_at, to_dispatch, to_revoke
+from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.submission import fits_a_snapshot
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.journaled import decided
+from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
+from tenure.nodes.loop_keeper import Loop, LoopKeeper
 from tenure.nodes.manager.desk import WorkerDesk
+from tenure.nodes.manager.dispatch_batches import batches
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS, LARGE_RESULTS_TTL_S, Housekeeping
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
-from tenure.nodes.manager.results import RESULTS, command_for
+from tenure.nodes.manager.results import RESULTS, attempt_of, command_for
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
 RESULTS_LEASE_S = 10.0
@@ -49,8 +56,9 @@ RESULTS_LEASE_S = 10.0
 RESULTS_WAIT_S = 10.0
 HANDED_BACK_S = 0.2
 TEND_AT_LEAST_S = 5.0
-MOST_BYTES_AT_ONCE = 262_144
-_encode = msgspec.json.Encoder().encode
+TEND = "tend"
+DISPATCHING = "dispatching it"
+Result = Message[WorkResult, WorkItem]
 
 
 class LeaderPart(Protocol):
@@ -81,7 +89,14 @@ class Leader:
         results_lease_s: float = RESULTS_LEASE_S,
         fleet: FleetSettings | None = None,
         pool: PoolView | None = None,
+        keeper: LoopKeeper,
     ) -> None:
+        """`keeper` keeps the loops of this term, and ends with it."""
+        self.keeper, self.strikes = keeper, JobStrikes(self.submit_all, keeper.failures, _failed_job)
+        self._unordered: set[str] = set()
+        """Jobs of which no order could be made, at the last look."""
+        self._unarmed: dict[str, Exception] = {}
+        """Jobs whose next deadline could not be computed, and why."""
         self.ledger, self._engine, self._calls = ledger, engine, calls
         self._results_lease_s = results_lease_s
         self._clock, self._now, self._say = clock, engine_now, say
@@ -89,7 +104,9 @@ class Leader:
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self._large = engine.store(LARGE_RESULTS)
-        self._housekeeping = Housekeeping(ledger, calls, engine.store(ARCHIVE), self._large, self.submit)
+        self._housekeeping = Housekeeping(
+            ledger, calls, engine.store(ARCHIVE), self._large, self.submit, strikes=self.strikes
+        )
         self._timers: Timers[str] = Timers()
         self.desk = WorkerDesk(
             ledger,
@@ -100,13 +117,24 @@ class Leader:
             settings=fleet,
             pool=pool,
             say=say,
+            keeper=keeper,
         )
         self.parts: list[LeaderPart] = []
         """Set before `run`."""
-        self.clockwork = Clockwork(ledger, say)
+        self.clockwork = Clockwork(ledger, say, keeper.failures)
         self._changed = asyncio.Event()
+        self._steps: dict[str, Loop] = {
+            "jobs without a deadline": self._look_again,
+            "schedules": self._fire,
+            "dispatch": self._dispatch,
+            "revoke": self._revoke,
+            "deadlines": self._check_deadlines,
+            "housekeeping": self._keep_house,
+            "snapshot": self._keep_snapshot,
+        }
+        """What is tended to, in this order."""
         self.drained_until = 0.0
-        ledger.on_decided = self._arm
+        ledger.on_decided, ledger.on_missed = self._arm, self._missed
 
     async def submit(self, command: Command) -> Decision:
         """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
@@ -117,22 +145,10 @@ class Leader:
         return await self.ledger.commit_all(commands)
 
     async def run(self) -> None:
-        """Drain the results that waited, arm the timers, then lead until deposed."""
+        """Lead until deposed."""
+        loops = {"results": self._take_results, TEND: self._tend, "workers": self.desk.keep_watch}
         try:
-            await self._drain()
-            for info in self.ledger.book.live_jobs():
-                self._timers.set(info.id, self._next_due(info))
-            loops = [self._take_results(), self._tend(), self.desk.keep_watch(), *(part.run() for part in self.parts)]
-            tasks = [asyncio.create_task(loop) for loop in loops]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for error in ended:
-                if isinstance(error, Exception) and not isinstance(error, DeposedError):
-                    raise error
+            await self.keeper.keep_all({**loops, **{type(part).__name__: part.run for part in self.parts}})
         except DeposedError as error:
             self._say(f"stopped leading: {error}")
 
@@ -144,24 +160,46 @@ class Leader:
 
     def _arm(self, decision: Decision) -> None:
         """Whatever a decision touched may have another deadline now."""
-        book = self.ledger.book
         named = (name for event in decision.events for name in getattr(event, "jobs", ()))
         names = dict.fromkeys((decision.job_id, *named))  # in order: a simulation must not depend on hashes
         for job_id in names:
-            info = book.jobs.get(job_id)
+            self._arm_job(job_id)
+        if not decision.events:
+            return
+        self._changed.set()
+        self._heed(TEND, partial(self.clockwork.heard, decision))
+        self._heed("workers", partial(self.desk.heard, decision))
+        self._heed("workers", partial(self.desk.touched, names))
+        for part in self.parts:
+            self._heed(type(part).__name__, partial(part.note, decision, names))
+
+    def _arm_job(self, job_id: str) -> None:
+        if job_id in self.strikes.aside:
+            return
+        try:
+            info = self.ledger.book.jobs.get(job_id)
             if info is None or info.state.terminal:
                 self._timers.cancel(job_id)
                 if info is not None:
                     self.desk.forget(info)
             else:
                 self._timers.set(job_id, self._next_due(info))
-        if decision.events:
+        except Exception as error:
+            self._unarmed[job_id] = error
             self._changed.set()
-            self.clockwork.heard(decision)
-            self.desk.heard(decision)
-            self.desk.touched(names)
-            for part in self.parts:
-                part.note(decision, names)
+
+    def _heed(self, name: str, heed: Callable[[], None]) -> None:
+        """Let one part know of a decision. One that fails begins its loop anew, and reads off the book what it missed."""
+        try:
+            heed()
+        except Exception as error:
+            self.keeper.failures.note(FailedOn.LOOP, name, "following up a decision", error)
+            self.keeper.begin_again(name)
+
+    def _missed(self) -> None:
+        """Decisions became durable that nobody was told of: everything that follows is read off the book."""
+        for name in (TEND, *(type(part).__name__ for part in self.parts)):
+            self.keeper.begin_again(name)
 
     def _next_due(self, info: JobInfo) -> float:
         return next_due(info, self.ledger.book.settings, self.desk.watch.last(info.id))
@@ -170,13 +208,7 @@ class Leader:
 
     async def _take_results(self) -> None:
         while True:
-            try:
-                await self._take(RESULTS_WAIT_S)
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                self._say(f"cannot take results: {error}")
-                await self._clock.async_sleep(1.0)
+            await self._take(RESULTS_WAIT_S)
 
     async def _drain(self) -> None:
         """Take results until there are none: only then may a deadline that passed meanwhile count."""
@@ -189,18 +221,69 @@ class Leader:
         # One that somebody holds is not recorded yet: our own other loop, or the last leader, which may be dead.
         if not messages and not (await self._calls.run(self._results.depth)).leased:
             self.drained_until = asked_at
-        commands = [await self._command_for(message) for message in messages]
-        for outcome in await self.submit_all([command for command in commands if command is not None]):
-            if isinstance(outcome, DeposedError):
-                raise outcome
-            if isinstance(outcome, TenureError):
-                self._say(f"a result was not recorded: {outcome}")
         if messages:
-            for message in await self._calls.run(self._results.acknowledge_many, messages):
+            recorded = await self._record(messages)
+            for message in await self._calls.run(self._results.acknowledge_many, recorded):
                 self._say(f"result {message.id} comes again: it was recorded, and will be known already")
         return len(messages)
 
-    async def _command_for(self, message: Message[WorkResult, WorkItem]) -> RecordResult | RecordFailure | None:
+    async def _record(self, messages: Sequence[Result]) -> list[Result]:
+        """Record them with as few appends as they need; one that fails once more alone, and is set aside then.
+
+        Returns those that are to be acknowledged.
+        """
+        made: list[tuple[Result, RecordResult | RecordFailure]] = []
+        failed: list[Result] = []
+        for message in messages:
+            try:
+                command = await self._command_for(message)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                failed.append(message)
+                continue
+            if command is not None:
+                made.append((message, command))
+        outcomes = await self.submit_all([command for _, command in made])
+        for (message, _), outcome in zip(made, outcomes, strict=True):
+            if isinstance(outcome, TenureError):
+                if concerns_all(outcome):
+                    raise outcome
+                failed.append(message)
+        aside = [message for message in failed if not await self._record_alone(message)]
+        return [message for message in messages if message not in aside]
+
+    async def _record_alone(self, message: Result) -> bool:
+        """False for a result that cannot be recorded: it becomes a dead letter, and its job fails."""
+        try:
+            command = await self._command_for(message)
+            if command is not None:
+                await self.submit(command)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            failed = self.keeper.failures.note(FailedOn.RESULT, message.id, "recording a result", error)
+            if about := attempt_of(message):
+                job_id, workflow, attempt = about
+                info = self.ledger.book.jobs.get(job_id)
+                known = info.workflows.get(workflow) if info is not None else None
+                if known is not None and known.attempt == attempt:  # nothing else will ever end this attempt
+                    await self.strikes.strike(job_id, "recording its result", error)
+            return await self._bury(message, failed.fact)
+        return True
+
+    async def _bury(self, message: Result, reason: str) -> bool:
+        """Make it a dead letter; True where that fails too, so that it is acknowledged: no deadline counts while a result waits."""
+        try:
+            await self._calls.run(message.dead_letter, reason)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            self.keeper.failures.note(FailedOn.RESULT, message.id, "setting a result aside", error)
+            return True
+        return False
+
+    async def _command_for(self, message: Result) -> RecordResult | RecordFailure | None:
         """A result that is too large for the journal, or for the state, is kept in the store, before anybody is told of it."""
         command = command_for(message)
         most = max_result_bytes(self.ledger.book)
@@ -215,40 +298,80 @@ class Leader:
     # Everything that is due
 
     async def _tend(self) -> None:
+        """First what the last leader, or the last failure, left undone; then whatever is due."""
+        await self._drain()
+        for info in list(self.ledger.book.live_jobs()):
+            self._arm_job(info.id)
+        self.clockwork.arm_all()
         while True:
             self._changed.clear()
-            try:
-                await self.clockwork.tend(self._now(), self.submit)
-                await self._dispatch()
-                await self._revoke()
-                await self._check_deadlines()
-                more = await self._housekeeping.tend(self._now())
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                self._say(f"what is due has to wait: {error}")
-                await self._clock.async_sleep(1.0)
-                continue
-            if not more:
-                await self._rest()
+            if await self.keeper.turn(self._steps):
+                self.ledger.rebuild_soon()
+            await self._rest()
+
+    async def _look_again(self) -> None:
+        """Jobs whose next deadline could not be computed: once more, and then they fail."""
+        while self._unarmed:
+            job_id, _ = self._unarmed.popitem()
+            self._arm_job(job_id)
+            if (error := self._unarmed.pop(job_id, None)) is not None:
+                await self.strikes.strike(job_id, "computing its deadline", error)
+
+    async def _fire(self) -> None:
+        await self.clockwork.tend(self._now(), self.submit)
+
+    async def _keep_house(self) -> None:
+        if await self._housekeeping.tend(self._now()):
+            self._changed.set()  # there is more: everything else has its turn first
+
+    async def _keep_snapshot(self) -> None:
+        await self.ledger.snapshot_if_due()
 
     async def _rest(self) -> None:
         """Until something changed, or something is due."""
         due = min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self._now()))
-        left = min(max(0.0, due - self._now()), TEND_AT_LEAST_S)
+        left = self.keeper.rest_s(min(due - self._now(), TEND_AT_LEAST_S), self._steps)
         await self._clock.async_wait(self._changed, left)
 
     async def _dispatch(self) -> None:
         """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
-        # Read, not looked up: the book is ahead of the journal while an append is under way, and nothing is sent before its decision is durable.
-        while orders := await self.ledger.read(lambda book: to_dispatch(book, self._now(), limit=200)):
-            for name, some in batches(orders):
-                await self._send(name, some)
-            sent = [
-                RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
-                for order in orders
-            ]
-            decided(await self.submit_all(sent))
+        while True:
+            failed: dict[str, Exception] = {}
+            # Read, not looked up: the book is ahead of the journal while an append is under way, and nothing is sent before its
+            # decision is durable.
+            orders = await self.ledger.read(partial(self._orders, failed))
+            again = [job_id for job_id in failed if job_id not in self._unordered]
+            for job_id, error in failed.items():
+                if job_id in self._unordered:  # for the second time: it will not pass
+                    await self.strikes.strike(job_id, DISPATCHING, error)
+            self._unordered = set(again)
+            if not orders and not again:
+                return
+            sent = [order for name, some in batches(orders) for order in await self._send_each(name, some)]
+            await self.strikes.commit_all(
+                [
+                    RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
+                    for order in sent
+                ],
+                DISPATCHING,
+            )
+
+    def _orders(self, failed: dict[str, Exception], book: JobBook) -> list[Dispatch]:
+        return to_dispatch(book, self._now(), limit=200, skip=self.strikes.aside, failed=failed)
+
+    async def _send_each(self, name: str, orders: list[Dispatch]) -> list[Dispatch]:
+        """Send them together, or one by one where that fails. Returns those that were sent; the job of any other has failed."""
+        try:
+            await self._send(name, orders)
+            return orders
+        except Exception as error:
+            if concerns_all(error):
+                raise
+        return [
+            order
+            for order in orders
+            if await self.strikes.attempt(order.job_id, partial(self._send, name, [order]), DISPATCHING)
+        ]
 
     async def _send(self, name: str, orders: list[Dispatch]) -> None:
         batch = [
@@ -285,11 +408,22 @@ class Leader:
 
     async def _revoke(self) -> None:
         """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""
-        ended = await self.ledger.read(lambda book: list(to_revoke(book)))
-        for _, keys in ended:
-            for name, key in keys:
-                await self._calls.run(self._mailbox(name).revoke, key)
-        decided(await self.submit_all([ConfirmCleaned(by="leader", job_id=job_id) for job_id, _ in ended]))
+        ended = await self.ledger.read(lambda book: [one for one in book.uncleaned if one not in self.strikes.aside])
+        revoked = [
+            job_id
+            for job_id in ended
+            if await self.strikes.attempt(job_id, partial(self._revoke_job, job_id), "withdrawing its messages")
+        ]
+        confirmed = [ConfirmCleaned(by="leader", job_id=job_id) for job_id in revoked]
+        await self.strikes.commit_all(confirmed, "withdrawing its messages")
+
+    async def _revoke_job(self, job_id: str) -> None:
+        for name, key in await self.ledger.read(lambda book: live_messages(book, job_id)):
+            try:
+                mailbox = self._mailbox(name)
+            except LimitError:
+                continue  # no mailbox can have this name, so nothing was ever sent there
+            await self._calls.run(mailbox.revoke, key)
 
     async def _check_deadlines(self) -> None:
         now = self._now()
@@ -310,7 +444,7 @@ class Leader:
             )
             for job_id in due
         ]
-        decided(await self.submit_all(checks))
+        await self.strikes.commit_all(checks, "checking its deadlines")
 
     def _mailbox(self, name: str) -> Mailbox[WorkItem, WorkResult]:
         mailbox = self._mailboxes.get(name)
@@ -319,15 +453,5 @@ class Leader:
         return mailbox
 
 
-def batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
-    """Orders for one mailbox together, in their order; none much larger than an engine takes in one step."""
-    for name, group in groupby(orders, key=lambda order: order.mailbox):
-        batch: list[Dispatch] = []
-        size = 0
-        for order in group:
-            size += len(_encode(order.arguments))
-            if batch and size > MOST_BYTES_AT_ONCE:
-                yield name, batch
-                batch, size = [], 0
-            batch.append(order)
-        yield name, batch
+def _failed_job(struck: Struck) -> FailJob:
+    return FailJob(by="leader", **struck._asdict())

@@ -6,7 +6,6 @@ simulator runs it as it is. Reads are answered by whoever is asked, from a book 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,6 +62,7 @@ from tenure.nodes.messages.event import GetEvents
 from tenure.nodes.messages.node import ManagerNode, WorkerNode
 from tenure.nodes.messages.wire import Placed, Reply, Request
 from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
+from tenure.nodes.product_failures import FailedOn
 from tenure.web.event_feed import EventFeed
 from tenure.web.problems import problem
 
@@ -104,7 +104,12 @@ class Manager:
         )
         self._waiting = Waiting(self._has_ended, clock)
         self.events = EventFeed(
-            engine.journal(JOURNAL), calls, clock=clock, state=self._state_for, queue_of=self._queue_of
+            engine.journal(JOURNAL),
+            calls,
+            clock=clock,
+            state=self._state_for,
+            queue_of=self._queue_of,
+            keep=candidacy.keeper.keep,
         )
         candidacy.on_change = self._waiting.look
         candidacy.parts.append(Families)
@@ -131,11 +136,9 @@ class Manager:
 
     async def run(self) -> None:
         """Stand for election, lead, follow. Cancelling resigns."""
-        watching = asyncio.create_task(self.observer.run())
         try:
-            await self._candidacy.run()
+            await self._candidacy.keeper.keep_all({"node": self._candidacy.run, "observer": self.observer.run})
         finally:
-            watching.cancel()
             self._waiting.close()
             self.events.close()
 
@@ -224,10 +227,9 @@ class Manager:
         except TenureError as error:
             return problem(error)
         except Exception as error:
-            self._say(f"a {type(request).__name__} from {sender} failed: {type(error).__name__}: {error}")
-            return Problem(
-                kind=ProblemKind.FAILED, fact=f"{type(error).__name__}: {error}", remedy="See the node's log"
-            )
+            kind = type(request).__name__
+            failures = self._candidacy.failures
+            return problem(failures.note(FailedOn.REQUEST, kind, f"answering a {kind} from {sender}", error))
 
     def _another(self, request: Placed) -> Problem:
         return Problem(

@@ -46,6 +46,9 @@ class ManagerMetrics:
         self.extensions = counter("tenure_extensions", "Workers' requests for time, by answer.", "answer")
         self.instants = counter("tenure_schedule_instants", "Instants of schedules: fired or skipped.", "outcome")
         self.elections = counter("tenure_elections_won", "How often this manager became the leader.")
+        self.failures = counter(
+            "tenure_product_failures", "What this node's own code raised on, by what it handled.", "on"
+        )
         self.pick_up = Histogram(
             "tenure_pick_up_seconds", "From dispatch to the start of an attempt.", buckets=_WAITS, registry=registry
         )

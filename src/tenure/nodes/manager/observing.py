@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tenure.clock import Clock
+from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import EngineError
 from tenure.jobs import Decision
 from tenure.jobs import events as e
-from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, nearly_full, stranded
+from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, nearly_full, outgrown, stranded
 from tenure.jobs.book import Lane, lane_of
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
@@ -39,6 +40,8 @@ class Observer:
         self._metrics, self._stranded_after_s = metrics, stranded_after_s
         self._standing: dict[tuple[str, str], Alarm] = {}
         self._since: dict[tuple[str, str], float] = {}
+        if metrics is not None:
+            candidacy.failures.count = lambda what: metrics.failures.labels(what).inc()
         self.pulse = PulseCounter()
         self._led_at = clock.boottime()
         self._started: dict[Lane, float] = {}
@@ -82,6 +85,9 @@ class Observer:
             return self._clock.wall()
 
     def _now(self) -> list[Alarm]:
+        return [*self._candidacy.failures.alarms(), *self._of_datacenter()]
+
+    def _of_datacenter(self) -> list[Alarm]:
         node = self._candidacy
         if node.leader is not None or node.term_is_current:
             self._led_at = self._clock.boottime()
@@ -95,7 +101,7 @@ class Observer:
             return []
         book = node.ledger.book
         waiting = stranded(book, node.time.now(), self._started, self._crew, self._stranded_after_s)
-        return [*nearly_full(book), *waiting]
+        return [*outgrown(node.ledger.state_bytes, MAX_SNAPSHOT_BYTES), *nearly_full(book), *waiting]
 
     def lead(self, leader: Leader) -> Term:
         self._started = {}

@@ -35,18 +35,15 @@ class Presence:
         self._store, self._calls, self._clock, self._node, self._now = engine.store(NODES), calls, clock, node, now
 
     async def run(self) -> None:
-        """Until cancelled; then it takes its word back."""
+        """Until cancelled; then it takes its word back. Raises while the engine is out of reach, or its time is not known yet."""
         key = ""
         try:
             while True:
-                try:
-                    node = self._node()
-                    key = f"{_PREFIX}{node.name}"[:500]
-                    said = msgspec.json.encode(Said(node=node, at=self._now()))
-                    await self._calls.run(self._store.put, key, said, ttl=FORGET_AFTER_S)
-                except EngineError:
-                    pass  # it is out of reach, or its time is not known yet; the next word comes in a moment
-                await self._clock.async_sleep(SAY_EVERY_S if key else 1.0)
+                node = self._node()
+                key = f"{_PREFIX}{node.name}"[:500]
+                said = msgspec.json.encode(Said(node=node, at=self._now()))
+                await self._calls.run(self._store.put, key, said, ttl=FORGET_AFTER_S)
+                await self._clock.async_sleep(SAY_EVERY_S)
         finally:
             if key:
                 with contextlib.suppress(EngineError):

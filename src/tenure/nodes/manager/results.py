@@ -61,6 +61,15 @@ def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | Record
     )
 
 
+def attempt_of(message: Message[WorkResult, WorkItem]) -> tuple[str, str, int] | None:
+    """(job, workflow, attempt) that a reply is about; None where it does not say."""
+    if message.failure is not None:
+        job_id, _, workflow = (message.failure.key or "").rpartition("/")
+        return (job_id, workflow, message.failure.generation) if job_id else None
+    reply = message.body
+    return (reply.job_id, reply.workflow_id, reply.attempt) if reply.job_id else None
+
+
 def _dead_letter(failure: Failure, enqueued_at: float) -> RecordFailure | None:
     job_id, slash, workflow = (failure.key or "").rpartition("/")
     if not slash:

@@ -11,6 +11,7 @@ from tenure.jobs import (
     Decision,
     FireCron,
     JobBook,
+    PauseSchedule,
     PutSchedule,
     RemoveSchedule,
     RunSchedule,
@@ -21,6 +22,7 @@ from tenure.jobs import events as e
 from tenure.jobs.commands import Command
 from tenure.jobs.schedule import Zone, due, next_instant
 from tenure.jobs.timers import Timers
+from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.messages.schedule import (
     DropSchedule,
@@ -31,16 +33,25 @@ from tenure.nodes.messages.schedule import (
     TriggerSchedule,
 )
 from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.zones import zone
+
+AGAIN_S = 1.0
+"""When a schedule is tried again on which our own code failed once."""
 
 
 class Clockwork:
     """A leader's alarm clock: which schedule comes next. All that must last is in the book."""
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
-        self._ledger, self._say = ledger, say
+    def __init__(self, ledger: Ledger, say: Callable[[str], None], failures: ProductFailures) -> None:
+        self._ledger, self._say, self._failures = ledger, say, failures
         self._timers: Timers[str] = Timers()
-        for name in ledger.book.state.schedules:
+        self._failed: set[str] = set()
+        """Schedules on which our own code has just failed: once more, and they are paused."""
+
+    def arm_all(self) -> None:
+        """Read off the book when each is due."""
+        for name in list(self._ledger.book.state.schedules):
             self._arm(name)
 
     def next_due(self) -> float:
@@ -55,32 +66,70 @@ class Clockwork:
                 self._arm(event.schedule)
 
     async def tend(self, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
-        """Fire what is due, oldest first. What fails stays due: an instant is done when the journal says so."""
+        """Fire what is due, oldest first. What fails stays due: an instant is done when the journal says so.
+
+        A schedule on which our own code fails twice running is paused: it must not keep the others from firing.
+        """
         for name in self._timers.pop_due(now):
             self._timers.set(name, now)
-            record = self._ledger.book.state.schedules.get(name)
-            local = self._zone(record) if record is not None else None
-            if record is None or local is None:
-                self._timers.cancel(name)
-                continue
-            skip, fire = due(record, now, local)
-            if skip:
-                reason = f"{now - skip[-1]:.0f} s late, and of missed runs the schedule wants {record.schedule.missed.value!r}"
-                await commit(SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason))
             try:
-                for instant in fire:
-                    await commit(FireCron(by="leader", schedule=name, instant=instant))
-            except DatacenterFullError as error:
-                # The instant stays due. The schedule's rule for missed runs decides when there is room again.
-                self._say(f"schedule {name!r} waits for room: {error}")
-                self._timers.set(name, now + error.retry_after_s)
-                continue
-            self._arm(name)
+                await self._fire(name, now, commit)
+                self._failed.discard(name)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                await self._set_back(name, now, commit, error)
 
-    def _arm(self, name: str) -> None:
+    async def _fire(self, name: str, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
         record = self._ledger.book.state.schedules.get(name)
         local = self._zone(record) if record is not None else None
-        self._timers.set(name, next_instant(record, local) if record is not None and local is not None else math.inf)
+        if record is None or local is None:
+            self._timers.cancel(name)
+            return
+        skip, fire = due(record, now, local)
+        if skip:
+            reason = (
+                f"{now - skip[-1]:.0f} s late, and of missed runs the schedule wants {record.schedule.missed.value!r}"
+            )
+            await commit(SkipInstants(by="leader", schedule=name, until=skip[-1], count=len(skip), reason=reason))
+        try:
+            for instant in fire:
+                await commit(FireCron(by="leader", schedule=name, instant=instant))
+        except DatacenterFullError as error:
+            # The instant stays due. The schedule's rule for missed runs decides when there is room again.
+            self._say(f"schedule {name!r} waits for room: {error}")
+            self._timers.set(name, now + error.retry_after_s)
+            return
+        record = self._ledger.book.state.schedules.get(name)  # as the commits left it
+        self._timers.set(name, next_instant(record, local) if record is not None else math.inf)
+
+    async def _set_back(
+        self, name: str, now: float, commit: Callable[[Command], Awaitable[Decision]], error: Exception
+    ) -> None:
+        failed = self._failures.note(FailedOn.SCHEDULE, name, "firing a schedule", error)
+        if name not in self._failed:
+            self._failed.add(name)
+            self._timers.set(name, now + AGAIN_S)
+            return
+        self._timers.cancel(name)
+        what = f"{type(error).__name__}: {error}"
+        try:
+            await commit(PauseSchedule(by="leader", schedule=name, error=what, trace=failed.trace))
+            self._failed.discard(name)
+        except Exception as second:
+            if concerns_all(second):
+                raise
+            self._failures.note(FailedOn.SCHEDULE, name, "pausing it; it rests until another leader takes over", second)
+
+    def _arm(self, name: str) -> None:
+        """One whose next instant cannot be computed is due now: firing it will say why."""
+        try:
+            record = self._ledger.book.state.schedules.get(name)
+            local = self._zone(record) if record is not None else None
+            at = next_instant(record, local) if record is not None and local is not None else math.inf
+        except Exception:
+            at = 0.0
+        self._timers.set(name, at)
 
     def _zone(self, record: ScheduleRecord) -> Zone | None:
         try:
@@ -124,11 +173,11 @@ class ScheduleDesk:
 
 
 def schedule_view(record: ScheduleRecord) -> ScheduleView:
-    problem, next_at = "", math.inf
+    problem, next_at = record.trouble, math.inf
     try:
         next_at = next_instant(record, zone(record.schedule.zone))
-    except ConfigurationError as error:
-        problem = str(error)
+    except Exception as error:
+        problem = str(error)  # one that cannot be computed is shown, and hides no other
     return ScheduleView(
         schedule=record.schedule,
         next_at=next_at if next_at < math.inf else None,

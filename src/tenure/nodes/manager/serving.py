@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tenure.bound_checks import check
@@ -168,15 +169,16 @@ async def serve(
                 door.manager = manager
                 on_ready(address)
                 with front.reloading(server, say):
-                    await until_stopped(
-                        stop, _both(_both(manager.run(), _tell_pool(candidacy, pool, clock)), presence.run())
-                    )
+                    loops = {"manager": manager.run, "presence": presence.run}
+                    if pool is not None:
+                        loops["pool"] = partial(_tell_pool, candidacy, pool, clock)
+                    await until_stopped(stop, candidacy.keeper.keep_all(loops))
         finally:
             await server.stop()
 
 
-async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> None:
-    while pool is not None:
+async def _tell_pool(candidacy: Candidacy, pool: Pool, clock: Clock) -> None:
+    while True:
         leader = candidacy.leader
         workers = leader.desk.fleet.standings(candidacy.time.now()) if leader is not None else []
         pool.tell_fleet(
@@ -186,16 +188,6 @@ async def _tell_pool(candidacy: Candidacy, pool: Pool | None, clock: Clock) -> N
             workers=len(workers),
         )
         await clock.async_sleep(TELL_EVERY_S)
-
-
-async def _both(life: Coroutine[Any, Any, None], beside: Coroutine[Any, Any, None]) -> None:
-    """`beside` ends with `life`, and first: what it has to take back needs an engine."""
-    aside = asyncio.create_task(beside)
-    try:
-        await life
-    finally:
-        aside.cancel()
-        await asyncio.gather(aside, return_exceptions=True)
 
 
 class Door:

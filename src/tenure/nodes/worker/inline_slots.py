@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.ids import IdSource, new_id
+from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.product_failures import ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.work.children import Courier
@@ -87,6 +90,7 @@ class InlineSlots:
         self._bell: Callable[[], None] = lambda: None
         self._completed = self._failed = self._steps = self._mishaps = 0
         self._draining = self._crashed = False
+        self._keeper = LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
 
     # What a worker node asks
 
@@ -147,7 +151,7 @@ class InlineSlots:
         logging.getLogger().addHandler(self._held)
         if not logging.getLogger(WORKFLOW_LOGGER).level:
             logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
-        seats = [asyncio.create_task(self._serve(seat)) for seat in range(self.settings.slots)]
+        seats = [asyncio.create_task(self._keep(seat)) for seat in range(self.settings.slots)]
         try:
             # Not gather: it would cancel the seats with us, before they could hand over.
             done, _ = await asyncio.wait(seats, return_when=asyncio.FIRST_EXCEPTION)
@@ -171,10 +175,14 @@ class InlineSlots:
                 seat.cancel()
         await asyncio.gather(*seats, return_exceptions=True)
 
-    async def _serve(self, seat: int) -> None:
+    async def _keep(self, seat: int) -> None:
+        """What is raised about one message leaves it to its lease, and the seat takes the next."""
         task = asyncio.current_task()
         assert task is not None
         task.set_name(f"seat-{seat}")
+        await self._keeper.keep(f"seat {seat}", partial(self._serve, seat))
+
+    async def _serve(self, seat: int) -> None:
         record = self._new_record()
         while not self._draining:
             message = await self._claim(seat)

@@ -21,9 +21,11 @@ from tenure.errors import NodeUnavailableError, TenureError
 from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.nodes.calling.awaiting import AsyncCaller
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.messages.client import MANAGER_ELECTION, Problem, Redirect, address_of
 from tenure.nodes.messages.wire import Reply, Request
-from tenure.nodes.messages.worker import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
+from tenure.nodes.messages.worker import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
+from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.earning import Earning
 from tenure.nodes.worker.obedience import INTAKE, Obedience
@@ -66,7 +68,9 @@ class WorkerNode:
         say: Callable[[str], None] = lambda text: None,
         on_view: Callable[[SlotsView, OverloadState], None] = lambda view, overload: None,
         number: int = 0,
+        keeper: LoopKeeper | None = None,
     ) -> None:
+        self.keeper = keeper or LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
         self.name, self._runner, self._calls, self._caller = name, runner, calls, caller
         self._clock, self._random, self._say, self._version = clock, random, say, version
         self._on_view = on_view
@@ -92,14 +96,10 @@ class WorkerNode:
         """Tell and listen, whatever happens to the leader."""
         ring = _bell(self._changed)
         self._runner.listen(ring)
-        tasks = [asyncio.create_task(self._tell()), asyncio.create_task(self._listen())]
         try:
-            await asyncio.gather(*tasks)
+            await self.keeper.keep_all({"report": self._tell, "listen": self._listen})
         finally:
             self._runner.listen(lambda: None)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def leave(self) -> None:
         """Say that nothing more comes, so that nobody waits for a sign of life. Best effort."""
@@ -204,7 +204,7 @@ class WorkerNode:
             return False
         self.heard_at = self._clock.monotonic()
         for one in directive.cancels:
-            self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
+            self._cancel(one)
         incarnation = self._runner.incarnation
         if directive.incarnation != incarnation or self._evicted == incarnation:
             return True  # it is about a start of ours that is over, or ending
@@ -218,6 +218,13 @@ class WorkerNode:
         self._earning.left(directive.left_s, asked)
         return True
 
+    def _cancel(self, one: Unwanted) -> None:
+        """An attempt that cannot be cancelled keeps neither the others nor the verdict from being heard; the leader says it again."""
+        try:
+            self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
+        except Exception as error:
+            self.keeper.failures.note(FailedOn.JOB, one.job_id, "cancelling an attempt of it", error)
+
     def _go(self, incarnation: str, reason: str) -> None:
         """Stop everything, and come back as somebody new. Once for each incarnation."""
         self._evicted = incarnation
@@ -230,20 +237,20 @@ class WorkerNode:
 
     async def _ask(self, request: Request, timeout: float, wanted: type[ReplyT]) -> ReplyT:
         """Raises `NodeUnavailableError`; the next call looks for the leader anew."""
+        address = ""
         try:
-            address = self.address or await self._find_leader()
-            reply = await self._caller.ask(address, request, timeout)
+            found = self.address or await self._find_leader()
+            reply = await self._caller.ask(found, request, timeout)
             if isinstance(reply, Redirect):
-                address = reply.address
-                reply = await self._caller.ask(address, request, timeout)
-            if not isinstance(reply, wanted):
-                said = reply.fact if isinstance(reply, Problem) else type(reply).__name__
-                raise NodeUnavailableError(f"{address} answered: {said}")
-        except TenureError:
-            self.address = ""
-            raise
-        self.address = address
-        return reply
+                found = reply.address
+                reply = await self._caller.ask(found, request, timeout)
+            if isinstance(reply, wanted):
+                address = found
+                return reply
+        finally:
+            self.address = address  # empty whatever went wrong: the next call looks for the leader anew
+        said = reply.fact if isinstance(reply, Problem) else type(reply).__name__
+        raise NodeUnavailableError(f"{found} answered: {said}")
 
     async def _find_leader(self) -> str:
         leader = await self._calls.run(self._election.current)

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tenure.bound_checks import check
 from tenure.bounds import WorkerName
@@ -17,7 +18,9 @@ from tenure.errors import TenureError
 from tenure.health.overload import OverloadState
 from tenure.health.piggyback import NodeType
 from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.pooling import Pool, PoolSettings, pooled
+from tenure.nodes.product_failures import ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import fresh_random
@@ -25,7 +28,6 @@ from tenure.randomness import fresh_random
 LEAVE_S = 2.0
 """How long a worker that ends tries to say so."""
 _RETRY_S = 1.0
-_RETRY_MOST_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,10 @@ class WorkerThread:
         """One life after the other: a worker that takes work and tells nobody would never be seen to begin anything."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        pause = _RETRY_S
-        while not self._stop.is_set():
-            begun = self._clock.monotonic()
-            try:
-                await self._life(self._stop)
-            except Exception as error:
-                if self._clock.monotonic() - begun > _RETRY_MOST_S:
-                    pause = _RETRY_S
-                # Work goes on meanwhile, and results wait in the engine. But somebody should know.
-                self._say(f"this worker cannot report, and tries again in {pause:g} s: {type(error).__name__}: {error}")
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), pause)
-                pause = min(_RETRY_MOST_S, pause * 2)
+        random = fresh_random()
+        self._keeper = LoopKeeper(self._clock, random, ProductFailures(self._clock, self._say), say=self._say)
+        # Work goes on meanwhile, and results wait in the engine.
+        await self._keeper.keep("worker node", partial(self._life, self._stop), stop=self._stop)
 
     async def _life(self, stop: asyncio.Event) -> None:
         """Until told to stop. Raises what ended it before."""
@@ -146,6 +139,7 @@ class WorkerThread:
             say=self._say,
             on_view=on_view,
             number=self.node.number if self.node is not None else 0,
+            keeper=self._keeper,
         )
         living = asyncio.create_task(node.run())
         stopping = asyncio.create_task(stop.wait())

@@ -1,0 +1,105 @@
+"""Ends the one job that a leader's own code failed on, so that everything else goes on. Part of every leader, of managers and of gates.
+
+The job ends by a rule of its own, with the traceback as evidence (`FailJob`, `GateFailJob`). Where even that cannot be committed, the job is
+set aside in memory for the rest of the term, and the next leader tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from tenure.errors import DeposedError, EngineError, TenureError
+from tenure.jobs import ArchiveJob, CancelJob, CheckGlobal, CheckJob, ConfirmCleaned, GateArchive, RecordDispatched
+from tenure.jobs.commands import Command, Outcome
+from tenure.nodes.journaled import Decided, decided
+from tenure.nodes.product_failures import FailedOn, ProductFailures
+
+JobCommand = ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | CancelJob | CheckGlobal | GateArchive
+
+
+class Struck(NamedTuple):
+    """A job that our code failed on."""
+
+    job_id: str
+    doing: str
+    error: str
+    trace: str
+
+
+class Answered(Decided, Protocol):
+    """A decision that says what became of its command."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+DecisionT = TypeVar("DecisionT", bound=Answered)
+
+
+class JobStrikes(Generic[DecisionT]):
+    """`aside`: jobs that this term leaves alone."""
+
+    def __init__(
+        self,
+        commit_many: Callable[[Sequence[Command]], Awaitable[list[DecisionT | TenureError]]],
+        failures: ProductFailures,
+        fail: Callable[[Struck], Command],
+    ) -> None:
+        """`fail`: the command that ends a job."""
+        self._commit_many, self._failures, self._fail = commit_many, failures, fail
+        self.aside: dict[str, None] = {}
+
+    async def strike(self, job_id: str, doing: str, error: Exception) -> None:
+        """End the job. Raises only what concerns everything: being deposed, and an engine that does not answer."""
+        if concerns_all(error):
+            raise error
+        failed = self._failures.note(FailedOn.JOB, job_id, doing, error)
+        struck = Struck(job_id, doing, f"{type(error).__name__}: {error}", failed.trace)
+        try:
+            decision = await self._commit(self._fail(struck))
+            if decision.outcome is not Outcome.ACCEPTED:
+                self.aside[job_id] = None  # it had ended: there is nothing to fail, and nothing more to try
+        except Exception as second:
+            if concerns_all(second):
+                raise
+            doing = "failing it; it is left alone until another leader takes over"
+            self._failures.note(FailedOn.JOB, job_id, doing, second)
+            self.aside[job_id] = None
+
+    async def commit_all(self, commands: Sequence[JobCommand], doing: str) -> None:
+        """Commit what the leader itself decided to do about jobs. One that is refused is tried again alone, and then its job fails:
+        nobody else would hear of it, and what failed may have been the company that it was in."""
+        outcomes = await self._commit_many(commands)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            if isinstance(outcome, TenureError):
+                if concerns_all(outcome):
+                    raise outcome
+                await self.attempt(command.job_id, partial(self._commit, command), doing)
+
+    async def attempt(self, job_id: str, act: Callable[[], Awaitable[object]], doing: str) -> bool:
+        """Do something about one job, and once more where that raises: an exception may pass. True when it was done.
+
+        Otherwise the job has failed; or it had ended before, and is set aside.
+        """
+        try:
+            await act()
+            return True
+        except Exception as error:
+            if concerns_all(error):
+                raise
+        try:
+            await act()
+            return True
+        except Exception as error:
+            await self.strike(job_id, doing, error)
+            return False
+
+    async def _commit(self, command: Command) -> DecisionT:
+        return decided(await self._commit_many((command,)))[0]
+
+
+def concerns_all(error: BaseException) -> bool:
+    """True for what is no fault of the one thing that is handled: being deposed, and the engine."""
+    return isinstance(error, (DeposedError, EngineError))

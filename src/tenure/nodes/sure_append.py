@@ -1,0 +1,74 @@
+"""An append whose outcome is known in the end, whatever became of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.clock import Clock
+from tenure.engines.aio import Calls
+from tenure.engines.backoff import Backoff
+from tenure.engines.contracts import Journal
+from tenure.errors import (
+    DeposedError,
+    EngineBusyError,
+    EngineFullError,
+    EngineUnavailableError,
+    SequenceConflictError,
+    StaleEpochError,
+    Truncated,
+)
+from tenure.randomness import Random
+
+RETRY_MOST_S = 1.0
+
+
+class SureAppend:
+    """While the engine does not answer, nobody knows the outcome; so it is asked until it does."""
+
+    def __init__(self, calls: Calls, clock: Clock, random: Random) -> None:
+        self._calls, self._clock, self._random = calls, clock, random
+
+    async def append(
+        self, journal: Journal, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str
+    ) -> int:
+        """The sequence that the events got. Raises `DeposedError` when somebody else wrote."""
+        backoff, lost_answer = self.backoff(), False
+        while True:
+            try:
+                if lost_answer and (found := await self._find(journal, append_id, expect)) is not None:
+                    return found
+                return await self._calls.run(journal.append, events, epoch=epoch, expect=expect, append_id=append_id)
+            except (EngineUnavailableError, EngineBusyError, EngineFullError):
+                lost_answer = True
+                await self._clock.async_sleep(backoff.next())
+            except (StaleEpochError, SequenceConflictError) as error:
+                # Our own append may be the one that is in the way: its answer was lost.
+                found = await self._find_for_sure(journal, append_id, expect) if lost_answer else None
+                if found is not None:
+                    return found
+                raise DeposedError(f"an append was refused: {error}") from error
+            except Truncated as error:
+                raise DeposedError(f"another leader has gone on: {error}") from error
+
+    def backoff(self) -> Backoff:
+        return Backoff(self._random, most_s=RETRY_MOST_S)
+
+    async def _find(self, journal: Journal, append_id: str, after: int) -> int | None:
+        """One engine call at a time, so that a simulation may fail any of them."""
+        position = after
+        while entries := await self._calls.run(journal.read, position):
+            for entry in entries:
+                if entry.append_id == append_id:
+                    return entry.seq
+            position = entries[-1].seq
+        return None
+
+    async def _find_for_sure(self, journal: Journal, append_id: str, after: int) -> int | None:
+        backoff = self.backoff()
+        while True:
+            try:
+                return await self._find(journal, append_id, after)
+            except (EngineUnavailableError, EngineBusyError):
+                await self._clock.async_sleep(backoff.next())
+            except Truncated:
+                return None

@@ -1,0 +1,362 @@
+"""One bad thing fails alone: a command, a job, a result, a schedule, a snapshot. The leader leads on, and so does the next one after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.nodes.manager.test_candidacy import submission
+from tests.nodes.manager.test_manager import Office, ask, run
+
+from tenure.engines.memory.journal import MemoryJournal
+from tenure.engines.memory.mailbox import MemoryMailbox
+from tenure.errors import EngineReadOnlyError, LimitError, ProductFailedError
+from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, encode_event
+from tenure.jobs import events as e
+from tenure.jobs.alarms import AlarmKind
+from tenure.jobs.commands import Command
+from tenure.jobs.decide import DECIDE
+from tenure.jobs.events import Rule
+from tenure.jobs.fold import FOLD
+from tenure.jobs.schedule import Schedule
+from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.manager import leader
+from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.results import RESULTS, command_for
+from tenure.nodes.messages.client import AskWhy, Cancel, Done, Problem, Submit
+from tenure.nodes.messages.schedule import ListSchedules
+from tenure.work.envelope import WorkItem, WorkResult
+
+AT = 1_700_000_000.0
+
+
+def journal_of(office: Office, *events: e.Event) -> None:
+    """What an older version left in the journal."""
+    journal = office.engine.journal(JOURNAL)
+    journal.append([encode_event(event) for event in events], epoch=1, expect=journal.head().seq, append_id="old")
+
+
+def submitted(one: JobSubmission) -> e.JobSubmitted:
+    return e.JobSubmitted(at=AT, job_id=one.job_id, submission=one, digest=one.job_id)
+
+
+def folded(office: Office) -> bytes:
+    """The state that the journal leads to."""
+    journal, book = office.engine.journal(JOURNAL), JobBook()
+    snapshot = journal.latest_snapshot()
+    if snapshot is not None:
+        book = JobBook.restore(snapshot.state)
+    for entry in journal.read(snapshot.seq if snapshot else 0):
+        book.replay(entry.events)
+    return book.snapshot()
+
+
+async def completes(office: Office, candidacy: Candidacy, job_id: str) -> None:
+    """An ordinary job is accepted, dispatched, and completed."""
+    await candidacy.submit(SubmitJob(submission=submission(job_id)))
+    message = await office.claimed()
+    assert message.body.job_id == job_id
+    office.answer(message)
+    await office.until(lambda: candidacy.ledger.book.job(job_id).state is JobState.COMPLETED)
+
+
+def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("a bug of ours")
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        ledger = candidacy.ledger
+        monkeypatch.setitem(DECIDE, CancelJob, broken)  # type: ignore[misc]
+        outcomes = await candidacy.submit_all(
+            [SubmitJob(submission=submission("good")), CancelJob(job_id="x"), SubmitJob(submission=submission("fine"))]
+        )
+        assert [isinstance(one, ProductFailedError) for one in outcomes] == [False, True, False]
+        reply = await ask(manager, Cancel(job_id="x"))
+        assert isinstance(reply, Problem)
+        assert "Tenure itself failed while deciding a CancelJob: KeyError" in reply.fact
+        assert any("Traceback" in line and "a bug of ours" in line for line in office.said)
+        assert candidacy.ledger is ledger
+        assert manager.leads
+        manager.observer.look()
+        assert [one.kind for one in manager.observer.alarms] == [AlarmKind.PRODUCT_FAILED]
+
+    run(story)
+
+
+def test_a_command_whose_events_are_too_large_is_refused_with_its_size_and_deposes_nobody() -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        ledger, before = candidacy.ledger, candidacy.ledger.seq
+        large = CancelJob(job_id="x", reason="r" * 700_000)
+        outcomes = await candidacy.submit_all([SubmitJob(submission=submission("good")), large])
+        assert isinstance(outcomes[1], LimitError)
+        assert "what a CancelJob would write is 700," in str(outcomes[1])
+        assert "at most 458,752 bytes" in str(outcomes[1])
+        assert not isinstance(outcomes[0], Exception)
+        assert candidacy.ledger is ledger
+        assert manager.leads
+        await completes(office, candidacy, "good")
+        assert "x" not in candidacy.ledger.book.state.tombstones
+        assert ledger.seq > before
+
+    run(story)
+
+
+def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_the_same_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sound = FOLD[e.JobEnded]
+
+    def half(book: JobBook, event: e.JobEnded) -> None:
+        book.job(event.job_id).reason = "half changed"
+        book.job("kept").reason = "this one too"
+        raise ValueError("in the midst of it")
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        for job_id in ("bad", "kept"):
+            await candidacy.submit(SubmitJob(submission=submission(job_id)))
+        await office.until(lambda: len(candidacy.ledger.book.queued[("default", 0)]) == 2)
+        epoch, ledger = candidacy.epoch, candidacy.ledger
+        monkeypatch.setitem(FOLD, e.JobEnded, half)  # type: ignore[misc]
+        good = SubmitJob(submission=submission("good"))
+        outcomes = await candidacy.submit_all([good, CancelJob(job_id="bad"), SubmitJob(submission=submission("late"))])
+        assert [isinstance(one, ProductFailedError) for one in outcomes] == [False, True, False]
+        monkeypatch.setitem(FOLD, e.JobEnded, sound)  # type: ignore[misc]
+        assert (candidacy.ledger, candidacy.epoch, manager.leads) == (ledger, epoch, True)
+        assert ledger.book.job("bad").reason == ledger.book.job("kept").reason == ""
+        assert {"good", "late"} <= set(ledger.book.jobs)
+        await office.until(lambda: not ledger._waiting and ledger._in_flight is None)
+        assert ledger.book.snapshot() == folded(office)
+        assert (await ask(manager, Cancel(job_id="bad"))).outcome == "accepted"
+
+    run(story)
+
+
+def test_of_a_batch_that_the_engine_does_not_take_only_the_bad_command_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = MemoryJournal.append
+
+    def picky(self: MemoryJournal, events: Any, **options: Any) -> int:
+        if any(b'"job_id":"bad"' in event for event in events):
+            raise LimitError("events", "something", "what this engine takes")
+        return append(self, events, **options)
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        ledger = candidacy.ledger
+        monkeypatch.setattr(MemoryJournal, "append", picky)
+        commands: list[Command] = [SubmitJob(submission=submission(one)) for one in ("good", "bad", "fine")]
+        outcomes = await candidacy.submit_all(commands)
+        assert [isinstance(one, LimitError) for one in outcomes] == [False, True, False]
+        assert candidacy.ledger is ledger
+        assert manager.leads
+        assert set(ledger.book.jobs) == {"good", "fine"}
+
+    run(story)
+
+
+def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_so_also_after_a_restart() -> None:
+    async def story(office: Office) -> None:
+        poison = submission("poison", queue="my queue")
+        journal_of(office, submitted(poison), submitted(submission("honest")))
+        manager, candidacy = office.open("m-1", archive_after=10)
+        await office.until(lambda: "poison" in candidacy.ledger.book.ended)
+        info = candidacy.ledger.book.job("poison")
+        assert info.state is JobState.FAILED
+        assert "Tenure itself failed on it while dispatching it: LimitError" in info.reason
+        (ended,) = [one for one in candidacy.ledger.book.history("poison") if isinstance(one, e.JobEnded)]
+        assert ended.rule is Rule.PRODUCT_FAILED
+        assert "Traceback" in ended.evidence["traceback"]
+        told = (await ask(manager, AskWhy(job_id="poison"))).text
+        assert "The job ended: failed. Tenure itself failed on it while dispatching it" in told.replace(
+            "the job", "The job"
+        )
+        assert (await office.claimed()).body.job_id == "honest"
+        await office.until(lambda: "poison" in candidacy.ledger.book.state.archive)
+        await office.kill("m-1")
+        again, next_one = office.open("m-2")
+        await office.until(lambda: again.leads)
+        await completes(office, next_one, "later")
+
+    run(story)
+
+
+def test_a_queue_of_an_old_journal_with_a_rate_that_has_no_inverse_holds_its_jobs_and_nothing_else() -> None:
+    async def story(office: Office) -> None:
+        slow = [submission(f"slow-{number}", queue="slow") for number in range(3)]
+        changed = e.QueueChanged(at=AT, queue="slow", rate=5e-324, burst=1)
+        journal_of(office, changed, *map(submitted, slow))
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        for number in range(3):
+            await completes(office, candidacy, f"j-{number}")
+        states = [candidacy.ledger.book.job(one.job_id).workflows["encode"].state for one in slow]
+        assert states == [WorkflowState.QUEUED, WorkflowState.PENDING, WorkflowState.PENDING]
+        await office.kill("m-1")
+        again, _ = office.open("m-2")
+        await office.until(lambda: again.leads)
+
+    run(story)
+
+
+def test_a_result_that_cannot_be_recorded_is_a_dead_letter_and_holds_up_no_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(message: Any) -> Any:
+        if message.body is not None and message.body.job_id == "bad":
+            raise RecursionError("a bug of ours")
+        return command_for(message)
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        monkeypatch.setattr(leader, "command_for", broken)
+        for job_id in ("bad", "good"):
+            await candidacy.submit(SubmitJob(submission=submission(job_id)))
+        for _ in range(2):
+            office.answer(await office.claimed())
+        book = candidacy.ledger.book
+        await office.until(lambda: book.job("bad").state.terminal and book.job("good").state.terminal)
+        assert (book.job("bad").state, book.job("good").state) == (JobState.FAILED, JobState.COMPLETED)
+        results = office.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        (letter,) = results.dead_letters.list()
+        assert "RecursionError: a bug of ours" in letter.reason
+        await candidacy.submit(SubmitJob(submission=submission("short", timeout_seconds=5.0)))
+        await office.until(lambda: book.job("short").state is JobState.TIMED_OUT, seconds=60)
+
+    run(story)
+
+
+def test_a_schedule_that_raises_is_paused_and_says_why_and_the_others_fire() -> None:
+    async def story(office: Office) -> None:
+        bad = Schedule(name="bad", job=submission("t"), cron="what is this")
+        worse = Schedule(name="worse", job=submission("t", queue=""), every_s=5.0)
+        good = Schedule(name="good", job=submission("t"), every_s=5.0)
+        journal_of(office, *(e.ScheduleSet(at=office.engine.now(), schedule=one) for one in (bad, worse, good)))
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: candidacy.ledger.seq and candidacy.ledger.book.state.schedules["good"].fired)
+        await office.until(lambda: candidacy.ledger.book.state.schedules["bad"].schedule.paused)
+        shown = {one.schedule.name: one for one in (await ask(manager, ListSchedules())).schedules}
+        assert shown["bad"].schedule.paused
+        assert "cron" in shown["bad"].problem
+        assert not shown["good"].problem
+        await office.kill("m-1")
+        again, _ = office.open("m-2")
+        await office.until(lambda: again.leads)
+
+    run(story)
+
+
+def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_leads_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def refuse(self: MemoryJournal, state: bytes, seq: int, *, epoch: int) -> None:
+        tried.append(seq)
+        raise LimitError("snapshot", "70,000,000 bytes", "at most 67,108,864 bytes")
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        ledger = candidacy.ledger
+        monkeypatch.setattr(MemoryJournal, "snapshot", refuse)
+        monkeypatch.setattr(type(ledger), "snapshot_every", 10)
+        for number in range(12):
+            await completes(office, candidacy, f"j-{number}")
+        assert 1 < len(tried) < 8, "it is tried again, and not at every look: to encode it costs much"
+        assert ledger.state_bytes > 1_000
+        ledger.state_bytes = 70_000_000
+        manager.observer.look()
+        (alarm,) = manager.observer.alarms
+        assert (alarm.kind, "66.8 MiB" in alarm.reason) == (AlarmKind.STATE_TOO_LARGE, True)
+        assert candidacy.ledger is ledger
+        assert manager.leads
+
+    run(story)
+
+
+def test_a_standby_whose_engine_refuses_it_says_so_and_stands_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(office: Office) -> None:
+        head, refused = MemoryJournal.head, [True]
+
+        def refuse(self: MemoryJournal) -> Any:
+            if refused[0]:
+                raise EngineReadOnlyError("this engine may only be read")
+            return head(self)
+
+        monkeypatch.setattr(MemoryJournal, "head", refuse)
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: candidacy.failures.alarms())
+        for _ in range(200):
+            office.clock.advance(0.25)
+        assert not office.tasks["m-1"].done()
+        refused[0] = False
+        await office.until(lambda: manager.leads)
+
+    run(story)
+
+
+def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = MemoryMailbox.send_many
+
+    def picky(self: Any, messages: Any) -> Any:
+        if any(one.key.startswith("bad/") for one in messages):
+            raise OverflowError("a bug of ours")
+        return send(self, messages)
+
+    sound = FOLD[e.JobEnded]
+
+    def broken(book: JobBook, event: e.JobEnded) -> None:
+        if event.job_id == "bad":
+            raise AssertionError("nor can it be failed")
+        sound(book, event)
+
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        monkeypatch.setattr(MemoryMailbox, "send_many", picky)
+        monkeypatch.setitem(FOLD, e.JobEnded, broken)  # type: ignore[misc]
+        await candidacy.submit(SubmitJob(submission=submission("bad")))
+        await completes(office, candidacy, "good")
+        assert candidacy.leader is not None
+        assert list(candidacy.leader.strikes.aside) == ["bad"]
+        assert any("left alone until another leader takes over" in line for line in office.said)
+        monkeypatch.setattr(MemoryMailbox, "send_many", send)
+        monkeypatch.setitem(FOLD, e.JobEnded, sound)  # type: ignore[misc]
+        await office.kill("m-1")
+        again, next_one = office.open("m-2")
+        await office.until(lambda: again.leads)
+        assert (await office.claimed()).body.job_id == "bad"
+        assert next_one.leader is not None
+        assert not next_one.leader.strikes.aside
+
+    run(story)
+
+
+def test_an_append_of_which_nobody_knows_the_writers_fate_ends_the_term_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(office: Office) -> None:
+        manager, candidacy = office.open("m-1")
+        await office.until(lambda: manager.leads)
+        ledger = candidacy.ledger
+
+        async def broken() -> None:
+            raise MemoryError("the writer itself")
+
+        monkeypatch.setattr(ledger, "_write", broken)
+        reply = await ask(manager, Submit(submission=submission("j-1")))
+        assert isinstance(reply, Problem)
+        assert reply.retryable
+        await office.until(lambda: candidacy.ledger is not ledger and manager.leads)
+        assert isinstance(await ask(manager, Submit(submission=submission("j-1"))), Done)
+
+    run(story)

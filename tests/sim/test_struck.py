@@ -1,0 +1,60 @@
+"""Our own code raises, at any call of a leader, a gate, a courier or a worker: no node ends, and at most the struck job fails."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.sim import broken_struck
+from tests.worlds.struck import datacenter, gates
+from tests.worlds.struck.datacenter import Struck
+from tests.worlds.struck.gates import StruckGates
+
+from tenure.sim import Scenario, run_one, run_seeds, story
+
+SOAK = os.environ.get("TENURE_SOAK") == "1"
+CHUNK = 200
+"""More than there are functions: each has its turn in each chunk."""
+CHUNKS = 40 if SOAK else 4
+GATE_CHUNKS = 10 if SOAK else 1
+LEAST_STRUCK = 0.8
+"""Of the functions that a quiet run calls. A blow at a late call may find that what was struck first has made it come no more."""
+
+
+def test_the_first_blows_fell_nobody() -> None:
+    report = run_seeds(Struck, range(20))
+    report.require_ok()
+    assert report.tally["once"] + report.tally["sticking"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_in_a_thousand_schedules_no_node_ends_and_at_most_the_struck_job_fails(chunk: int) -> None:
+    report = run_seeds(Struck, range(chunk * CHUNK, (chunk + 1) * CHUNK))
+    report.require_ok()
+    struck = {what for what in report.tally if what.startswith("struck ")}
+    assert len(struck) > LEAST_STRUCK * len(datacenter.calls_of(Struck))
+    assert report.tally["sticking"] > 20
+    assert report.tally["failed"] > 5
+    assert report.tally["jobs"] > 2 * CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(GATE_CHUNKS))
+def test_nor_does_a_gate_end_or_lose_what_was_not_struck(chunk: int) -> None:
+    report = run_seeds(StruckGates, range(chunk * CHUNK, (chunk + 1) * CHUNK))
+    report.require_ok()
+    struck = {what for what in report.tally if what.startswith("struck ")}
+    assert len(struck) > 0.5 * len(gates.calls_of(StruckGates))
+    assert report.tally["failed"] > 3
+    assert report.tally["jobs"] > 4 * CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", broken_struck.MUTANTS)
+def test_a_missing_defence_is_found(name: str) -> None:
+    scenario: type[Scenario] = getattr(broken_struck, name)
+    seeds = range(broken_struck.MUTANTS[name])
+    found = next((outcome for seed in seeds if not (outcome := run_one(scenario, seed)).ok), None)
+    assert found is not None, f"{name} was not found in {len(seeds)} seeds"
+    assert f"tests/sim/broken_struck.py:{name} --seed {found.seed}" in story(found)
