@@ -98,6 +98,7 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         self._epoch: int | None = None
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._failed_to_write: DeposedError | None = None
         self._in_flight: asyncio.Future[None] | None = None
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
         self._snapshot_tried_at = 0
@@ -245,34 +246,44 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         group: CommandGroup[DecisionT] = CommandGroup(len(commands))
         self._waiting += [WaitingCommand(command, group, place) for place, command in enumerate(commands)]
         while not group.complete.done():
-            if self._writing is None or self._writing.done():
-                self._writing = asyncio.create_task(self._write())
-            await asyncio.wait((group.complete, self._writing), return_when=asyncio.FIRST_COMPLETED)
-            if self._writing.done() and (error := self._writing.exception()) is not None:
-                # What it had under way, nobody knows: a book that may be ahead of the journal must not be led with.
-                self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
-                self.step_down("the journal writer failed")
-                self._writing, self._waiting = None, []
-                for place in range(len(commands)):
-                    group.settle(place, self.deposed or DeposedError("this node stopped leading"))
+            writing = self._start_writing()
+            await asyncio.wait((group.complete, writing), return_when=asyncio.FIRST_COMPLETED)
+            if writing.done() and self._failed_to_write is not None:
+                for place in range(len(commands)):  # those that are settled stay as they are
+                    group.settle(place, self._failed_to_write)
         return [outcome for outcome in group.outcomes if outcome is not None]
 
     def rebuild_soon(self) -> None:
         """Build the book anew: something was raised in the midst of using it, and its indexes may be half changed."""
         self._doubted = True
-        if self._epoch is not None and (self._writing is None or self._writing.done()):
+        if self._epoch is not None:
+            self._start_writing()
+
+    def _start_writing(self) -> asyncio.Task[None]:
+        if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
+            self._writing.add_done_callback(self._stopped_writing)
+        return self._writing
+
+    def _stopped_writing(self, task: asyncio.Task[None]) -> None:
+        """A writer that failed leaves a book of which nobody knows what it holds: it must not be led with."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
+            self._waiting = []
+            self.step_down("the journal writer failed")
+            self._failed_to_write = self.deposed
 
     async def _write(self) -> None:
         while (self._waiting or self._doubted) and self.deposed is None:
-            if self._doubted:
-                self._doubted, self._spoiled = False, True
-                await self._make_durable([])
-                self._missed()
-                continue
-            batch, self._waiting = self._waiting[:MOST_COMMANDS], self._waiting[MOST_COMMANDS:]
+            batch: list[WaitingCommand[DecisionT]] = []
             try:
-                await self._write_batch(batch)
+                if self._doubted:
+                    self._doubted, self._spoiled = False, True
+                    await self._make_durable([])
+                    self._missed()
+                else:
+                    batch, self._waiting = self._waiting[:MOST_COMMANDS], self._waiting[MOST_COMMANDS:]
+                    await self._write_batch(batch)
             except Exception as error:
                 await self._write_failed(batch, error)
         for waiting in self._waiting:

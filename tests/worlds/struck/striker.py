@@ -44,7 +44,7 @@ EXEMPT = frozenset(
         # The port's own entry: what it raises is answered by the HTTP server, which is not in these worlds.
         *("Manager.answer", "Gate.answer"),
         # Called by the event loop itself, which logs what they raise.
-        *("_nobody_may_wait", "_bell"),
+        *("_nobody_may_wait", "_bell", "Journaled._stopped_writing"),
         # The scripted slots and hands call it, as a supervisor does; they are no code of a node.
         "RecordedSlots.listen",
     }
