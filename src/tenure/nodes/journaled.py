@@ -15,7 +15,7 @@ by it, the book is built anew from the journal, in the same term (decision 0195)
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -28,18 +28,16 @@ from tenure.errors import (
     EngineError,
     EngineUnavailableError,
     EngineWentBackError,
-    JournalDamagedError,
     LimitError,
     StaleEpochError,
     StaleSnapshotError,
     TenureError,
-    Truncated,
 )
 from tenure.ids import IdSource
 from tenure.jobs.commands import Command
 from tenure.jobs.events import Event, encode_event
+from tenure.nodes.followed_journal import BookT, FollowedJournal
 from tenure.nodes.journal_checksum import checked_id, checked_state
-from tenure.nodes.journal_reading import Replays, fold_entry, load_book
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.nodes.sure_append import SureAppend
 from tenure.nodes.waiting_commands import CommandGroup, WaitingCommand
@@ -51,14 +49,6 @@ MOST_COMMANDS = 200
 """In one append; the rest waits for the next."""
 _FULL = MAX_APPEND_BYTES - 65_536  # what an engine adds to the events has room in what is left
 
-ViewT = TypeVar("ViewT")
-
-
-class Book(Replays, Protocol):
-    """A fold over a journal that can be kept."""
-
-    def snapshot(self) -> bytes: ...
-
 
 class Decided(Protocol):
     """What follows from a command: the events to append, and whatever answer goes with them."""
@@ -67,11 +57,10 @@ class Decided(Protocol):
     def events(self) -> Sequence[Event]: ...
 
 
-BookT = TypeVar("BookT", bound=Book)
 DecisionT = TypeVar("DecisionT", bound=Decided)
 
 
-class Journaled(ABC, Generic[BookT, DecisionT]):
+class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
 
     snapshot_every: ClassVar[int] = SNAPSHOT_EVERY
@@ -89,46 +78,21 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
         on_change: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._on_change, self._failures, self._say = on_change, failures, say
+        super().__init__(journal, calls, failures=failures, on_change=on_change)
+        self._clock, self._ids, self._engine_now, self._say = clock, ids, engine_now, say
         self._appends = SureAppend(calls, clock, random)
-        self.journal, self._calls, self._clock, self._ids = journal, calls, clock, ids
-        self._engine_now = engine_now
-        self.book = self.new_book()
-        self.seq = 0
-        self._epoch: int | None = None
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._failed_to_write: DeposedError | None = None
-        self._in_flight: asyncio.Future[None] | None = None
-        self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
         self._snapshot_tried_at = 0
-        self.state_bytes = 0
-        """The size of the book when it was last loaded from a snapshot or encoded for one. More than `MAX_SNAPSHOT_BYTES` cannot be kept."""
-        self._doubted = self._spoiled = False
-        """`_spoiled`: the book may be half changed by events that are not in the journal. Only while an append, or the rebuilding, is under way."""
-        self.deposed: DeposedError | None = None
-        self.damage: JournalDamagedError | None = None
-        """Set while the journal cannot be read to its end: then this book is not shown to anybody, and this node cannot lead."""
+        self._doubted = False
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
         """Called with each decision once it is durable, in their order. What follows from a decision belongs here, and not after
         `commit`: whoever asked may have hung up meanwhile, and is not there to go on (decision 0182)."""
         self.on_missed: Callable[[], None] = lambda: None
         """Called when some `on_decided` failed or was left out: whatever follows has to be read off the book."""
 
-    @property
-    def epoch(self) -> int:
-        """Under which this ledger leads; 0 while it does not."""
-        return self._epoch or 0
-
     # What the subclass knows
-
-    @abstractmethod
-    def new_book(self) -> BookT:
-        """A book that has folded nothing."""
-
-    @abstractmethod
-    def restored(self, snapshot: bytes) -> BookT:
-        """The book that `snapshot` was taken of."""
 
     @abstractmethod
     def decide(self, command: Command, now: float) -> DecisionT:
@@ -137,74 +101,6 @@ class Journaled(ABC, Generic[BookT, DecisionT]):
     @abstractmethod
     def take_lead(self, term: Term) -> Command:
         """The first command of a term."""
-
-    # Reading
-
-    async def read(self, look: Callable[[BookT], ViewT]) -> ViewT:
-        """What the book shows, once all of it is durable: nobody is shown a decision that may yet be refused.
-
-        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing, and
-        `JournalDamagedError` while it cannot have one.
-        """
-        if self.damage is not None:
-            raise self.damage
-        while True:
-            while self._spoiled and self._in_flight is not None:
-                await asyncio.shield(self._in_flight)
-            book = self.book
-            view = look(book)
-            if self._in_flight is not None:
-                await asyncio.shield(self._in_flight)
-            if self.deposed is not None:
-                raise self.deposed
-            if not self.seq:
-                raise DeposedError("this node has not read the journal yet")
-            if book is self.book:
-                return view
-            # Built anew meanwhile: some of what was seen may never be written.
-
-    # Following
-
-    async def load(self) -> None:
-        """Start from the newest snapshot and fold everything after it. Until then the old book answers.
-
-        Raises `JournalDamagedError`, and is then damaged until a later `load` succeeds.
-        """
-        try:
-            loaded = await load_book(self.journal, self._calls, self.new_book, self.restored)
-        except JournalDamagedError as error:
-            self.damage = error
-            raise
-        self.damage, self._bytes_since = None, loaded.bytes_since
-        self._snapshot_at = loaded.snapshot_at
-        self.state_bytes = self._snapshot_bytes = loaded.snapshot_bytes
-        self.book, self.seq = loaded.book, loaded.seq
-        self._changed()
-
-    async def follow(self, wait_s: float) -> int:
-        """Fold what others append; how many entries came. Only for one that does not lead."""
-        try:
-            entries = await self._calls.run(self.journal.follow, self.seq, wait_s)
-        except Truncated:
-            await self.load()  # we were away for longer than the journal remembers
-            return 1
-        for entry in entries:
-            try:
-                fold_entry(self.journal.name, self.book, entry, self.seq)
-            except JournalDamagedError as error:
-                self.damage = error
-                raise
-            self.seq = entry.seq
-        if entries:
-            self._changed()
-        return len(entries)
-
-    def _changed(self) -> None:
-        """The book holds more that is durable. Whoever waits for that must not spoil it for us."""
-        try:
-            self._on_change()
-        except Exception as error:
-            self._failures.note(FailedOn.WAITER, "", "waking those who wait for the book", error)
 
     # Leading
 

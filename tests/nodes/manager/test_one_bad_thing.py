@@ -20,7 +20,7 @@ from tenure.jobs.events import Rule
 from tenure.jobs.fold import FOLD
 from tenure.jobs.schedule import Schedule
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.manager import leader
+from tenure.nodes.manager import result_intake
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.results import RESULTS, command_for
 from tenure.nodes.messages.client import AskWhy, Cancel, Done, Problem, Submit
@@ -217,7 +217,7 @@ def test_a_result_that_cannot_be_recorded_is_a_dead_letter_and_holds_up_no_deadl
     async def story(office: Office) -> None:
         manager, candidacy = office.open("m-1")
         await office.until(lambda: manager.leads)
-        monkeypatch.setattr(leader, "command_for", broken)
+        monkeypatch.setattr(result_intake, "command_for", broken)
         for job_id in ("bad", "good"):
             await candidacy.submit(SubmitJob(submission=submission(job_id)))
         for _ in range(2):

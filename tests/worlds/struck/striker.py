@@ -33,7 +33,13 @@ from tenure.sim.world import World
 
 PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure.nodes.fleet)
 MODULES = (
-    *("tenure.nodes.journaled", "tenure.nodes.candidate", "tenure.nodes.sure_append", "tenure.nodes.job_strikes"),
+    *(
+        "tenure.nodes.journaled",
+        "tenure.nodes.followed_journal",
+        "tenure.nodes.candidate",
+        "tenure.nodes.sure_append",
+        "tenure.nodes.job_strikes",
+    ),
     *("tenure.nodes.held", "tenure.nodes.engine_time", "tenure.nodes.calling.route"),
     *("tenure.jobs.outbox", "tenure.jobs.reports", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
@@ -42,9 +48,9 @@ TABLES: Mapping[str, Any] = {"decide": DECIDE, "fold": FOLD, "decide_gate": DECI
 EXEMPT = frozenset(
     {
         # The port's own entry: what it raises is answered by the HTTP server, which is not in these worlds.
-        *("Manager.answer", "Gate.answer"),
+        *("Manager.answer", "Gate.answer", "Gate._measure"),
         # Called by the event loop itself, which logs what they raise.
-        *("_nobody_may_wait", "_bell", "Journaled._stopped_writing"),
+        *("_nobody_may_wait", "_bell", "Journaled._stopped_writing", "GateReporting._ended"),
         # The scripted slots and hands call it, as a supervisor does; they are no code of a node.
         "RecordedSlots.listen",
     }
@@ -62,7 +68,13 @@ ISOLATING = frozenset(
             "GateDesk._commit_each",
         ),
         *("batches", "Leader._arm_job"),
-        *("Leader._send_each", "Leader._record", "Leader._record_alone", "Leader._bury", "attempt_of"),
+        *(
+            "Leader._send_each",
+            "ResultIntake._record",
+            "ResultIntake._record_alone",
+            "ResultIntake._bury",
+            "attempt_of",
+        ),
         *("Journaled.commit_all", "Journaled._write_batch", "Journaled._make_durable", "Journaled._append"),
         *("Journaled._append_or_refuse", "SureAppend.append", "Leader.submit_all", "Leader.submit", "decided"),
     }
@@ -180,6 +192,13 @@ class Striker:
         loop = asyncio._get_running_loop()
         return isinstance(loop, SimLoop) and not loop.name.startswith(self._clients)
 
+    def _strikes(self, blow: Blow, args: Sequence[Any]) -> bool:
+        if self._armed():
+            return blow.raises(args)
+        if blow.sticks:
+            blow.seen.update(jobs_in(args))
+        return False
+
     def remove(self) -> None:
         for undo in reversed(self._undo):
             undo()
@@ -189,7 +208,7 @@ class Striker:
         if inspect.iscoroutinefunction(function):
 
             async def awaited(*args: Any, **options: Any) -> Any:
-                if not self._armed() or not blow.raises((*args, *options.values())):
+                if not self._strikes(blow, (*args, *options.values())):
                     return await function(*args, **options)
                 if blow.late and not blow.sticks:
                     await function(*args, **options)
@@ -198,7 +217,7 @@ class Striker:
             return awaited
 
         def called(*args: Any, **options: Any) -> Any:
-            if not self._armed() or not blow.raises((*args, *options.values())):
+            if not self._strikes(blow, (*args, *options.values())):
                 return function(*args, **options)
             if blow.late and not blow.sticks:
                 function(*args, **options)

@@ -233,8 +233,14 @@ class Gate:
             name = kind.__name__
             return problem(self.failures.note(FailedOn.REQUEST, name, f"answering a {name} from {sender}", error))
         finally:
+            self._measure(kind, self._clock.monotonic() - begun)
+
+    def _measure(self, kind: type[Request], seconds: float) -> None:
+        try:
             if kind in MEASURED:
-                self.load.took(self._clock.monotonic() - begun)
+                self.load.took(seconds)
+        except Exception as error:
+            self.failures.note(FailedOn.REQUEST, kind.__name__, "measuring how long an answer took", error)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
         """The events of this gate cluster, or of the datacenter that is named. Any gate tells them, leading or not."""

@@ -29,11 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _size_of(message: GateMessage) -> int:
-    """Of one that cannot be encoded: all that fits, so that it goes alone, and sending it says why."""
-    try:
-        return len(_encode(message)) if isinstance(message, JobSubmission) else 200
-    except Exception:
-        return MOST_BYTES
+    return len(_encode(message)) if isinstance(message, JobSubmission) else 200
 
 
 class Lane:
@@ -65,7 +61,10 @@ class Lane:
         size = 0
         for job_id in list(self._waiting):
             message = self._waiting[job_id]
-            size += _size_of(message)
+            try:
+                size += _size_of(message)
+            except Exception:
+                size += MOST_BYTES  # then it goes alone, and sending it says why
             if batch and (size > MOST_BYTES or len(batch) >= MOST_WORDS):
                 break
             batch.append(self._waiting.pop(job_id))

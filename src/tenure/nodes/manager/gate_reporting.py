@@ -12,7 +12,6 @@ from functools import partial
 from typing import ClassVar
 
 from tenure.clock import Clock
-from tenure.errors import DeposedError
 from tenure.jobs import Decision
 from tenure.jobs.commands import Identity
 from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
@@ -120,13 +119,13 @@ class GateReporting:
                 say=self._leader.say,
                 failures=self._leader.keeper.failures,
             )
-            self._tasks[addresses] = asyncio.create_task(self._keep(courier, self._failed))
+            task = asyncio.create_task(self._leader.keeper.keep("gate reports", courier.run))
+            task.add_done_callback(self._ended)
+            self._tasks[addresses] = task
         return courier
 
-    async def _keep(self, courier: Courier, failed: asyncio.Future[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         """A courier runs for the whole term; when it is deposed, so is everybody."""
-        try:
-            await self._leader.keeper.keep("gate reports", courier.run)
-        except DeposedError as error:
-            if not failed.done():
-                failed.set_exception(error)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)

@@ -14,51 +14,41 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from tenure import tracing
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox, Message, Outgoing
+from tenure.engines.contracts import Engine, Mailbox, Outgoing
 from tenure.errors import DeposedError, LimitError, TenureError
 from tenure.jobs import (
     CheckJob,
     ConfirmCleaned,
     Decision,
-    FailJob,
     JobBook,
     RecordDispatched,
-    RecordFailure,
-    RecordResult,
     next_due,
 )
-from tenure.jobs.budget import max_result_bytes
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
-from tenure.jobs.submission import fits_a_snapshot
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
+from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.loop_keeper import Loop, LoopKeeper
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.dispatch_batches import batches
-from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS, LARGE_RESULTS_TTL_S, Housekeeping
+from tenure.nodes.manager.housekeeping import ARCHIVE, Housekeeping
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
-from tenure.nodes.manager.results import RESULTS, attempt_of, command_for
+from tenure.nodes.manager.result_intake import RESULTS_LEASE_S, ResultIntake
+from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.manager.schedules import Clockwork
 from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
-RESULTS_LEASE_S = 10.0
-"""What a leader took and died with comes back after this: a term, by default. Until then no deadline counts, see `_take`."""
-RESULTS_WAIT_S = 10.0
 HANDED_BACK_S = 0.2
 TEND_AT_LEAST_S = 5.0
 TEND = "tend"
 DISPATCHING = "dispatching it"
-Result = Message[WorkResult, WorkItem]
 
 
 class LeaderPart(Protocol):
@@ -74,7 +64,7 @@ class LeaderPart(Protocol):
         """The term is over."""
 
 
-class Leader:
+class Leader(ResultIntake):
     """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
 
     def __init__(
@@ -92,18 +82,22 @@ class Leader:
         keeper: LoopKeeper,
     ) -> None:
         """`keeper` keeps the loops of this term, and ends with it."""
-        self.keeper, self.strikes = keeper, JobStrikes(self.submit_all, keeper.failures, _failed_job)
+        super().__init__(
+            ledger,
+            engine,
+            calls,
+            engine_now=engine_now,
+            say=say,
+            results_lease_s=results_lease_s,
+            keeper=keeper,
+        )
         self._unordered: set[str] = set()
         """Jobs of which no order could be made, at the last look."""
         self._unarmed: dict[str, Exception] = {}
         """Jobs whose next deadline could not be computed, and why."""
-        self.ledger, self._engine, self._calls = ledger, engine, calls
-        self._results_lease_s = results_lease_s
-        self._clock, self._now, self._say = clock, engine_now, say
+        self._engine, self._clock = engine, clock
         self.now, self.say = engine_now, say
-        self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._large = engine.store(LARGE_RESULTS)
         self._housekeeping = Housekeeping(
             ledger, calls, engine.store(ARCHIVE), self._large, self.submit, strikes=self.strikes
         )
@@ -133,7 +127,6 @@ class Leader:
             "snapshot": self._keep_snapshot,
         }
         """What is tended to, in this order."""
-        self.drained_until = 0.0
         ledger.on_decided, ledger.on_missed = self._arm, self._missed
 
     async def submit(self, command: Command) -> Decision:
@@ -203,97 +196,6 @@ class Leader:
 
     def _next_due(self, info: JobInfo) -> float:
         return next_due(info, self.ledger.book.settings, self.desk.watch.last(info.id))
-
-    # Results
-
-    async def _take_results(self) -> None:
-        while True:
-            await self._take(RESULTS_WAIT_S)
-
-    async def _drain(self) -> None:
-        """Take results until there are none: only then may a deadline that passed meanwhile count."""
-        while await self._take(0.0):
-            pass
-
-    async def _take(self, wait_s: float) -> int:
-        asked_at = self._now()
-        messages = await self._calls.run(self._results.receive, 100, self._results_lease_s, wait_s)
-        # One that somebody holds is not recorded yet: our own other loop, or the last leader, which may be dead.
-        if not messages and not (await self._calls.run(self._results.depth)).leased:
-            self.drained_until = asked_at
-        if messages:
-            recorded = await self._record(messages)
-            for message in await self._calls.run(self._results.acknowledge_many, recorded):
-                self._say(f"result {message.id} comes again: it was recorded, and will be known already")
-        return len(messages)
-
-    async def _record(self, messages: Sequence[Result]) -> list[Result]:
-        """Record them with as few appends as they need; one that fails once more alone, and is set aside then.
-
-        Returns those that are to be acknowledged.
-        """
-        made: list[tuple[Result, RecordResult | RecordFailure]] = []
-        failed: list[Result] = []
-        for message in messages:
-            try:
-                command = await self._command_for(message)
-            except Exception as error:
-                if concerns_all(error):
-                    raise
-                failed.append(message)
-                continue
-            if command is not None:
-                made.append((message, command))
-        outcomes = await self.submit_all([command for _, command in made])
-        for (message, _), outcome in zip(made, outcomes, strict=True):
-            if isinstance(outcome, TenureError):
-                if concerns_all(outcome):
-                    raise outcome
-                failed.append(message)
-        aside = [message for message in failed if not await self._record_alone(message)]
-        return [message for message in messages if message not in aside]
-
-    async def _record_alone(self, message: Result) -> bool:
-        """False for a result that cannot be recorded: it becomes a dead letter, and its job fails."""
-        try:
-            command = await self._command_for(message)
-            if command is not None:
-                await self.submit(command)
-        except Exception as error:
-            if concerns_all(error):
-                raise
-            failed = self.keeper.failures.note(FailedOn.RESULT, message.id, "recording a result", error)
-            if about := attempt_of(message):
-                job_id, workflow, attempt = about
-                info = self.ledger.book.jobs.get(job_id)
-                known = info.workflows.get(workflow) if info is not None else None
-                if known is not None and known.attempt == attempt:  # nothing else will ever end this attempt
-                    await self.strikes.strike(job_id, "recording its result", error)
-            return await self._bury(message, failed.fact)
-        return True
-
-    async def _bury(self, message: Result, reason: str) -> bool:
-        """Make it a dead letter; True where that fails too, so that it is acknowledged: no deadline counts while a result waits."""
-        try:
-            await self._calls.run(message.dead_letter, reason)
-        except Exception as error:
-            if concerns_all(error):
-                raise
-            self.keeper.failures.note(FailedOn.RESULT, message.id, "setting a result aside", error)
-            return True
-        return False
-
-    async def _command_for(self, message: Result) -> RecordResult | RecordFailure | None:
-        """A result that is too large for the journal, or for the state, is kept in the store, before anybody is told of it."""
-        command = command_for(message)
-        most = max_result_bytes(self.ledger.book)
-        if not isinstance(command, RecordResult) or (
-            len(message.body.result) <= most and fits_a_snapshot(command.result)
-        ):
-            return command
-        key = f"{command.job_id}/{command.workflow}/{command.attempt}"
-        await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
-        return msgspec.structs.replace(command, result=None, result_key=key)
 
     # Everything that is due
 
@@ -451,7 +353,3 @@ class Leader:
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
-
-
-def _failed_job(struck: Struck) -> FailJob:
-    return FailJob(by="leader", **struck._asdict())

@@ -1,0 +1,154 @@
+"""How a leader takes results from their durable mailbox: recorded with few appends, acknowledged after them, and none in another's way.
+
+What leads is the subclass's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine, Mailbox, Message
+from tenure.errors import TenureError
+from tenure.jobs import Decision, FailJob, RecordFailure, RecordResult
+from tenure.jobs.budget import max_result_bytes
+from tenure.jobs.commands import Command
+from tenure.jobs.submission import fits_a_snapshot
+from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
+from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.manager.housekeeping import LARGE_RESULTS, LARGE_RESULTS_TTL_S
+from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.results import RESULTS, attempt_of, command_for
+from tenure.nodes.product_failures import FailedOn
+from tenure.work.envelope import WorkItem, WorkResult
+
+RESULTS_LEASE_S = 10.0
+"""What a leader took and died with comes back after this: a term, by default. Until then no deadline counts, see `_take`."""
+RESULTS_WAIT_S = 10.0
+Result = Message[WorkResult, WorkItem]
+
+
+class ResultIntake(ABC):
+    """The part of a leader that takes results."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        engine: Engine,
+        calls: Calls,
+        *,
+        engine_now: Callable[[], float],
+        say: Callable[[str], None],
+        results_lease_s: float,
+        keeper: LoopKeeper,
+    ) -> None:
+        self.ledger, self._calls, self._now, self._say = ledger, calls, engine_now, say
+        self.keeper, self.strikes = keeper, JobStrikes(self.submit_all, keeper.failures, _failed_job)
+        self._results_lease_s = results_lease_s
+        self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
+        self._large = engine.store(LARGE_RESULTS)
+        self.drained_until = 0.0
+
+    @abstractmethod
+    async def submit(self, command: Command) -> Decision:
+        """Commit a command."""
+
+    @abstractmethod
+    async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
+        """Many at once; for each what was decided, or why it was not."""
+
+    async def _take_results(self) -> None:
+        while True:
+            await self._take(RESULTS_WAIT_S)
+
+    async def _drain(self) -> None:
+        """Take results until there are none: only then may a deadline that passed meanwhile count."""
+        while await self._take(0.0):
+            pass
+
+    async def _take(self, wait_s: float) -> int:
+        asked_at = self._now()
+        messages = await self._calls.run(self._results.receive, 100, self._results_lease_s, wait_s)
+        # One that somebody holds is not recorded yet: our own other loop, or the last leader, which may be dead.
+        if not messages and not (await self._calls.run(self._results.depth)).leased:
+            self.drained_until = asked_at
+        if messages:
+            recorded = await self._record(messages)
+            for message in await self._calls.run(self._results.acknowledge_many, recorded):
+                self._say(f"result {message.id} comes again: it was recorded, and will be known already")
+        return len(messages)
+
+    async def _record(self, messages: Sequence[Result]) -> list[Result]:
+        """Record them with as few appends as they need; one that fails once more alone, and is set aside then.
+
+        Returns those that are to be acknowledged.
+        """
+        made: list[tuple[Result, RecordResult | RecordFailure]] = []
+        failed: list[Result] = []
+        for message in messages:
+            try:
+                command = await self._command_for(message)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                failed.append(message)
+                continue
+            if command is not None:
+                made.append((message, command))
+        outcomes = await self.submit_all([command for _, command in made])
+        for (message, _), outcome in zip(made, outcomes, strict=True):
+            if isinstance(outcome, TenureError):
+                if concerns_all(outcome):
+                    raise outcome
+                failed.append(message)
+        aside = [message for message in failed if not await self._record_alone(message)]
+        return [message for message in messages if message not in aside]
+
+    async def _record_alone(self, message: Result) -> bool:
+        """False for a result that cannot be recorded: it becomes a dead letter, and its job fails."""
+        try:
+            command = await self._command_for(message)
+            if command is not None:
+                await self.submit(command)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            failed = self.keeper.failures.note(FailedOn.RESULT, message.id, "recording a result", error)
+            if about := attempt_of(message):
+                job_id, workflow, attempt = about
+                info = self.ledger.book.jobs.get(job_id)
+                known = info.workflows.get(workflow) if info is not None else None
+                if known is not None and known.attempt == attempt:  # nothing else will ever end this attempt
+                    await self.strikes.strike(job_id, "recording its result", error)
+            return await self._bury(message, failed.fact)
+        return True
+
+    async def _bury(self, message: Result, reason: str) -> bool:
+        """Make it a dead letter; True where that fails too, so that it is acknowledged: no deadline counts while a result waits."""
+        try:
+            await self._calls.run(message.dead_letter, reason)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            self.keeper.failures.note(FailedOn.RESULT, message.id, "setting a result aside", error)
+            return True
+        return False
+
+    async def _command_for(self, message: Result) -> RecordResult | RecordFailure | None:
+        """A result that is too large for the journal, or for the state, is kept in the store, before anybody is told of it."""
+        command = command_for(message)
+        most = max_result_bytes(self.ledger.book)
+        if not isinstance(command, RecordResult) or (
+            len(message.body.result) <= most and fits_a_snapshot(command.result)
+        ):
+            return command
+        key = f"{command.job_id}/{command.workflow}/{command.attempt}"
+        await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
+        return msgspec.structs.replace(command, result=None, result_key=key)
+
+
+def _failed_job(struck: Struck) -> FailJob:
+    return FailJob(by="leader", **struck._asdict())
