@@ -28,6 +28,7 @@ from tenure.errors import (
     EngineError,
     EngineUnavailableError,
     EngineWentBackError,
+    JournalDamagedError,
     LimitError,
     StaleEpochError,
     StaleSnapshotError,
