@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.nodes.manager.test_candidacy import submission
-from tests.nodes.manager.test_manager import Office, ask, run
+from tests.nodes.manager.harness import Office, ask, submission
+from tests.nodes.manager.harness import run_office as run
 
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
