@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from tests.engines.waiting import Poll, until
 
 from tenure.engines.postgres import PostgresEngine
@@ -43,6 +44,23 @@ def test_a_send_notifies_only_while_somebody_waits(opened: Opened, eavesdropper:
     until(lambda: other.bells.bell("m/work").listening)
     assert eavesdropper("m/work", lambda: mailbox.send(2)) == 1
     assert [message.body for message in poll.result()] == [2]
+
+
+def test_a_batch_that_ends_before_a_suspect_message_tells_who_waits(
+    opened: Opened, eavesdropper: Any, postgres_url: str, schema: str
+) -> None:
+    """It has locked what lies behind, until it commits: who looked meanwhile passed over that, and would not look again."""
+    mailbox = opened().mailbox("work")
+    mailbox.send("suspect")
+    assert len(mailbox.receive(1, 0.3)) == 1
+    mailbox.send("first")
+    time.sleep(0.4)
+    got: list[Any] = []
+    with psycopg.connect(postgres_url, autocommit=True) as waiter:
+        waiter.execute(sql.SQL("SELECT {}.listen('m/work')").format(sql.Identifier(schema)))
+        assert eavesdropper("m/work", lambda: got.extend(mailbox.receive(10))) == 1
+        assert eavesdropper("m/work", lambda: got.extend(mailbox.receive(10))) == 0
+    assert [(message.body, message.suspect) for message in got] == [("first", False), ("suspect", True)]
 
 
 def test_without_notifications_it_polls_says_so_and_holds_no_extra_connection(
