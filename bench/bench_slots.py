@@ -15,9 +15,9 @@ from tenure.beat import Heartbeat
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import SystemClock
 from tenure.engines import Engine, InMemoryMailbox, Outgoing
+from tenure.work.attempt_handle import Seat
 from tenure.work.context import Context
 from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.seat import Seat
 
 BEATS = 200_000
 JOBS = 1_500

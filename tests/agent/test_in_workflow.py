@@ -27,8 +27,8 @@ from tenure.engines import InMemoryMailbox
 from tenure.errors import Cancelled, ConfigurationError
 from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
+from tenure.work.attempt_handle import CancelCode, Seat
 from tenure.work.context import AsyncContext, Context
-from tenure.work.seat import CancelCode, Seat
 
 
 @dataclass(frozen=True)

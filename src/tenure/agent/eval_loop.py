@@ -16,7 +16,7 @@ from tenure.agent.requests import MainLoopRequest
 from tenure.agent.session_keeper import SessionKeeper
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import Cancelled, LeaseLostError
-from tenure.work.courier import courier_for
+from tenure.work.call_thread import courier_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)

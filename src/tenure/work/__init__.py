@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tenure.work.function_loop import FunctionLoop as FunctionLoop
     from tenure.work.group import LoopGroup as LoopGroup
     from tenure.work.group import OnLoopDeath as OnLoopDeath
+    from tenure.work.group_loops import Isolation as Isolation
+    from tenure.work.group_loops import Loop as Loop
     from tenure.work.mailbox_loop import Ending as Ending
     from tenure.work.mailbox_loop import MailboxLoop as MailboxLoop
     from tenure.work.mailbox_loop import OnLeaseLost as OnLeaseLost
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from tenure.work.registry import Workflow as Workflow
     from tenure.work.registry import workflow as workflow
     from tenure.work.retry import Retry as Retry
-    from tenure.work.roster import Isolation as Isolation
-    from tenure.work.roster import Loop as Loop
     from tenure.work.slots.settings import SlotSettings as SlotSettings
     from tenure.work.slots.supervisor import Supervisor as Supervisor
 
@@ -64,7 +64,7 @@ __getattr__ = lazy_names(
         "mailbox_loop": "Ending MailboxLoop OnLeaseLost",
         "registry": "Registry Workflow workflow",
         "retry": "Retry",
-        "roster": "Isolation Loop",
+        "group_loops": "Isolation Loop",
         "slots.settings": "SlotSettings",
         "slots.supervisor": "Supervisor",
     },

@@ -16,7 +16,7 @@ from typing import Generic
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import BodyT, Message, ReplyT
 from tenure.errors import ReceiptHandleExpiredError, TenureError
-from tenure.work.courier import HandOver
+from tenure.work.call_thread import HandOver
 
 _logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random
+from tenure.work.group_loops import Isolation, Loop, OnOver, Roster
 from tenure.work.retry import Retry
-from tenure.work.roster import Isolation, Loop, OnOver, Roster
 from tenure.work.signals import stop_signals
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tenure.errors import LoopProcessError
 from tenure.work.slots.processes import die_with_parent, kill_tree
 
 if TYPE_CHECKING:
-    from tenure.work.roster import Loop
+    from tenure.work.group_loops import Loop
 
 MIRROR_EVERY_S = 0.2
 """How often beats of the loops' processes are taken over by the heartbeats that the group watches."""

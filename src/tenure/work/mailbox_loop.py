@@ -32,7 +32,7 @@ from tenure.errors import (
 )
 from tenure.randomness import Random, fresh_random
 from tenure.work.batch import CLAIM_S, Batch
-from tenure.work.courier import HandOver
+from tenure.work.call_thread import HandOver
 from tenure.work.dead_letter import DeadLetterPolicy
 from tenure.work.retry import Retry
 

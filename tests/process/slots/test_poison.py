@@ -13,10 +13,10 @@ from tests.process.slots.conftest import PATIENCE_S, Desk, wait_until
 from tenure.beat.board import board_folder
 from tenure.engines import Engine
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots.attempt_watch import AttemptWatch
 from tenure.work.slots.processes import read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
-from tenure.work.slots.watch import AttemptWatch
 
 POISON = (str(Path(__file__).parent / "poison_app.py"),)
 QUICK = ("--slots", "1", "--grace", "0.3", "--lease", "60", "--stall", "30")

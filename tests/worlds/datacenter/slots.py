@@ -18,10 +18,10 @@ from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.messages.worker import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.node import Host
+from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.seat import CancelCode
-from tenure.work.slots.declining import Declining
-from tenure.work.slots.watch import Act
+from tenure.work.slots.attempt_watch import Act
+from tenure.work.slots.claim_filter import Declining
 from tests.worlds.datacenter.plays import PLAYS, Play, ScriptedFailure, play_of
 from tests.worlds.datacenter.stage import Died, Stage
 from tests.worlds.datacenter.times import DECLINE_S, SLOTS

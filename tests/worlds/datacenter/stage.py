@@ -14,10 +14,10 @@ from tenure.beat.board import Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
 from tenure.nodes.messages.worker import AttemptReport
+from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES
-from tenure.work.slots.watch import AttemptWatch
+from tenure.work.slots.attempt_watch import AttemptWatch
 from tests.worlds.datacenter.times import SLOTS
 
 

@@ -31,7 +31,7 @@ from tenure.nodes.messages.job import (
 )
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.web.problems import problem
-from tenure.work.slots.keeping_logs import log_key
+from tenure.work.slots.attempt_logs import log_key
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

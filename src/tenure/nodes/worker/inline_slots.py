@@ -24,16 +24,16 @@ from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.product_failures import ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
+from tenure.work.attempt_handle import CancelCode
 from tenure.work.children import Courier
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES, Attempt, failure_of_tenure, unstarted_result
+from tenure.work.slots.attempt_logs import log_key
+from tenure.work.slots.attempt_watch import Act, AttemptWatch
 from tenure.work.slots.held_logs import HeldLogs
-from tenure.work.slots.keeping_logs import log_key
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.settling import Settler
-from tenure.work.slots.watch import Act, AttemptWatch
+from tenure.work.slots.settler import Settler
 
 REST_S = 1.0
 WORKFLOW_LOGGER = "tenure.workflow"

@@ -24,10 +24,10 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     UnknownWorkflowError,
 )
+from tenure.work.attempt_handle import CANCEL_REASONS, CancelCode, Seat
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
-from tenure.work.seat import CANCEL_REASONS, CancelCode, Seat
 
 if TYPE_CHECKING:
     from tenure.work.children import Courier

@@ -7,9 +7,9 @@ import logging
 import msgspec
 
 from tenure.engines.contracts import Fence, Store
+from tenure.work.attempt_handle import Seat
 from tenure.work.context import current_or_none
-from tenure.work.seat import Seat
-from tenure.work.slots.keeping_logs import LOG_TTL_S, MAX_LOG_BYTES, entry_of, text_of
+from tenure.work.slots.attempt_logs import LOG_TTL_S, MAX_LOG_BYTES, entry_of, text_of
 
 
 class HeldLogs(logging.Handler):

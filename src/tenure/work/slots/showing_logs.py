@@ -11,7 +11,7 @@ from tenure.beat.board import Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
 from tenure.errors import TenureError
-from tenure.work.slots.keeping_logs import SHOW_EVERY_S, log_key, log_path, show_log
+from tenure.work.slots.attempt_logs import SHOW_EVERY_S, log_key, log_path, show_log
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.work.slots.control import Channel, Drain, Go, Intake, Start
+from tenure.work.slots.control_channel import Channel, Drain, Go, Intake, Start
 from tenure.work.slots.evidence import cannot_answer, dump_size, look_at_process, read_dump
 from tenure.work.slots.processes import MARK, kill_tree, send
 
@@ -111,7 +111,7 @@ def spawn_slot(start: Start, now: float) -> SlotProcess:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-m", "tenure.work.slots.child", str(theirs.fileno())],
+            [sys.executable, "-m", "tenure.work.slots.slot_main", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

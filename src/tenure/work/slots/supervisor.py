@@ -25,16 +25,16 @@ from tenure.engines.contracts import Engine
 from tenure.errors import BoardError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
-from tenure.work.seat import CancelCode
-from tenure.work.slots.aftermath import Aftermath
-from tenure.work.slots.control import Broken
-from tenure.work.slots.crew import Crew
-from tenure.work.slots.leftovers import Leftovers
-from tenure.work.slots.mishaps import Mishaps
+from tenure.work.attempt_handle import CancelCode
+from tenure.work.slots.attempt_supervision import WatchedAttempts
+from tenure.work.slots.control_channel import Broken
+from tenure.work.slots.dead_worker_cleanup import Leftovers
+from tenure.work.slots.isolated_errors import Mishaps
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.showing_logs import LogShow
-from tenure.work.slots.watched_attempts import WatchedAttempts
+from tenure.work.slots.slot_deliveries import Aftermath
+from tenure.work.slots.slot_pool import Crew
 
 BROKEN = 2
 """What `run` returns when the modules cannot be served."""

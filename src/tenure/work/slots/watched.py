@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import WorkFailure
-from tenure.work.seat import CancelCode
 from tenure.work.slots.attempt import CAUSES
-from tenure.work.slots.watch import AttemptWatch
+from tenure.work.slots.attempt_watch import AttemptWatch
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.leftovers import Leftovers
+from tenure.work.slots.dead_worker_cleanup import Leftovers
 
 MINE, OTHER = "memory://mine", "memory://other"
 LEASE_S = 60.0

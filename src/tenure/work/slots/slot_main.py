@@ -1,6 +1,6 @@
 """A slot: the process that claims work and does it, one attempt at a time.
 
-    python -m tenure.work.slots.child FD
+    python -m tenure.work.slots.slot_main FD
 
 It pulls by itself over its own engine connection, writes what it does on the beat board, and extends no lease: that is the supervisor's.
 A second thread listens to the supervisor, so that a cancellation does not wait for a beat, and counts the lease down itself in case the
@@ -30,19 +30,19 @@ from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
+from tenure.work.attempt_handle import CancelCode, Seat
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.modules import load_module
 from tenure.work.registry import Registry
-from tenure.work.seat import CancelCode, Seat
-from tenure.work.slots.async_child import serve_async
+from tenure.work.slots.async_slot import serve_async
 from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.control import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
-from tenure.work.slots.declining import Declining
-from tenure.work.slots.keeping_logs import AttemptLogHandler, Overheard
-from tenure.work.slots.lanes import Claim, Lanes
-from tenure.work.slots.outcomes import Outcomes
+from tenure.work.slots.attempt_finisher import Outcomes
+from tenure.work.slots.attempt_logs import AttemptLogHandler, Overheard
+from tenure.work.slots.claim_filter import Declining
+from tenure.work.slots.control_channel import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
+from tenure.work.slots.priority_mailboxes import Claim, Lanes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
-from tenure.work.slots.settling import Settler
+from tenure.work.slots.settler import Settler
 from tenure.work.slots.started_processes import StartedProcesses
 
 if TYPE_CHECKING:

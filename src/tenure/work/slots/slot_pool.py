@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tenure.clock import Clock
 from tenure.work.envelope import WorkFailure
-from tenure.work.slots.aftermath import cause_of_exit
-from tenure.work.slots.control import Broken, Intake, Ready, Start, Trouble
+from tenure.work.slots.control_channel import Broken, Intake, Ready, Start, Trouble
 from tenure.work.slots.evidence import cgroup_oom_kills, describe_exit
-from tenure.work.slots.mishaps import Mishaps
+from tenure.work.slots.isolated_errors import Mishaps
 from tenure.work.slots.processes import MARK, read_stat, send
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.slots.slot_deliveries import cause_of_exit
 from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState, spawn_slot
 
 QUICK_DEATH_S = 5.0

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tenure.beat.board import Occupant, Phase, Reading
-from tenure.work.seat import CancelCode
+from tenure.work.attempt_handle import CancelCode
 
 
 class Act(StrEnum):

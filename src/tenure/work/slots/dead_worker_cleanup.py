@@ -19,8 +19,8 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Engine
 from tenure.errors import BoardError, ForeignFileError
 from tenure.work.envelope import Cause, WorkFailure
-from tenure.work.slots.aftermath import Aftermath, Held
 from tenure.work.slots.processes import is_alive, kill_strays
+from tenure.work.slots.slot_deliveries import Aftermath, Held
 
 
 class Leftovers:

@@ -12,7 +12,7 @@ from tenure.engines import MemoryEngine, Message
 from tenure.errors import EngineUnavailableError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.retry import Retry
-from tenure.work.slots.settling import Settler
+from tenure.work.slots.settler import Settler
 
 
 class Desk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.work.envelope import WorkItem
-from tenure.work.slots.declining import MOST_PAUSE_S, STRANGER_PATIENCE_S, Declining
+from tenure.work.slots.claim_filter import MOST_PAUSE_S, STRANGER_PATIENCE_S, Declining
 
 
 def item(*excluded: str, attempt: int = 2) -> WorkItem:

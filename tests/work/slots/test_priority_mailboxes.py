@@ -10,7 +10,7 @@ import pytest
 
 from tenure.engines import MemoryEngine
 from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.slots.lanes import FAIR_EVERY, Lanes
+from tenure.work.slots.priority_mailboxes import FAIR_EVERY, Lanes
 
 
 class Queues:

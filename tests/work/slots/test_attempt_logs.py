@@ -17,7 +17,7 @@ from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
 from tenure.engines.contracts import Fence
 from tenure.work import context
-from tenure.work.slots.keeping_logs import (
+from tenure.work.slots.attempt_logs import (
     MAX_LINE_CHARS,
     MAX_LOG_BYTES,
     AttemptLogHandler,

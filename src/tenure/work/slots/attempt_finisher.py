@@ -13,8 +13,8 @@ from tenure.errors import TenureError
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
-from tenure.work.slots.keeping_logs import AttemptLogHandler, keep_log, log_key
-from tenure.work.slots.settling import Settler
+from tenure.work.slots.attempt_logs import AttemptLogHandler, keep_log, log_key
+from tenure.work.slots.settler import Settler
 from tenure.work.slots.started_processes import StartedProcesses
 
 

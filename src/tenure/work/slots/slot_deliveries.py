@@ -13,8 +13,8 @@ from tenure.engines.contracts import Engine, Fence, Mailbox, Message
 from tenure.errors import BoardError, TenureError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.retry import Retry
-from tenure.work.slots.keeping_logs import keep_log, log_key
-from tenure.work.slots.settling import Settler
+from tenure.work.slots.attempt_logs import keep_log, log_key
+from tenure.work.slots.settler import Settler
 
 
 class Held(NamedTuple):

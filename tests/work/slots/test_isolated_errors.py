@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.work.slots.mishaps import Mishaps
+from tenure.work.slots.isolated_errors import Mishaps
 
 
 def test_what_fails_is_said_ever_more_rarely_and_always_counted() -> None:

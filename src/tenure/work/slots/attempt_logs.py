@@ -16,8 +16,8 @@ from tenure.beat.own_files import open_own_file, read_own_file
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
 from tenure.errors import ForeignFileError, StaleFenceError
+from tenure.work.attempt_handle import Seat
 from tenure.work.context import current_or_none
-from tenure.work.seat import Seat
 
 MAX_LOG_BYTES = 262_144
 """Of one attempt; what comes after is dropped, and the last line says so."""

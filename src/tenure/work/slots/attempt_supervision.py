@@ -12,15 +12,15 @@ from concurrent.futures import Executor
 from tenure.beat.board import BeatBoard, Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.errors import BoardError, ReceiptHandleExpiredError
+from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import WorkFailure
-from tenure.work.seat import CancelCode
-from tenure.work.slots.aftermath import Aftermath, Held
-from tenure.work.slots.control import Cancel
-from tenure.work.slots.mishaps import Mishaps
+from tenure.work.slots.attempt_watch import Act, AttemptWatch, Verdict
+from tenure.work.slots.control_channel import Cancel
+from tenure.work.slots.isolated_errors import Mishaps
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.showing_logs import LogShow
+from tenure.work.slots.slot_deliveries import Aftermath, Held
 from tenure.work.slots.slot_process import SlotProcess
-from tenure.work.slots.watch import Act, AttemptWatch, Verdict
 from tenure.work.slots.watched import Watched, failure_of
 
 LINE_LOST_S = 2.0

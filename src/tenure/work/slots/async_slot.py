@@ -10,10 +10,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tenure.work.slots.lanes import Claim
+from tenure.work.slots.priority_mailboxes import Claim
 
 if TYPE_CHECKING:
-    from tenure.work.slots.child import Slot
+    from tenure.work.slots.slot_main import Slot
 
 
 def serve_async(slot: Slot) -> None:

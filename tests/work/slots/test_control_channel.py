@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tenure.work.slots.control import Cancel, Channel, Ready, Trouble
+from tenure.work.slots.control_channel import Cancel, Channel, Ready, Trouble
 
 
 @pytest.fixture
