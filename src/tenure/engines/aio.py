@@ -55,7 +55,7 @@ async def calling(engine: Engine) -> AsyncIterator[Calls]:
 
 
 def polled(function: Callable[..., Any]) -> Mailbox[Any, Any] | Journal | None:
-    """What a call waits on, if it is one that may wait: `mailbox.receive` or `journal.follow`."""
+    """Returns the object that a call may wait on: `mailbox.receive` or `journal.follow` have one."""
     owner = getattr(function, "__self__", None)
     waits = isinstance(owner, (Mailbox, Journal)) and getattr(function, "__name__", "") in POLLS
     return owner if waits else None

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to reach a server: longer each time, and never in step with others."""
+"""Computes the pauses between attempts to reach a server: longer each time, and never in step with other clients."""
 
 from __future__ import annotations
 

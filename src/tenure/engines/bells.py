@@ -49,7 +49,7 @@ class Ear(Protocol):
     def ignore(self, topics: Iterable[str]) -> None: ...
 
     def heard(self) -> list[str]:
-        """What has arrived, without waiting."""
+        """Returns the wake-ups that have arrived, without waiting."""
 
     def idle(self) -> None:
         """Nothing arrived for a while: find out whether the server is still there."""
@@ -58,7 +58,7 @@ class Ear(Protocol):
 
 
 class Look(NamedTuple, Generic[T]):
-    """What one look found: results, whether to look again at once, and in how many seconds something is due."""
+    """The outcome of one look: results, a flag to look again at once, and the seconds until something is due."""
 
     found: list[T]
     again: bool = False
@@ -213,7 +213,7 @@ class Bells:
             self._lock.notify_all()
 
     def look_every(self, bell: Bell) -> float:
-        """How long a waiter may wait before it looks by itself."""
+        """Returns the seconds that a waiter may wait before it looks by itself."""
         if self._poll_s is not None:
             return self._poll_s
         return TRUST_S if bell.listening else LOOK_S

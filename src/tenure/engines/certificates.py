@@ -14,7 +14,7 @@ _REFUSED = re.compile(
 
 
 def is_refused(text: str) -> bool:
-    """Whether these are the words of a client that did not accept the server, or found no certificate to begin with."""
+    """Returns True when a client's error text says that it did not accept the server, or found no certificate."""
     return _REFUSED.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""What every engine checks before it acts, so that bad input gets the same answer everywhere."""
+"""The checks that every engine makes before it acts, so that bad input gets the same answer everywhere."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tenure.errors import ReplyNotAvailableError
 
 
 class DeliveredContent(NamedTuple):
-    """What a claim brings beside the ticket. An adopted delivery has none of it."""
+    """The values that a claim brings beside the ticket. An adopted delivery has none of them."""
 
     body: Any = None
     failure: Failure | None = None

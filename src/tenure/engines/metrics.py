@@ -1,4 +1,4 @@
-"""What engines count, for Prometheus: how long each operation took, and which errors it met.
+"""Metrics of engines for Prometheus: the duration of each operation, and its errors.
 
 The instruments are made when the first operation is counted, so that opening an engine does not import the library. Labels
 are the kind of engine, the operation and the class of the error: their number is bounded by the code, not by the traffic.

@@ -27,13 +27,13 @@ class Session(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether it can be used: an idle one on which bytes wait has usually been closed by the server."""
+        """Returns True when the session can be used: an idle one on which bytes wait has usually been closed by the server."""
 
     def close(self) -> None: ...
 
 
 class Settings(Protocol):
-    """What a URL says about sessions."""
+    """The settings of sessions in a URL."""
 
     @property
     def shown(self) -> str: ...

@@ -17,7 +17,7 @@ class Term(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads, as everybody may read it."""
+    """The holder of a term, as every process may read it."""
 
     candidate: str
     epoch: int

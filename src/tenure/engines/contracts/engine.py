@@ -77,7 +77,7 @@ class Engine(ABC):
         """The engine's time: Unix seconds, the same for all its clients, never going back."""
 
     def check(self) -> list[Finding]:
-        """What an operator should know of this set-up: version, rights and settings, each with its remedy. Changes nothing."""
+        """Returns findings about this set-up for an operator: version, rights and settings, each with its remedy. Changes nothing."""
         return []
 
     @abstractmethod

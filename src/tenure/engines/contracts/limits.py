@@ -8,9 +8,9 @@ MAX_WAIT_S = 43_200
 MAX_MESSAGES = 1_000
 """The most messages that one receive asks for or one send_many brings."""
 MAX_BODY_BYTES = 524_288
-"""Of one encoded body or reply, and of one checkpoint. Larger things belong into the store."""
+"""The most bytes of one encoded body or reply, and of one checkpoint. Larger values belong into the store."""
 MAX_APPEND_BYTES = 524_288
-"""Of all events of one append together."""
+"""The most bytes of all events of one append together."""
 MAX_SNAPSHOT_BYTES = 67_108_864
 MAX_STORE_BYTES = 8_388_608
 MAX_KEY_CHARS = 512

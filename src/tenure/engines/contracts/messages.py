@@ -1,4 +1,4 @@
-"""What goes into a mailbox and what comes out of it, as data, and one delivery of it as a handle."""
+"""Messages of a mailbox as data, and one delivery of a message as a handle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fence(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """How many messages a mailbox holds, by what keeps them from being claimed."""
+    """Counts the messages of a mailbox: ready to be claimed, delayed, or leased."""
 
     ready: int
     delayed: int
@@ -29,7 +29,7 @@ class Depth(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What became of one message of a batch: `refused` is None, or says why its key was not accepted."""
+    """The result of one message of a batch: `refused` is None, or says why its key was not accepted."""
 
     id: str
     refused: str | None = None
@@ -89,7 +89,7 @@ def why_given_up(times: int, *, expired: bool) -> str:
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """What another process needs to act on a delivery: a slot claims, its supervisor extends and settles for it."""
+    """The data with which another process acts on a delivery: a slot claims, its supervisor extends and settles for it."""
 
     id: str
     receipt_handle: str
@@ -117,14 +117,14 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     """1 for the first delivery. No two executions have the same number: only one that its holder released before it
     started is given out again."""
     forgiven: int
-    """How many of them do not count against a limit: handed over by `release`, never started, or before a replay."""
+    """The deliveries that do not count against a limit: handed over by `release`, never started, or before a replay."""
     suspect: bool = False
     """True when the claim before this one ended by the expiry of its lease: the message may have killed its holder. It
     comes alone, and this delivery counts from the claim on, also a provisional one."""
     enqueued_at: float
     reply_to: str | None
     checkpoint: bytes | None
-    """What the last delivery, or the replaced generation, saved."""
+    """The value that the last delivery, or the replaced generation, saved."""
     key: str | None
     generation: int
     failure: Failure | None

@@ -36,7 +36,7 @@ encode_failure = msgspec.json.Encoder().encode
 
 
 class Home(Protocol):
-    """What a box needs of its engine."""
+    """The part of the engine that a box needs."""
 
     epoch: float
     """Engine time (Unix) is this plus the boot time, which everything in a box is told."""

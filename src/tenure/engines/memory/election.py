@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Seat:
-    """Who leads. The epoch stays when nobody does: it only grows."""
+    """The holder of the term. The epoch stays when the term has no holder: it only grows."""
 
     def __init__(self) -> None:
         self.epoch = 0

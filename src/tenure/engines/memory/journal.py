@@ -17,7 +17,7 @@ Ring = Callable[[], object]
 
 
 class Log:
-    """What all handles on one journal share."""
+    """The state that all handles on one journal share."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -271,7 +271,7 @@ class MemoryMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return waiter
 
     def waits(self, waiter: Waiter) -> bool:
-        """Whether it is still in line: nobody rang it for a message, and its poll is not to end."""
+        """Returns True while the waiter is in line: no message woke it, and its poll goes on."""
         with self._lock:
             return waiter in self._box.waiters and waiter in self._polls
 

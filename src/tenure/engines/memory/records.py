@@ -79,7 +79,7 @@ class Record:
 
 
 class Key:
-    """What is known of a key: the newest generation, and the message that carries it while it lives."""
+    """The record of a key: its newest generation, and the message that carries it while that lives."""
 
     __slots__ = ("checkpoint", "ended_at", "generation", "live", "revoked")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Shelf:
-    """What all handles on one store share. A fence outlives its value, so that a late writer stays refused."""
+    """The state that all handles on one store share. A fence outlives its value, so that a late writer stays refused."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

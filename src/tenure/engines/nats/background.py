@@ -84,7 +84,7 @@ class Background:
         return self._wait(call)
 
     def run_answering(self, work: Callable[[Callable[[T], None]], Coroutine[Any, Any, T]]) -> T:
-        """The same, of one that is given a way to answer before it ends."""
+        """Runs a coroutine that gets a function with which it answers before it ends, and returns that answer."""
         call: _Call[T] = _Call(self.loop)
         call.coroutine = work(call.answer)
         return self._wait(call)

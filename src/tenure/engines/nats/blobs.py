@@ -41,7 +41,7 @@ class Blobs:
         await streams.ensure(self._link, config)
 
     async def write(self, name: str, value: bytes) -> int:
-        """How many chunks it took."""
+        """The number of chunks."""
         size = min(_CHUNK, self._link.max_payload - _ROOM)
         chunks = [value[at : at + size] for at in range(0, len(value), size)] or [b""]
         for start in range(0, len(chunks), _AT_ONCE):
@@ -70,7 +70,7 @@ class Blobs:
         await self._link.ask(f"STREAM.PURGE.{self._names.blob_stream}", {"filter": self._names.blob(name, "*")})
 
     async def names(self) -> set[str]:
-        """Of all blobs, or of the first hundred thousand chunks of them."""
+        """Returns the keys of all blobs, or of their first hundred thousand chunks."""
         everything = self._names.blob(">", "")[:-1]
         info = await self._link.ask(f"STREAM.INFO.{self._names.blob_stream}", {"subjects_filter": everything})
         return {subject.split(".")[2] for subject in info["state"].get("subjects") or ()}

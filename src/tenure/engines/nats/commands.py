@@ -1,4 +1,4 @@
-"""What can be said in the log: one command, one message of the stream. Told apart by their tags, kept for as long as the log is.
+"""The commands of the log: each is one message of the stream. Tags tell them apart, and stay valid for as long as the log is kept.
 
 A command says what is wanted; what comes of it is decided where it stands in the log, by everybody alike (`ledger`). So the
 fields of a command, and what the ledger makes of them, must never change their meaning: a new meaning is a new tag.
@@ -64,7 +64,7 @@ class AwaitApart(Await, tag="await-apart", frozen=True):
 
 
 class Confirm(Command, tag="confirm", frozen=True):
-    """What was handed over has arrived: from now on it is held for the lease that was asked for."""
+    """The new holder confirms a hand-over: from now on it holds the message for the lease that it asked for."""
 
     box: str
     held: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""What the fold gives of a record to whoever claimed it: at once, or later to a claim that stands."""
+"""The deliveries that the fold makes from records: for a claim at once, or later for a claim that stands."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Delivery(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """What an `Await` came to: deliveries, or a claim that stands from `at` on."""
+    """The result of an `Await`: deliveries, or a claim that stands from `at` on."""
 
     at: float
     deliveries: list[Delivery]
 
 
 class Handed(NamedTuple):
-    """What a standing claim was given, and when."""
+    """The deliveries of a standing claim, and their time."""
 
     receipt: str
     box: str

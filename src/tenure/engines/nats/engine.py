@@ -193,7 +193,7 @@ class NatsEngine(Engine):
 
     @contextlib.contextmanager
     def _told(self, operation: str, lost: type[EngineUnavailableError]) -> Iterator[None]:
-        """What goes wrong on the loop, in the words of the contract."""
+        """Translates errors of the loop into those of the contract."""
         try:
             yield
         except asyncio.CancelledError:

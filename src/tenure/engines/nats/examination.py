@@ -1,4 +1,4 @@
-"""What `tenure doctor` asks a NATS server: version, rights, streams, replicas, room, and what an acknowledged write survives."""
+"""The questions of `tenure doctor` to a NATS server: version, rights, streams, replicas, room, and the failures that an acknowledged write survives."""
 
 from __future__ import annotations
 

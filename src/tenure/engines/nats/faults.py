@@ -1,4 +1,4 @@
-"""What the server's and the client's errors mean for a caller: which of our errors, and what to do about it."""
+"""Translates the server's and the client's errors into ours, each with its remedy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ApiError(Exception):
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether asking again may help, since nobody answered."""
+    """Returns True when the server did not answer, so that asking again may help."""
     return isinstance(
         error,
         TimeoutError

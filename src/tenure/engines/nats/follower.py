@@ -66,7 +66,7 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        """Whether it was heard of lately."""
+        """Returns True when the server answered lately."""
         return not self._must_restart and self._link.clock.monotonic() - self._heard < _SILENCE_S
 
     def again(self) -> None:

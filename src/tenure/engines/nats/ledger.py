@@ -24,7 +24,7 @@ FORMAT = 3
 _READABLE = (1, 2, FORMAT)
 """Format 1 had no standing claims, format 2 no suspect messages."""
 DUPLICATE = object()
-"""What `apply` gives for a command that has come before: an answer was lost, and it was sent again."""
+"""The result of `apply` for a command that came before: its answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
 _encode_failure = msgspec.json.Encoder().encode
 
@@ -63,7 +63,7 @@ class Ledger:
         self.heard: dict[str, Heard] = {}
         self.stirred: set[str] = set()
         self.handed: list[Handed] = []
-        """What this command gave to standing claims, for whoever tells them."""
+        """The deliveries that this command gave to standing claims; the log hands them over."""
         self.dropped: list[str] = []
         """Standing claims that it ended."""
         self._posts = 0  # by this command
@@ -96,7 +96,7 @@ class Ledger:
         }
 
     def apply(self, command: c.AnyCommand, seq: int, at: float, size: int = 0) -> Any:
-        """What the command comes to. Raises the error that its asker is to get."""
+        """Returns the result of the command. Raises the error that the caller of the command gets."""
         self.seq = seq
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
@@ -135,7 +135,7 @@ class Ledger:
         return box
 
     def _hand_over(self) -> None:
-        """What is ready goes to those who stand for it. Afterwards something is ready, or somebody stands, but never both."""
+        """Gives ready messages to standing claims. Afterwards there are ready messages or standing claims, but never both."""
         while self._touched:
             box = self.boxes[next(iter(self._touched))]
             while box.counts[State.READY] and (stand := box.stands.take_newest(self.now)) is not None:

@@ -34,7 +34,7 @@ _ATTEMPT_S = 1.0
 _PING_S = 5.0
 _LOOK_EVERY_S = 0.25
 _GOODBYE_S = 1.0
-"""How long the client may take to close a connection that it has given up."""
+"""The seconds that the client may take to close a connection that it has given up."""
 _CLOGGED_BYTES = 1_048_576
 
 
@@ -161,7 +161,7 @@ class Link:
     # Asking
 
     async def attempts(self, where: str) -> AsyncIterator[float]:
-        """How long each attempt may take, until the time is over; then the last error is raised as `unavailable`."""
+        """Yields the seconds of each attempt until the time is over, then raises the last error as `unavailable`."""
         clock, pause = self.clock, Backoff(self.random, first_s=0.05, most_s=0.5)
         end = clock.monotonic() + self.settings.timeout_s
         while (left := end - clock.monotonic()) > 0:

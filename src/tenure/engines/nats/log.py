@@ -136,7 +136,7 @@ class Log:
         return True
 
     def _nobody_waits(self, command: c.AnyCommand, result: Any) -> None:
-        """Who asked has given up: what it was given goes back."""
+        """The caller has given up: its deliveries go back."""
         if isinstance(command, c.Claim):
             self.give_back(command.box, command.id, result)
         elif isinstance(command, c.Await):
@@ -219,7 +219,7 @@ class Log:
         return self._follower.alive
 
     def may_hold(self, name: str) -> bool:
-        """Whether a claim would find something, as far as we know."""
+        """Returns True when a claim would find a message, as far as the fold knows."""
         box = self.ledger.box(name)
         return box.counts[0] > 0 or box.next_due() <= self.about_now()
 

@@ -77,7 +77,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             self.engine.log.waiters.leave(self.name, poll)
 
     async def _look(self, most: int, lease: float, provisional: bool) -> Claimed | None:
-        """What is there now. A claim is appended only where the fold shows something to claim."""
+        """Returns the messages that are there now. A claim is appended only where the fold shows a message to claim."""
         log, clock = self.engine.log, self.engine.clock
         current = False  # whether we know all that was sent before this call
         while True:

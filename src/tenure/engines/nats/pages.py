@@ -1,4 +1,4 @@
-"""What the ledger keeps beside mailboxes: who leads, where stored values are, and which commands have come already. Pure."""
+"""The records of the ledger beside mailboxes: terms, places of stored values, and ids of commands that have come already. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 HAND_OVER_S = 5.0
-"""How long a message that was handed over waits for its new holder to confirm. Part of the fold: it must not change its meaning."""
+"""The seconds that a handed-over message waits for its new holder to confirm. Part of the fold: it must not change its meaning."""
 _SLACK = 64  # lapsed ones that are not worth a clean-up
 
 
@@ -40,7 +40,7 @@ class Stands:
             self._sweep_at = max(_SLACK, 2 * len(self._line))
 
     def take_newest(self, now: float) -> Stand | None:
-        """Who is served next; it stands no longer. Lapsed ones go on the way."""
+        """Removes and returns the claim that is served next. Lapsed claims before it are removed too."""
         while self._line:
             _, stand = self._line.popitem()
             if stand.until > now:

@@ -30,7 +30,7 @@ UNLIMITED: dict[str, Any] = {
 
 
 class Names:
-    """Of streams and subjects in one namespace."""
+    """The names of streams and subjects in one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace

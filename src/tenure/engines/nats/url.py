@@ -25,7 +25,7 @@ _PORT = 4222
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL says. `replicas` 0 leaves streams as they are, and makes new ones with one replica."""
+    """The settings in a URL. `replicas` 0 leaves streams as they are, and makes new ones with one replica."""
 
     shown: str
     """The URL without secrets."""
@@ -84,7 +84,7 @@ def _hosts(main: str) -> list[tuple[str, str]]:
 
 
 def _login(user: str, creds: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What to say to the server about ourselves. A word without a colon is a token, as NATS has it."""
+    """Returns the credentials for the server. A word without a colon is a token, as NATS has it."""
     name, colon, password = user.partition(":")
     if colon:
         return {"user": unquote(name), "password": unquote(password)}
@@ -100,7 +100,7 @@ def _login(user: str, creds: str, environment: Mapping[str, str]) -> dict[str, s
 
 
 def tls_context(settings: NatsSettings) -> dict[str, Any]:
-    """What the client's `connect` needs for TLS."""
+    """Returns the TLS arguments of the client's `connect`."""
     if settings.tls is None:
         return {}
     try:

@@ -46,7 +46,7 @@ class Values:
         return True
 
     def sweep(self, now: float) -> None:
-        """What is past its time goes."""
+        """Removes the values that are past their time."""
         while self._timers and self._timers[0][0] <= now:
             at, store, key = heappop(self._timers)
             value = self.stores.get(store, {}).get(key)

@@ -17,12 +17,12 @@ class Poll:
     def __init__(self) -> None:
         self.over = False
         self.handed: Handed | None = None
-        """What its standing claim was given, as long as nobody has taken it."""
+        """The deliveries of its standing claim that the poll has not taken yet."""
         self.take: Callable[[Handed], None] | None = None
         """Takes it at once, where there is something to take it."""
         self.taken = False
         self.doubtful = False
-        """Whether its claim may stand no longer."""
+        """True when its claim may stand no longer."""
         self.until = inf  # engine time at which it looks by itself
         self._event = asyncio.Event()
 
@@ -61,7 +61,7 @@ class Polls:
 
     @property
     def ended(self) -> bool:
-        """Whether the next poll is over before it begins."""
+        """True when the next poll ends before it begins."""
         return self._woken or self.closed
 
     def begin(self) -> Poll | None:

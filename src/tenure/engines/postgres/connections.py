@@ -56,7 +56,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def fresh(self) -> bool:
-        """Whether it can be used: an idle session on which bytes wait has usually been closed by the server."""
+        """Returns True when the session can be used: an idle one on which bytes wait has usually been closed by the server."""
         poll = self._poll
         if poll is None:
             poll = self._poll = select.poll()

@@ -1,4 +1,4 @@
-"""What an operator should know of a server: version, rights and settings, each finding with its remedy. Changes nothing."""
+"""Examines a server for an operator: version, rights and settings, each finding with its remedy. Changes nothing."""
 
 from __future__ import annotations
 

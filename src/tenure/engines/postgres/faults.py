@@ -1,4 +1,4 @@
-"""What the server's errors mean for a caller: which of our errors, and what to do about it.
+"""Translates the server's errors into ours, each with its remedy.
 
 `unknown outcome` errors (the connection was lost) are EngineUnavailableError, or MailboxConnectionError from a mailbox. All
 others were answered by the server: the transaction was rolled back and nothing happened.
@@ -60,7 +60,7 @@ _LOST = {"57P01", "57P02", "57P03", "57P05"}  # the server ends, restarts or is 
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection went away, so that the outcome of what was asked is unknown."""
+    """Returns True when the connection went away, so that the outcome of the call is unknown."""
     state = error.sqlstate
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
         state is None or state.startswith("08") or state in _LOST

@@ -20,7 +20,7 @@ _LOOK_AT_LEAST_EVERY_S = 1.0
 
 
 class Pace:
-    """What the consumers of one mailbox in one engine have learned. Safe to share; it holds only hints."""
+    """Hints that the consumers of one mailbox in one engine have learned. Threads may share it: a wrong hint costs a query."""
 
     def __init__(self) -> None:
         self._floor: float | None = None

@@ -14,9 +14,9 @@ from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
-"""Of the tables, and of what functions mean by their rows. A process refuses a schema of a version above its own."""
+"""The version of the tables, and of the meaning that functions give to their rows. A process refuses a schema of a version above its own."""
 REVISION = 3
-"""Of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: they take and give the same."""
+"""The revision of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: their arguments and results are the same."""
 # version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
 FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")

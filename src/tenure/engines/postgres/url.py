@@ -26,7 +26,7 @@ _LIBPQ = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
 
 
 class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL says. `notify=False` is for transaction poolers: no LISTEN, no prepared statements, polling instead."""
+    """The settings in a URL. `notify=False` is for transaction poolers: no LISTEN, no prepared statements, polling instead."""
 
     shown: str
     """The URL without secrets."""

@@ -1,4 +1,4 @@
-"""What the server is told without waiting for its answer, on a session of its own.
+"""Sends commands to the server without waiting for their answers, on a session of its own.
 
 A consumer that was handed a message confirms it, and one that stops waiting withdraws its offer. Neither has to wait for the answer, and
 both can be told twice: what had no answer when the connection broke is told again on the next one.
@@ -20,7 +20,7 @@ from tenure.engines.redis.scripts import script
 from tenure.engines.redis.session import Argument, Session
 
 _FAREWELL_S = 1.0
-"""How long closing waits for the last answers: closing on unread ones resets the connection, and what was told may be lost with it."""
+"""The seconds that closing waits for the last answers: closing on unread answers resets the connection, and commands may be lost with it."""
 
 
 class Word(NamedTuple):

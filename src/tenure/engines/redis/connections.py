@@ -29,7 +29,7 @@ from tenure.randomness import Random
 Answer = list[Any]
 
 COUNT_KEPT_S = 30 * 86_400
-"""How long the count of an engine object is kept after it was last touched."""
+"""The seconds for which the count of an engine object is kept after its last use."""
 _TOUCH_EVERY_S = 3_600.0
 
 

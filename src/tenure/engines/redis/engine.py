@@ -34,7 +34,7 @@ from tenure.randomness import Random, fresh_random
 log = logging.getLogger("tenure.engines.redis")
 
 FORMAT = 1
-"""Of the keys. A server with a higher one was written by a newer Tenure."""
+"""The format of the keys. A newer Tenure wrote to a server that shows a higher one."""
 
 REFUSALS = (
     Refusal(

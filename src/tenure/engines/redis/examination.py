@@ -1,4 +1,4 @@
-"""What an operator should know of a server: version, rights and settings, each finding with its remedy. Changes nothing."""
+"""Examines a server for an operator: version, rights and settings, each finding with its remedy. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLDEST = (6, 2)
 _YOUNG_S = 3_600
 _BELL_S = 2.0
 Facts = Mapping[str, str]
-"""What INFO says."""
+"""The fields of INFO."""
 
 
 def must_be_usable(session: Session, settings: RedisSettings) -> Facts:
@@ -43,7 +43,7 @@ def must_be_usable(session: Session, settings: RedisSettings) -> Facts:
 
 
 def possible_loss(facts: Facts) -> str | None:
-    """What to say when a namespace is new: on a server that has just come up empty, it may have been there before."""
+    """Returns the warning for a new namespace: on a server that has just come up empty, it may have been there before."""
     age = int(facts.get("uptime_in_seconds", "0"))
     keys = any(name.startswith("db") and text.startswith("keys=") for name, text in facts.items())
     if age > _YOUNG_S or facts.get("aof_enabled") == "1" or keys:
@@ -208,7 +208,7 @@ def synced(facts: Facts) -> list[str]:
 
 
 def version(facts: Facts) -> tuple[int, ...]:
-    """Of the protocol: Valkey says which Redis it stands for."""
+    """Returns the version of the protocol: Valkey says which Redis it stands for."""
     return tuple(int(part) for part in facts.get("redis_version", "0").split(".")[:2])
 
 

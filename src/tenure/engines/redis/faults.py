@@ -1,4 +1,4 @@
-"""What the server's errors mean for a caller: which of our errors, and what to do about it.
+"""Translates the server's errors into ours, each with its remedy.
 
 `unknown outcome` errors (the connection was lost, too few replicas answered) are EngineUnavailableError, or
 MailboxConnectionError from a mailbox. All others were answered by the server: nothing happened.
@@ -59,7 +59,7 @@ _CLASSES: tuple[tuple[type[r.RedisError], str], ...] = (
 
 
 def is_lost(error: r.RedisError) -> bool:
-    """Whether the session can be used no more. One whose server became a replica must find the new primary."""
+    """Returns True when the session can be used no more. One whose server became a replica must find the new primary."""
     return isinstance(error, r.ConnectionError | r.TimeoutError | r.ReadOnlyError | r.InvalidResponse)
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger("tenure.engines.redis")
 
 
 class Notice(msgspec.Struct, array_like=True, frozen=True):
-    """What `hand.lua` says of a message; its checkpoint and body follow."""
+    """The fields that `hand.lua` sends of a message; its checkpoint and body follow."""
 
     token: str
     mailbox: str
@@ -75,7 +75,7 @@ class Offers:
 
     @property
     def address(self) -> str:
-        """Of this process: a forked child has the same name, and must not take the other's messages."""
+        """The id of this process: a forked child has the same name, and must not take its parent's messages."""
         return f"{self._name}.{os.getpid()}"
 
     def make(self, mailbox: RedisMailbox[Any, Any], lease_us: int, stage: int) -> Offer:

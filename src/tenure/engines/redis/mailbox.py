@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PROVISIONAL, _HELD = 0, 1
 PURGE_STEP = 1_000
-"""How many messages one script removes: others get their turn in between."""
+"""The messages that one script removes: other clients get their turn in between."""
 
 
 class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):

@@ -28,7 +28,7 @@ class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     @property
     def lease_until(self) -> float:
-        """Of one that was handed over, the short lease, until the server has answered that it has the whole one."""
+        """The boot time at which the lease ends. For a handed-over message it is the short lease, until the server has confirmed the whole one."""
         if self._aside is not None:
             self._aside.hear()
         return self._lease_until

@@ -18,7 +18,7 @@ _HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
 HANDED_S = 10.0
 """The lease of a message that was handed over, until its consumer answers: as long as that of work which was claimed and not started."""
 OFFERED_S = 35.0
-"""How long an offer stands: longer than a waiter waits before it looks by itself."""
+"""The seconds for which an offer stands: longer than a waiter waits before it looks by itself."""
 _CONSTANTS = {
     "{memory}": KEY_MEMORY_S,
     "{batch}": 33_554_432,

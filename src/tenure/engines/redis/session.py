@@ -39,7 +39,7 @@ class Session:
         return self.read()
 
     def pending(self, within_s: float = 0) -> bool:
-        """Whether something can be read, without waiting or after a while."""
+        """Returns True when bytes can be read, at once or within the given seconds."""
         return bool(self._connection.can_read(within_s))
 
     @property
@@ -48,7 +48,7 @@ class Session:
 
     @property
     def fresh(self) -> bool:
-        """Whether it can be used: an idle session on which bytes wait was closed by the server, or is out of step."""
+        """Returns True when the session can be used: an idle one on which bytes wait was closed by the server, or is out of step."""
         try:
             return not self.pending()
         except r.RedisError:

@@ -22,7 +22,7 @@ _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL says. `wait` is how many replicas must have a write before it is acknowledged."""
+    """The settings in a URL. `wait` is the number of replicas that must have a write before it is acknowledged."""
 
     shown: str
     """The URL without secrets."""
@@ -41,7 +41,7 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """What every key begins with; the braces keep them in one slot."""
+        """The prefix of every key; the braces keep them in one slot."""
         return f"{{{self.namespace}}}:"
 
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LOOK_EVERY_S = 1.0
 """How often the listener asks the file itself, in case a bell was lost: a sender died between commit and ring."""
 _POLL_EVERY_S = 0.05
-"""The same where sockets are impossible."""
+"""Seconds between looks where sockets are impossible."""
 
 log = logging.getLogger("tenure.engines.sqlite")
 

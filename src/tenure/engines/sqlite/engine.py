@@ -68,7 +68,7 @@ class SqliteEngine(Engine):
         self.bells.ring(topic_of(name))
 
     def describe(self) -> dict[str, str]:
-        """What this engine is and does, for people; `wake-up` says when it polls, and why."""
+        """Returns facts about this engine for people; `wake-up` says when it polls, and why."""
         address = self.database.address
         return {
             "engine": f"SQLite {sqlite3.sqlite_version}, schema {SCHEMA_VERSION}",

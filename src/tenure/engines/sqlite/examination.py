@@ -1,4 +1,4 @@
-"""What `tenure doctor` says about a SQLite file: whether this machine and this place keep the engine's promises."""
+"""The findings of `tenure doctor` about a SQLite file: do this machine and this place keep the engine's promises?"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _cannot_open(path: Path, said: str) -> EngineError:
 
 
 def _no_room(path: Path) -> bool:
-    """Whether a failed write is for want of room: SQLite reports a file size limit as a plain input/output error."""
+    """Returns True when a write failed for want of room: SQLite reports a file size limit as a plain input/output error."""
     try:
         disk = os.statvfs(path.parent)
     except OSError:

@@ -1,4 +1,4 @@
-"""What happens around a fork: every open database is told before, and after on both sides.
+"""Calls every open database before a fork, and after it on both sides.
 
 A fork in C code that does not tell Python is found out by the process id: see `Lane`.
 """
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 
 class Forkable(Protocol):
-    """What wants to be told."""
+    """The interface of an object that takes part in a fork."""
 
     @property
     def is_open(self) -> bool: ...

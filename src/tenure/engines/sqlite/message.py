@@ -50,7 +50,7 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return cls(mailbox, ticket, DeliveredContent(checkpoint=checkpoint, suspect=bool(suspect)))
 
     def is_in(self, database: Database) -> bool:
-        """Whether a transaction of this database can act on it."""
+        """Returns True when a transaction of this database can act on it."""
         return self._mailbox.database is database
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._mailbox.ring(told)
 
     def _deliveries(self, tx: sqlite3.Connection, now: int) -> tuple[int, int]:
-        """How many deliveries count, this one included, and how many of them were forgiven."""
+        """Returns the deliveries, this one included, and the number of them that were forgiven."""
         row = tx.execute(sql.SELECT_OURS, self.receipt(now)).fetchone()
         if row is None:
             raise self._expired(tx, now)

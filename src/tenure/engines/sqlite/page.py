@@ -1,4 +1,4 @@
-"""Who waits for what, in shared memory beside the file: a page of bytes and one socket per waiting process.
+"""A table of waiting processes in shared memory beside the file: a page of bytes and one socket per process.
 
     FILE-bells/page      one row per topic (64, by hash), one column per process (256): 1 means "ring me"
     FILE-bells/NUMBER    the datagram socket of the process that has that column
@@ -184,7 +184,7 @@ class Page:
             self._flags[row * COLUMNS + self.column] = 0
 
     def take_overflow(self) -> bool:
-        """Whether bells were lost because our socket was full."""
+        """Returns True when wake-ups were lost because our socket was full."""
         if self.column is None or not self._flags[_OVERFLOW + self.column]:
             return False
         self._flags[_OVERFLOW + self.column] = 0

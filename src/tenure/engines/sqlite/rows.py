@@ -20,7 +20,7 @@ KEY_MEMORY_US = KEY_MEMORY_S * 1_000_000
 
 @dataclass(slots=True)
 class NewMessage:
-    """What `INSERT_MESSAGE` needs beside the mailbox and the time."""
+    """The values of `INSERT_MESSAGE` beside the mailbox and the time."""
 
     id: str
     body: bytes

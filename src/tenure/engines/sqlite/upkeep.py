@@ -1,4 +1,4 @@
-"""What keeps the file small: forget old keys and expired values, give free pages back, remember how far time has come.
+"""Keeps the file small: forgets old keys and expired values, gives free pages back, and records the latest time.
 
 Done by whoever writes, at most once a minute, in small steps, so that nothing has to run in the background.
 """

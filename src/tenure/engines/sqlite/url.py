@@ -16,7 +16,7 @@ OPTIONS = {
 
 
 class Synchronous(StrEnum):
-    """What a commit survives."""
+    """The failures that a commit survives."""
 
     FULL = "full"  # a power cut: the log is flushed to the disk at each commit
     NORMAL = "normal"  # a crash of any process; a power cut may lose the last commits, never consistency
