@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from tools.suite_shares import MOST_S, SHARES, Machine, Usage, late  # noqa: E402  found through the line above
 
 BIN = Path(sys.executable).parent
-SPECIAL = ("seeds", "contract", "sim", "process", "browser")
+SPECIAL = ("seeds", "contract", "sim", "process", "fuzz", "browser")
 CHECKS = {
     "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
     "lint": [str(BIN / "ruff"), "check", "--quiet", "."],
@@ -215,7 +215,7 @@ def main() -> int:
     checked = Result("checks", time.monotonic() - begun, True, usage=machine.used())
     if not options.lint:
         for name, collect in suites().items():
-            if options.quick and name in ("process", "browser"):
+            if options.quick and name in ("process", "fuzz", "browser"):
                 continue
             results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
     show_engines(results)

@@ -26,13 +26,14 @@ class Share:
 
 
 SHARES = {
-    "checks": Share(45),
+    "checks": Share(40),
     # Half of their time these wait for servers, leases and processes: four keep two cores busy.
-    "unit": Share(120, 4),
+    "unit": Share(110, 4),
     "seeds": Share(15, 2),
-    "contract": Share(110, 4),
-    "sim": Share(200, 2),  # only computes
-    "process": Share(190, 4),
+    "contract": Share(100, 4),
+    "sim": Share(175, 2),  # only computes
+    "process": Share(165, 4),
+    "fuzz": Share(75, 2),  # the fuzzer computes, and so does the manager that it asks
     "browser": Share(40, 0),  # one browser, in the process that collects
 }
 

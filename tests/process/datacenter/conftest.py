@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +147,15 @@ class Datacenter:
 @pytest.fixture
 def datacenter(tmp_path: Path) -> Iterator[Datacenter]:
     datacenter = Datacenter(tmp_path)
-    try:
+    with closed(datacenter):
         yield datacenter
+
+
+@contextmanager
+def closed(datacenter: Datacenter) -> Iterator[None]:
+    """Ends all of its processes afterwards, and clears away what they left on this machine."""
+    try:
+        yield
     finally:
         datacenter.close()
         for path in board_folder().glob("board-*"):
@@ -156,7 +163,7 @@ def datacenter(tmp_path: Path) -> Iterator[Datacenter]:
                 board = BeatBoard.open(path)
             except Exception:
                 continue
-            mine = str(tmp_path) in board.identity.engine
+            mine = datacenter.url in board.identity.engine or str(datacenter.folder) in board.identity.engine
             board.close()
             if mine:
                 path.unlink()  # of a worker that was killed with -9: the next worker would clear it

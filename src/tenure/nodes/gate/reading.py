@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import NodeUnavailableError
+from tenure.errors import EngineCorruptError, NodeUnavailableError
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
@@ -33,6 +34,7 @@ from tenure.nodes.messages.client import (
 )
 from tenure.nodes.messages.grant import shifted
 from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.stored_record import read_record
 
 ANSWERS = "gate-answers"
 """The store with what ended datacenters answered."""
@@ -50,7 +52,7 @@ class Reading:
 
     async def archived(self, job_id: str) -> GateJobTrackingInfo | None:
         stored = await self._calls.run(self._archive.get, job_id)
-        return msgspec.json.decode(stored, type=GateJobTrackingInfo) if stored is not None else None
+        return read_record(stored, GateJobTrackingInfo, f"job {job_id!r}") if stored is not None else None
 
     # One job
 
@@ -111,7 +113,8 @@ class Reading:
         if info.dc_status[datacenter].terminal:
             stored = await self._calls.run(self._answers.get, key)
             if stored is not None:
-                return msgspec.json.decode(stored, type=JobView)
+                with suppress(EngineCorruptError):  # a copy: the datacenter itself is asked instead
+                    return read_record(stored, JobView, f"job {key!r}")
         if not info.dc_heard[datacenter]:
             return None
         reply = await self._ask_line(datacenter, GetJob(job_id=info.job_id))

@@ -30,6 +30,7 @@ from tenure.nodes.messages.job import (
     Submitted,
 )
 from tenure.nodes.messages.wire import Reply, Request
+from tenure.nodes.stored_record import read_record
 from tenure.web.problems import problem
 from tenure.work.slots.attempt_logs import log_key
 
@@ -134,7 +135,7 @@ class JobDesk:
             return attempt
         key = f"{request.job_id}/{attempt.workflow}/{attempt.number}"
         data = await self._calls.run(self._evidence.get, key)
-        found = msgspec.json.decode(data) if data is not None else None
+        found = read_record(data, Any, f"evidence {key!r}") if data is not None else None
         return EvidenceView(job_id=request.job_id, workflow=attempt.workflow, attempt=attempt.number, found=found)
 
     async def _attempt(self, job_id: str, workflow: str, number: int) -> Attempt | Reply:

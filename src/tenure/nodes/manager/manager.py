@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from tenure import __version__
 from tenure.bound_checks import check
 from tenure.clock import Clock
@@ -63,6 +61,7 @@ from tenure.nodes.messages.node import ManagerNode, WorkerNode
 from tenure.nodes.messages.wire import Placed, Reply, Request
 from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
 from tenure.nodes.product_failures import FailedOn
+from tenure.nodes.stored_record import read_record
 from tenure.web.event_feed import EventFeed
 from tenure.web.problems import problem
 
@@ -336,10 +335,10 @@ class Manager:
         return self._candidacy.leader.desk.granted if self._candidacy.leader is not None else None
 
     async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
-        results = {}
+        results: dict[str, Any] = {}
         for name, key in keys:
             stored = await self._calls.run(self._large.get, key)
-            results[name] = msgspec.json.decode(stored) if stored is not None else None
+            results[name] = read_record(stored, Any, f"result {key!r}") if stored is not None else None
         return with_results(view, results) if results else view
 
     async def look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
@@ -368,7 +367,7 @@ class Manager:
 
     async def _archived(self, job_id: str) -> JobInfo | None:
         stored = await self._calls.run(self._archive.get, job_id)
-        return msgspec.json.decode(stored, type=JobInfo) if stored is not None else None
+        return read_record(stored, JobInfo, f"job {job_id!r}") if stored is not None else None
 
     def _unknown(self, job_id: str) -> Reply:
         """The leader's word on it counts: a standby may not have read so far."""

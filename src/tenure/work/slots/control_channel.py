@@ -50,7 +50,7 @@ class Intake(msgspec.Struct, frozen=True, tag="intake"):
     """Whether to claim new work from now on, and how many other workers could do it."""
 
     open: bool
-    peers: int = 0
+    peers: int | None = 0
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -272,7 +272,7 @@ class Slot:
             self.going.set()
             self.lanes.wake()
         elif isinstance(line, Intake):
-            self.peers = line.peers
+            self.peers = line.peers if line.peers is not None else self.peers
             if line.open:
                 self.admitted.set()
             elif self.admitted.is_set() and not self.draining.is_set():

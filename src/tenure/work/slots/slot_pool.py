@@ -69,7 +69,8 @@ class Crew:
             worker=worker,
         )
         self._open_seats: frozenset[int] | None = None
-        self._peers = 0
+        self._peers: int | None = None
+        """Other workers that could do the same work; None until a leader has said so."""
         self._mark = f"{MARK}={incarnation}".encode()
         self.slots: list[SlotProcess] = []
         self.draining = False

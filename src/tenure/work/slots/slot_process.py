@@ -46,7 +46,7 @@ class SlotProcess:
     """Monotonic time at which its end of the control line was first seen closed."""
     last_trouble: str = ""
     """The last thing that it complained of."""
-    intake: Intake = field(default_factory=lambda: Intake(True))
+    intake: Intake = field(default_factory=lambda: Intake(True, None))
     """What it was last told; a new slot claims."""
     below: set[int] = field(default_factory=set)
     """Descendants that were killed with it: they become our children, and have to be buried."""

@@ -1,0 +1,91 @@
+"""Thousands of requests of every operation to a working datacenter: nothing that anybody sends may end a node, and honest work goes on.
+
+The seed is the same in every `make test`, and another in each `make soak`; TENURE_FUZZ_SEED names one. A failure prints it, the requests that it takes, and
+how to send them again. The order of requests is the seed's; which jobs they can name depends on what was accepted before, so that the written log, and not the
+seed, is what is replayed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from random import Random, SystemRandom
+
+import pytest
+
+from tenure.nodes.messages.operations import OPERATIONS
+from tests.fuzz.assault import Assault, Log, Sent
+from tests.fuzz.grammar import Grammar
+from tests.fuzz.replay import explain
+from tests.fuzz.site import FuzzedSite, Honest
+
+SOAK = os.environ.get("TENURE_SOAK") == "1"
+REQUESTS = 200_000 if SOAK else 10_000
+"""To a datacenter on each engine."""
+SEED = int(os.environ.get("TENURE_FUZZ_SEED", "0")) or (SystemRandom().randrange(1, 2**31) if SOAK else 16)
+NEVER_DONE = {"gate", "tell_gate", "forward", "dead_letter"}
+"""What a manager does not do for a stranger: it is no gate, and there is no dead letter whose id can be guessed."""
+
+
+def requests(grammar: Grammar, count: int) -> Iterator[Sent]:
+    for _ in range(count):
+        yield grammar.request()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 if not SOAK else 7_200)
+@pytest.mark.parametrize("site", ["sqlite", "valkey"], indirect=True)
+def test_no_request_ends_a_node_and_honest_jobs_complete(site: FuzzedSite) -> None:
+    grammar = Grammar(Random(SEED))
+    path = site.folder / "requests.log"
+    log = Log(path)
+    with Honest(site.client, "honest") as honest:
+        outcome = Assault(site.addresses["m-1"], log).run(requests(grammar, REQUESTS), grammar)
+    log.close()
+    try:
+        assert not outcome.failures, outcome.failures[:5]
+        site.check_unharmed()
+        honest.check_all_completed(site.said()[-2_000:])
+        assert len(honest.submitted) > 5
+        assert outcome.sent == REQUESTS
+        undone = {one.name for one in OPERATIONS} - set(outcome.accepted) - NEVER_DONE
+        assert not undone, f"the fuzzer knows too little: these were never done: {undone}"
+        site.restart()
+        again = Honest(site.client, "again")
+        for _ in range(5):
+            again.submit()
+        again.check_all_completed(site.said()[-2_000:])
+        honest.check_all_completed(client=site.client)
+        site.check_unharmed()
+    except Exception as error:
+        pytest.fail(f"{type(error).__name__}: {error}\n{explain(path, outcome.failures, SEED)}")
+    print(f"seed {SEED}: {outcome}")
+
+
+GATE_REQUESTS = 50_000 if SOAK else 2_500
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 if not SOAK else 7_200)
+def test_no_request_ends_a_gate_or_what_is_behind_it(site: FuzzedSite) -> None:
+    gate = site.start_gate()
+    grammar = Grammar(Random(SEED))
+    path = site.folder / "requests.log"
+    log = Log(path)
+    with Honest(site.gate_client, "honest") as honest:
+        outcome = Assault(site.gate_address, log).run(requests(grammar, GATE_REQUESTS), grammar)
+    log.close()
+    assert not outcome.failures, f"seed {SEED}, {path}: {outcome.failures[:5]}"
+    assert gate.process.poll() is None, f"seed {SEED}: {gate.said()[-3_000:]}"
+    site.check_unharmed()
+    honest.check_all_completed(site.said()[-2_000:])
+    assert outcome.sent == GATE_REQUESTS
+    gate.kill()
+    site.restart()
+    gate = site.start_gate()
+    again = Honest(site.gate_client, "again")
+    for _ in range(5):
+        again.submit()
+    again.check_all_completed(site.said()[-2_000:])
+    assert gate.process.poll() is None, f"seed {SEED}: {gate.said()[-3_000:]}"
+    print(f"seed {SEED}: {outcome}")
