@@ -80,3 +80,16 @@ def test_the_sum_never_exceeds_the_bound_by_more_than_what_is_being_served(steps
             kept.discard(holder)
         assert budget.total == sum(held.values())
         assert budget.total <= 100
+
+
+def test_a_holder_of_nothing_may_be_released_after_its_owner_holds_nothing_any_more() -> None:
+    """An empty body beside another of the same client: the answer to it was a 500. Found by the fuzzer."""
+    budget: ByteBudget[str] = ByteBudget(100)
+    budget.hold("empty", "client", 0)
+    budget.hold("body", "client", 10)
+    budget.release("body")
+    budget.release("empty")
+    budget.hold("next", "client", 5)
+    assert budget.total == 5
+    budget.release("next")
+    assert budget.total == 0

@@ -20,7 +20,7 @@ class ByteBudget(Generic[HolderT]):
         self.most, self.total = most, 0
         # For each holder its owner and its bytes.
         self._held: dict[HolderT, tuple[str, int]] = {}
-        # For each owner the sum of its holders. Only owners with holders are in it.
+        # For each owner the sum of its holders. Only owners that hold bytes are in it.
         self._by_owner: dict[str, int] = {}
         # For each owner those of its holders that may give way, oldest first.
         self._yielding: dict[str, dict[HolderT, None]] = {}
@@ -55,10 +55,11 @@ class ByteBudget(Generic[HolderT]):
             return
         owner, size = known
         self.total -= size
-        self._by_owner[owner] -= size
         self._forget_yielding(holder, owner)
-        if not self._by_owner[owner]:
-            del self._by_owner[owner]
+        # An owner may be gone while holders of it that hold 0 bytes, as of an empty body, are still there.
+        left = self._by_owner.pop(owner, 0) - size
+        if left:
+            self._by_owner[owner] = left
 
     def _forget_yielding(self, holder: HolderT, owner: str) -> None:
         yielding = self._yielding.get(owner, {})
