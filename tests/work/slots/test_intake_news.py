@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tenure.work.slots.control import Intake
+
 from tenure.work.slots.slot_process import SlotProcess
 
 
