@@ -6,8 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tenure.work.slots.control import Intake
-
+from tenure.work.slots.control_channel import Intake
 from tenure.work.slots.slot_process import SlotProcess
 
 
