@@ -84,7 +84,8 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         self._appends = SureAppend(calls, clock, random)
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._failed_to_write: DeposedError | None = None
+        self._groups: dict[CommandGroup[DecisionT], None] = {}
+        """Whoever waits for the writer."""
         self._snapshot_tried_at = 0
         self._doubted = False
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
@@ -142,12 +143,12 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             raise DeposedError("this node does not lead")
         group: CommandGroup[DecisionT] = CommandGroup(len(commands))
         self._waiting += [WaitingCommand(command, group, place) for place, command in enumerate(commands)]
-        while not group.complete.done():
-            writing = self._start_writing()
-            await asyncio.wait((group.complete, writing), return_when=asyncio.FIRST_COMPLETED)
-            if writing.done() and self._failed_to_write is not None:
-                for place in range(len(commands)):  # those that are settled stay as they are
-                    group.settle(place, self._failed_to_write)
+        self._groups[group] = None
+        self._start_writing()
+        try:
+            await group.complete
+        finally:
+            self._groups.pop(group, None)
         return [outcome for outcome in group.outcomes if outcome is not None]
 
     def rebuild_soon(self) -> None:
@@ -156,19 +157,19 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         if self._epoch is not None:
             self._start_writing()
 
-    def _start_writing(self) -> asyncio.Task[None]:
+    def _start_writing(self) -> None:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(self._stopped_writing)
-        return self._writing
 
     def _stopped_writing(self, task: asyncio.Task[None]) -> None:
         """A writer that failed leaves a book of which nobody knows what it holds: it must not be led with."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
-            self._waiting = []
             self.step_down("the journal writer failed")
-            self._failed_to_write = self.deposed
+            self._waiting = []
+            for group in list(self._groups):
+                group.settle_rest(self.deposed or DeposedError("this node stopped leading"))
 
     async def _write(self) -> None:
         while (self._waiting or self._doubted) and self.deposed is None:

@@ -28,6 +28,11 @@ class CommandGroup(Generic[DecisionT]):
         if not self._open and not self.complete.done():
             self.complete.set_result(None)
 
+    def settle_rest(self, outcome: TenureError) -> None:
+        """Say the same of all that are open."""
+        for place in range(len(self.outcomes)):
+            self.settle(place, outcome)
+
 
 class WaitingCommand(NamedTuple, Generic[DecisionT]):
     command: Command

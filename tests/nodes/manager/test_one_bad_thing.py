@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
         await office.until(lambda: manager.leads)
         for job_id in ("bad", "kept"):
             await candidacy.submit(SubmitJob(submission=submission(job_id)))
-        await office.until(lambda: len(candidacy.ledger.book.queued[("default", 0)]) == 2)
+        await office.until(lambda: len(candidacy.ledger.book.queued.get(("default", 0), ())) == 2)
         epoch, ledger = candidacy.epoch, candidacy.ledger
         monkeypatch.setitem(FOLD, e.JobEnded, half)  # type: ignore[misc]
         good = SubmitJob(submission=submission("good"))
@@ -226,6 +227,7 @@ def test_a_result_that_cannot_be_recorded_is_a_dead_letter_and_holds_up_no_deadl
         await office.until(lambda: book.job("bad").state.terminal and book.job("good").state.terminal)
         assert (book.job("bad").state, book.job("good").state) == (JobState.FAILED, JobState.COMPLETED)
         results = office.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        await office.until(results.dead_letters.list)
         (letter,) = results.dead_letters.list()
         assert "RecursionError: a bug of ours" in letter.reason
         await candidacy.submit(SubmitJob(submission=submission("short", timeout_seconds=5.0)))
@@ -271,6 +273,9 @@ def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_lea
         monkeypatch.setattr(type(ledger), "snapshot_every", 10)
         for number in range(12):
             await completes(office, candidacy, f"j-{number}")
+            for _ in range(30):
+                office.clock.advance(0.25)
+                await asyncio.sleep(0)
         assert 1 < len(tried) < 8, "it is tried again, and not at every look: to encode it costs much"
         assert ledger.state_bytes > 1_000
         ledger.state_bytes = 70_000_000
