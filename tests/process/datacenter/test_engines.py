@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.datacenter.conftest import TERM_S, Datacenter, wait_until
+from tests.process.datacenter.conftest import Datacenter, wait_until
 
 from tenure.errors import NodeUnavailableError
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
@@ -104,12 +103,12 @@ def test_a_thousand_workflows_survive_the_death_of_everything_once(
     doomed.kill()
     wait_until(lambda: ran(log) > 700, 120, datacenter.said)
     second = datacenter.until_led(60)
-    datacenter.manager("m-3")
+    third = datacenter.manager("m-3")
     datacenter.worker("--slots", "2", "--lease", "5")
     stopped = (datacenter.managers[second], frozen)
     for node in stopped:  # the leader and a worker at once
         node.signal(signal.SIGSTOP)
-    time.sleep(2 * TERM_S)  # longer than its term: somebody else leads when it goes on
+    wait_until(lambda: "leads with epoch" in third.said(), 60, datacenter.said)  # when they go on, another leads
     for node in stopped:
         node.signal(signal.SIGCONT)
 
