@@ -11,7 +11,6 @@ from tests.worlds.gates.cast import Pace
 from tests.worlds.gates.misfortunes import Misfortune
 from tests.worlds.gates.scenario import CalmGates, Gates, ImpatientGates
 
-from tenure.engines.contracts import Entry
 from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.commands import Command, Outcome
@@ -134,22 +133,13 @@ class AnswersEarly(GateLedger):
 
 
 class ForgetsDecisions(GateLedger):
-    """A new leader does not read what was decided before it, and decides again."""
+    """A new leader does not know what was decided before it, and decides again."""
 
-    async def _load(self) -> None:
-        read = self.journal.read
-
-        def undecided(after: int = 0, *, limit: int = 1_000) -> list[Entry]:
-            return [
-                entry._replace(events=tuple(one for one in entry.events if b'"GlobalDecisionMade"' not in one[:40]))
-                for entry in read(after, limit=limit)
-            ]
-
-        self.journal.read = undecided  # type: ignore[method-assign]
-        try:
-            await super()._load()
-        finally:
-            del self.journal.read  # type: ignore[method-assign]
+    async def load(self) -> None:
+        await super().load()
+        for info in self.book.jobs.values():
+            if not info.state.terminal:
+                info.decided = None
 
 
 class WritesOn(GateLedger):
