@@ -127,10 +127,12 @@ class PortConnections:
         self._idle.pop(connection, None)
         if phase is Phase.HEAD:
             self._idle[connection] = None
-        else:
+        elif connection.head_counts:
+            connection.head_counts = False
             self.heads.release(connection)
 
     def head_grew(self, connection: GuardedConnection, size: int) -> None:
+        connection.head_counts = True
         for loser in self.heads.hold(connection, connection.address, size):
             self.on_drop("head_bytes_total")
             loser.drop()
@@ -201,6 +203,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
         self._handler: asyncio.Protocol | None = None
         self._phase = Phase.HEAD
         self._head_bytes = 0
+        self.head_counts = False  # whether the budget of heads has this one; most heads come whole, and are never in it
         self._tail = b""  # the last three bytes of the head, in case its end is cut in two
         self._deadline: asyncio.TimerHandle | None = None
         # Bytes after the head: of the body, of which `_body_bytes` are announced, and of what the client sends too early.
@@ -258,7 +261,8 @@ class GuardedConnection(asyncio.BufferedProtocol):
     def begin(self, body_bytes: int | None) -> None:
         """A request is about to be answered. `body_bytes` is what its head announces; None for a chunked body."""
         self._body_bytes = body_bytes
-        self._enter(Phase.REQUEST)
+        if self._phase is not Phase.REQUEST:  # the end of the head was not seen, as with a line that ends in LF alone
+            self._enter(Phase.REQUEST)
 
     def body_read(self) -> None:
         """The body was read. Where it was chunked, what arrives from now on is of the next request, which this connection will not serve:
@@ -309,8 +313,6 @@ class GuardedConnection(asyncio.BufferedProtocol):
 
     def _take_head(self, data: bytes) -> bool:
         limits = self._connections.limits
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().call_later(limits.head_s, self._is_late)
         # Empty lines before a request are no end of its head, and count all the same.
         text = data if self._tail else data.lstrip(b"\r\n")
         end = (self._tail + text).find(_END)
@@ -323,6 +325,8 @@ class GuardedConnection(asyncio.BufferedProtocol):
         else:
             self._head_bytes += len(data)
             self._tail = (self._tail + text)[-3:]
+            if self._deadline is None:  # most heads come whole, and need none
+                self._deadline = asyncio.get_running_loop().call_later(limits.head_s, self._is_late)
         if self._head_bytes > limits.head_bytes:
             self._refuse_head()
             return False

@@ -30,6 +30,7 @@ from tenure.nodes.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operati
 from tenure.nodes.messages.wire import Reply, Request
 from tenure.web.access_log import AccessLog
 from tenure.web.admission import Admission, Caller, Visitor, check_bind, is_loopback
+from tenure.web.answer_deadlines import AnswerDeadlines
 from tenure.web.body_reader import BodyReader
 from tenure.web.connections import READ_BYTES, PortConnections
 from tenure.web.event_feed import Told
@@ -109,6 +110,7 @@ class HttpServer:
         self.admission = Admission(tokens, self._limits, self._clock, mutual_tls=mutual)
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
+        self._deadlines = AnswerDeadlines()
         self._bodies = BodyReader(self._limits, self._log.dropped)
 
     async def start(self) -> int:
@@ -240,8 +242,9 @@ class HttpServer:
             raise full()
         # The handler ends a wait itself. This bounds what it never meant to wait for: an engine, or another node.
         most_s = self._limits.answer_s + min(max(0.0, wait_s), MAX_WAIT_S)
+        scope = self._deadlines.begin(most_s)
         try:
-            async with asyncio.timeout(most_s) as scope:
+            async with scope:
                 with facts(request=visit.request_id):
                     reply = await self._passed_on(visit, caller, message)
                     if reply is None:
@@ -252,6 +255,7 @@ class HttpServer:
                 raise
             raise not_in_time(most_s) from error
         finally:
+            self._deadlines.end(scope)
             stile.leave(caller.key)
         if not operation.reads:
             self._log.wrote(visit.request_id, caller, message, reply)
