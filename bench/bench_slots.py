@@ -15,7 +15,7 @@ from tenure.beat import Heartbeat
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import SystemClock
 from tenure.engines import Engine, InMemoryMailbox, Outgoing
-from tenure.work.attempt_handle import Seat
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import Context
 from tenure.work.envelope import WorkItem, WorkResult
 
@@ -39,7 +39,7 @@ def beats(report: Report) -> None:
     board = BeatBoard.private(1)
     occupant = Occupant(ticket=message.ticket, job="j", workflow="w", attempt=1, queue="q", stall_s=60)
     board.records[0].occupy(Phase.RUNNING, occupant, clock.monotonic())
-    context, heartbeat = Context(Seat(board.records[0], message, occupant, clock)), Heartbeat()
+    context, heartbeat = Context(AttemptHandle(board.records[0], message, occupant, clock)), Heartbeat()
 
     def in_slot() -> float:
         beat = context.beat

@@ -14,7 +14,7 @@ import pytest
 from tenure import JobFailed, tracing, workflow
 from tenure.jobs.submission import digest
 from tenure.testing import TestDatacenter
-from tenure.work.submitting import submission_for, traced
+from tenure.work.job_submission import submission_for, traced
 
 otel = pytest.importorskip("opentelemetry.sdk.trace", reason="needs tenure[otel]")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: E402

@@ -177,5 +177,5 @@ def test_a_slow_engine_does_not_hold_up_the_event_loop_and_has_one_renewal_in_fl
     monkeypatch.undo()
     assert (rig.reply().output, overlaps) == ("done", [])
     assert "the loop" not in threads, "the event loop's own thread made an engine call"
-    assert "tenure-courier-slow" in threads
+    assert "tenure-calls-slow" in threads
     rig.engine.close()

@@ -27,7 +27,7 @@ from tenure.engines import InMemoryMailbox
 from tenure.errors import Cancelled, ConfigurationError
 from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
-from tenure.work.attempt_handle import CancelCode, Seat
+from tenure.work.attempt_handle import AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context
 
 
@@ -47,13 +47,13 @@ class Bench:
         self.ran: list[int] = []
         self.answers: list[str] = []
 
-    def attempt(self, **changes: Any) -> Seat:
+    def attempt(self, **changes: Any) -> AttemptHandle:
         [message] = self.mailbox.receive(1, 60)
         occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
         self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
-        return Seat(self.board.records[0], message, occupant, self.clock)
+        return AttemptHandle(self.board.records[0], message, occupant, self.clock)
 
-    def again(self, **changes: Any) -> Seat:
+    def again(self, **changes: Any) -> AttemptHandle:
         """The next attempt, after the lease of this one is over."""
         self.clock.advance(61)
         return self.attempt(**changes)
@@ -122,16 +122,16 @@ def test_an_agent_that_repeats_itself_proves_nothing_to_the_supervisor_though_it
 
 
 def test_a_model_call_is_a_silence_that_the_supervisor_sees(bench: Bench) -> None:
-    seat = bench.attempt()
+    handle = bench.attempt()
     seen: list[float] = []
 
     def answer(request: Any) -> Any:
-        seen.append(seat.record.read().silent_until - bench.clock.monotonic())
+        seen.append(handle.record.read().silent_until - bench.clock.monotonic())
         return call(1) if len(seen) == 1 else says("done")
 
-    bench.agent(answer, answer).execute_in(Context(seat), "go")
+    bench.agent(answer, answer).execute_in(Context(handle), "go")
     assert seen == [10, 10]
-    assert seat.record.read().silent_until == 0
+    assert handle.record.read().silent_until == 0
 
 
 def test_the_next_attempt_goes_on_from_the_session_of_the_last(bench: Bench) -> None:
@@ -157,15 +157,15 @@ def test_several_agents_of_one_workflow_keep_a_session_each_beside_what_the_work
 
 
 def test_a_cancelled_attempt_ends_its_agent_at_the_next_beat(bench: Bench) -> None:
-    seat = bench.attempt()
+    handle = bench.attempt()
 
     def cancelled(request: Any) -> Any:
-        seat.cancel(CancelCode.CANCEL)
+        handle.cancel(CancelCode.CANCEL)
         bench.clock.advance(1)
         return call(1)
 
     with pytest.raises(Cancelled, match="cancelled by request"):
-        bench.agent(cancelled).execute_in(Context(seat), "go")
+        bench.agent(cancelled).execute_in(Context(handle), "go")
     assert bench.ran == []
 
 
@@ -182,13 +182,13 @@ def test_an_agent_whose_lease_is_gone_saves_nothing_more_and_ends(bench: Bench) 
 
 
 def test_the_deadline_of_the_attempt_is_the_agents_with_a_margin_for_its_result(bench: Bench) -> None:
-    seat = bench.attempt(deadline=bench.clock.boottime() + 20)
+    handle = bench.attempt(deadline=bench.clock.boottime() + 20)
 
     def slow(request: Any) -> Any:
         bench.clock.advance(19.5)
         return call(1)
 
-    result = bench.agent(slow).execute_in(Context(seat), "go")
+    result = bench.agent(slow).execute_in(Context(handle), "go")
     assert (result.stop, bench.ran) == (StopReason.DEADLINE, [])
 
 
@@ -199,8 +199,8 @@ def test_an_async_agent_does_the_same(bench: Bench) -> None:
         made.tool = Tool("step", "Do a step.", Step, bench.step)
         return made
 
-    async def run(seat: Seat, *lines: Any) -> MainLoopResult[str]:
-        return await agent(*lines).execute_in(AsyncContext(seat), "go")
+    async def run(handle: AttemptHandle, *lines: Any) -> MainLoopResult[str]:
+        return await agent(*lines).execute_in(AsyncContext(handle), "go")
 
     with pytest.raises(OSError, match="gone"):
         asyncio.run(run(bench.attempt(), call(1), OSError("gone")))

@@ -22,9 +22,9 @@ from tenure.errors import (
 )
 from tenure.work.context import (
     AsyncContext,
+    AttemptHandle,
     CancelCode,
     Context,
-    Seat,
     current,
     run_with_context,
 )
@@ -38,13 +38,13 @@ class Bench:
         self.mailbox: InMemoryMailbox[Any, Any] = InMemoryMailbox(clock=self.clock)
         self.board = BeatBoard.private(1)
         self.mailbox.send({"n": 1}, key="job/w")
-        self.seat = self.sit()
+        self.handle = self.sit()
 
-    def sit(self, **changes: Any) -> Seat:
+    def sit(self, **changes: Any) -> AttemptHandle:
         [message] = self.mailbox.receive(1, 60, provisional=True)
         occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
         self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
-        return Seat(self.board.records[0], message, occupant, self.clock)
+        return AttemptHandle(self.board.records[0], message, occupant, self.clock)
 
 
 @pytest.fixture
@@ -55,40 +55,40 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_beat_shows_on_the_board(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     bench.clock.advance(5)
     context.beat(progress=0.5, note="half way")
     context.beat()
-    reading = bench.seat.record.read()
+    reading = bench.handle.record.read()
     assert (reading.steps, reading.beat_at, reading.fraction) == (2, bench.clock.monotonic(), 0.5)
     assert reading.occupant is not None
     assert reading.occupant.note == "half way"
 
 
 def test_absolute_counters_win_over_the_fraction(bench: Bench) -> None:
-    Context(bench.seat).beat(progress=0.9, completed_items=1, total_items=4)
-    assert bench.seat.record.read().fraction == 0.25
+    Context(bench.handle).beat(progress=0.9, completed_items=1, total_items=4)
+    assert bench.handle.record.read().fraction == 0.25
 
 
 @pytest.mark.parametrize("progress", [float("nan"), -0.1, 1.1, float("inf")])
 def test_progress_that_is_none_is_refused(bench: Bench, progress: float) -> None:
     with pytest.raises(LimitError, match="progress is"):
-        Context(bench.seat).beat(progress=progress)
+        Context(bench.handle).beat(progress=progress)
 
 
 def test_negative_items_are_refused(bench: Bench) -> None:
     with pytest.raises(LimitError, match="completed_items"):
-        Context(bench.seat).beat(completed_items=-1, total_items=5)
+        Context(bench.handle).beat(completed_items=-1, total_items=5)
 
 
 def test_each_tracked_item_is_a_beat_and_moves_the_fraction(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     fractions = []
     for _ in context.track(["a", "b", "c", "d"]):
-        fractions.append(bench.seat.record.read().fraction)
+        fractions.append(bench.handle.record.read().fraction)
     assert fractions == [0.0, 0.25, 0.5, 0.75]
-    assert bench.seat.record.read().fraction == 1.0
-    assert bench.seat.record.read().steps == 5
+    assert bench.handle.record.read().fraction == 1.0
+    assert bench.handle.record.read().steps == 5
 
 
 def test_tracking_works_in_async_for_over_both_kinds_of_items(bench: Bench) -> None:
@@ -97,19 +97,19 @@ def test_tracking_works_in_async_for_over_both_kinds_of_items(bench: Bench) -> N
             yield n
 
     async def main() -> list[int]:
-        context = AsyncContext(bench.seat)
+        context = AsyncContext(bench.handle)
         found = [n async for n in context.track(numbers(), total=3)]
         return found + [n async for n in context.track(range(3, 5))]
 
     assert asyncio.run(main()) == [0, 1, 2, 3, 4]
     with pytest.raises(WorkError, match="async for"):
-        list(Context(bench.seat).track(numbers()))
+        list(Context(bench.handle).track(numbers()))
 
 
 def test_a_cancellation_is_raised_from_the_next_beat_and_from_every_later_one(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     context.beat()
-    bench.seat.record.request_cancel(CancelCode.STALL, bench.seat.record.serial)
+    bench.handle.record.request_cancel(CancelCode.STALL, bench.handle.record.serial)
     bench.clock.advance(0.06)
     for _ in range(2):
         with pytest.raises(Cancelled, match="stall"):
@@ -119,7 +119,7 @@ def test_a_cancellation_is_raised_from_the_next_beat_and_from_every_later_one(be
 
 
 def test_the_slot_counts_its_lease_down_by_itself(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     bench.clock.advance(59)
     context.beat()
     bench.clock.advance(1)
@@ -129,17 +129,17 @@ def test_the_slot_counts_its_lease_down_by_itself(bench: Bench) -> None:
 
 
 def test_an_extension_by_the_supervisor_keeps_it_going(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     bench.clock.advance(30)
-    bench.mailbox.adopt(bench.seat.occupant.ticket).extend_visibility(60)
-    bench.seat.record.set_lease_until(bench.clock.boottime() + 60, bench.seat.record.serial)
+    bench.mailbox.adopt(bench.handle.occupant.ticket).extend_visibility(60)
+    bench.handle.record.set_lease_until(bench.clock.boottime() + 60, bench.handle.record.serial)
     bench.clock.advance(59)
     context.beat()
     assert not context.cancelled
 
 
 def test_a_checkpoint_is_durable_when_it_returns_and_the_next_attempt_resumes_from_it(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     assert context.resume is None
     context.checkpoint({"frame": 17})
     bench.clock.advance(60)
@@ -148,7 +148,7 @@ def test_a_checkpoint_is_durable_when_it_returns_and_the_next_attempt_resumes_fr
 
 
 def test_a_stale_attempt_cannot_overwrite_the_checkpoint(bench: Bench) -> None:
-    first = Context(bench.seat)
+    first = Context(bench.handle)
     first.checkpoint(1)
     bench.clock.advance(60)
     second_seat = bench.sit()
@@ -161,18 +161,18 @@ def test_a_stale_attempt_cannot_overwrite_the_checkpoint(bench: Bench) -> None:
 
 def test_a_checkpoint_moves_no_lease(bench: Bench) -> None:
     bench.clock.advance(30)
-    Context(bench.seat).checkpoint("x")
+    Context(bench.handle).checkpoint("x")
     bench.clock.advance(30)
     assert bench.mailbox.receive(1, 60) != []
 
 
 def test_a_checkpoint_that_is_no_json_is_an_error_with_a_remedy(bench: Bench) -> None:
     with pytest.raises(SerializationError, match="plain JSON"):
-        Context(bench.seat).checkpoint(object())
+        Context(bench.handle).checkpoint(object())
 
 
 def test_asking_for_the_fence_makes_the_delivery_count(bench: Bench) -> None:
-    assert Context(bench.seat).fence == (0, 1)
+    assert Context(bench.handle).fence == (0, 1)
     bench.clock.advance(60)
     second = bench.sit()
     assert Context(second).fence == (0, 2)
@@ -186,14 +186,14 @@ def test_a_delivery_that_never_started_keeps_its_number_and_is_no_attempt(bench:
 
 
 def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     with context.silence(max_s=900, why="model call"):
-        reading = bench.seat.record.read()
+        reading = bench.handle.record.read()
         assert reading.silent_until == bench.clock.monotonic() + 900
         assert reading.occupant is not None
         assert "model call" in reading.occupant.note
         before = reading.steps
-    reading = bench.seat.record.read()
+    reading = bench.handle.record.read()
     assert reading.silent_until == 0.0
     assert reading.steps == before + 1
 
@@ -201,11 +201,11 @@ def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(
 @pytest.mark.parametrize("seconds", [0, -1, 90_000, float("nan")])
 def test_a_silence_needs_a_bound(bench: Bench, seconds: float) -> None:
     with pytest.raises(LimitError, match="silence max_s"):
-        Context(bench.seat).silence(seconds, "x")
+        Context(bench.handle).silence(seconds, "x")
 
 
 def test_sleep_is_the_clocks_and_a_cancellation_ends_it(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     ended: list[str] = []
 
     def work() -> None:
@@ -221,20 +221,20 @@ def test_sleep_is_the_clocks_and_a_cancellation_ends_it(bench: Bench) -> None:
     while not ended:
         bench.clock.until_waiting(1)
         bench.clock.advance(0.5)
-    bench.seat.cancel(CancelCode.CANCEL)
+    bench.handle.cancel(CancelCode.CANCEL)
     thread.join(60)
     assert ended == ["slept", "cancelled by request"]
 
 
 def test_the_current_context_is_found_inside_and_refused_outside(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     assert run_with_context(context, current) is context
     with pytest.raises(WorkError, match="no workflow runs here"):
         current()
 
 
 def test_the_time_left_is_told(bench: Bench) -> None:
-    assert Context(bench.seat).deadline is None
+    assert Context(bench.handle).deadline is None
     bench.clock.advance(60)
     context = Context(bench.sit(deadline=bench.clock.boottime() + 10))
     bench.clock.advance(4)
@@ -242,40 +242,40 @@ def test_the_time_left_is_told(bench: Bench) -> None:
 
 
 def test_a_program_beats_per_line_and_its_output_is_kept(bench: Bench) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     seen: list[str] = []
     finished = context.run([sys.executable, "-c", "for i in range(5): print('line', i)"], on_line=seen.append)
     assert finished.returncode == 0
     assert seen == list(finished.lines) == [f"line {i}" for i in range(5)]
-    assert bench.seat.record.read().steps == 5
+    assert bench.handle.record.read().steps == 5
 
 
 def test_a_program_that_fails_is_an_error_with_its_last_lines(bench: Bench) -> None:
     with pytest.raises(CommandFailedError, match=r"ended with 3.*\n.*oops"):
-        Context(bench.seat).run(["sh", "-c", "echo oops >&2; exit 3"])
-    assert Context(bench.seat).run(["false"], check=False).returncode == 1
+        Context(bench.handle).run(["sh", "-c", "echo oops >&2; exit 3"])
+    assert Context(bench.handle).run(["false"], check=False).returncode == 1
 
 
 def test_async_programs_do_the_same(bench: Bench) -> None:
     async def main() -> tuple[str, ...]:
-        return (await AsyncContext(bench.seat).run(["sh", "-c", "echo one; printf two"])).lines
+        return (await AsyncContext(bench.handle).run(["sh", "-c", "echo one; printf two"])).lines
 
     assert asyncio.run(main()) == ("one", "two")
 
 
 def test_a_line_without_end_does_not_fill_the_memory(bench: Bench) -> None:
-    finished = Context(bench.seat).run([sys.executable, "-c", "print('x' * 3_000_000, end='')"])
+    finished = Context(bench.handle).run([sys.executable, "-c", "print('x' * 3_000_000, end='')"])
     assert max(map(len, finished.lines)) < 1_200_000
     assert sum(map(len, finished.lines)) == 3_000_000
 
 
 def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: Bench, tmp_path: Any) -> None:
-    context = Context(bench.seat)
+    context = Context(bench.handle)
     pid_file = tmp_path / "pid"
     script = f"sleep 1000 & echo $! > {pid_file}; echo started; wait"
 
     def cancel(line: str) -> None:
-        bench.seat.cancel(CancelCode.CANCEL)
+        bench.handle.cancel(CancelCode.CANCEL)
 
     with pytest.raises(Cancelled):
         context.run(["sh", "-c", script], on_line=cancel)

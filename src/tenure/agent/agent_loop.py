@@ -27,7 +27,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message
 from tenure.engines.memory import InMemoryMailbox
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
-from tenure.work.call_thread import courier_for
+from tenure.work.call_thread import call_thread_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class AgentLoop(
         with ExitStack() as stack:
             if self.awaits:
                 self._events = stack.enter_context(asyncio.Runner())
-                self._hand_over = stack.enter_context(courier_for(self.requests, self.name))
+                self._hand_over = stack.enter_context(call_thread_for(self.requests, self.name))
             super().run(
                 max_iterations=max_iterations,
                 visibility_timeout=visibility_timeout,

@@ -16,7 +16,7 @@ from tenure.agent.requests import MainLoopRequest
 from tenure.agent.session_keeper import SessionKeeper
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import Cancelled, LeaseLostError
-from tenure.work.call_thread import courier_for
+from tenure.work.call_thread import call_thread_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         with ExitStack() as stack:
             if isinstance(self._loop, AsyncMainLoop):
                 self._events = stack.enter_context(asyncio.Runner())
-                self._hand_over = stack.enter_context(courier_for(self.requests, self.name))
+                self._hand_over = stack.enter_context(call_thread_for(self.requests, self.name))
             super().run(
                 max_iterations=max_iterations,
                 visibility_timeout=visibility_timeout,

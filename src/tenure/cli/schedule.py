@@ -34,7 +34,7 @@ from tenure.nodes.messages.schedule import (
     SetSchedule,
     TriggerSchedule,
 )
-from tenure.work.submitting import Options, submission_for
+from tenure.work.job_submission import SubmitOptions, submission_for
 
 
 @click.group("schedule")
@@ -93,7 +93,7 @@ def add(
     """Run WORKFLOW under NAME again and again. The same again changes nothing; another under the same name replaces it."""
     if bool(cron) == bool(every):
         raise click.UsageError("say when: either --cron or --every")
-    options = Options(timeout=timeout, queue=queue, job_id=name)
+    options = SubmitOptions(timeout=timeout, queue=queue, job_id=name)
     try:
         job = submission_for(workflow, parse(arguments), options, new_id)
     except TenureError as error:

@@ -47,8 +47,8 @@ from tenure.nodes.messages.event import EventPage, GetEvents
 from tenure.nodes.messages.job import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
 from tenure.nodes.messages.wire import Reply, Request, placed
 from tenure.randomness import fresh_random
+from tenure.work.job_submission import Target, split, spread, submission_for, submit_span, traced
 from tenure.work.registry import Workflow
-from tenure.work.submitting import Target, split, spread, submission_for, submitting, traced
 
 ReplyT = TypeVar("ReplyT")
 R = TypeVar("R")
@@ -143,7 +143,7 @@ class Client:
 
     def submit_job(self, submission: JobSubmission) -> Done:
         """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
-        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+        with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
             return self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
     # Asking about them

@@ -12,7 +12,7 @@ from tenure.client.job_results import LOOK_EVERY_S
 from tenure.client.progress_bar import ProgressBar
 from tenure.errors import JobFailed, JobsFailed, LimitError, TenureError
 from tenure.nodes.messages.client import MAX_LISTED
-from tenure.work.submitting import Target, name_of, spread
+from tenure.work.job_submission import Target, name_of, spread
 
 if TYPE_CHECKING:
     from tenure.client.client import Client

@@ -25,9 +25,9 @@ from tenure.local.lines import PRIORITIES, Begin
 from tenure.local.places import modules_of
 from tenure.local.process import HostProcess
 from tenure.nodes.messages.client import Done
+from tenure.work.job_submission import name_of
 from tenure.work.modules import end_of_definitions
 from tenure.work.registry import Workflow
-from tenure.work.submitting import name_of
 
 FOLDER = ".tenure"
 DATABASE = "tenure.db"

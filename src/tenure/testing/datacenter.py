@@ -46,9 +46,9 @@ from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.randomness import Random
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.children import ChildView
+from tenure.work.job_submission import Target, submit_span, traced
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.submitting import Target, submitting, traced
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
@@ -245,7 +245,7 @@ class LoopCourier:
     def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str:
         if workflow is not None:
             self._datacenter.registry.add(workflow)
-        with tracing.span(*submitting(submission), kind="PRODUCER") as span:
+        with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
             return self._ask(Submit(submission=traced(submission, span.traceparent)), Done).job_id
 
     def look(self, job_id: str, wait_s: float) -> ChildView:

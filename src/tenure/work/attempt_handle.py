@@ -13,7 +13,7 @@ from tenure.engines.contracts import Message
 from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
-    from tenure.work.children import Courier
+    from tenure.work.children import JobCourier
 
 
 class CancelCode(IntEnum):
@@ -38,7 +38,7 @@ CANCEL_REASONS = {
 }
 
 
-class Seat:
+class AttemptHandle:
     """Where one attempt runs: its record on the board, its message, its clock. Shared by the context and its runner."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Seat:
         message: Message[Any, Any],
         occupant: Occupant,
         clock: Clock,
-        courier: Callable[[], Courier] | None = None,
+        courier: Callable[[], JobCourier] | None = None,
     ) -> None:
         self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
         self.courier = courier

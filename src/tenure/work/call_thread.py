@@ -22,13 +22,13 @@ HandOver = Callable[[Callable[[], None]], object]
 """Takes a call and sees to it that it is made."""
 
 
-class Courier:
+class CallThread:
     """Use it in a `with`: leaving it ends the thread after the calls that were taken."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: an engine that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._deliver, name=f"tenure-courier-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._deliver, name=f"tenure-calls-{name}", daemon=True)
 
     def take(self, call: Callable[[], None]) -> None:
         """Make this call soon. Returns at once; what it raises is logged."""
@@ -52,7 +52,7 @@ class Courier:
 
 
 @contextmanager
-def courier_for(mailbox: Mailbox[Any, Any], name: str) -> Iterator[HandOver | None]:
+def call_thread_for(mailbox: Mailbox[Any, Any], name: str) -> Iterator[HandOver | None]:
     """Yields a thread's `take`, which makes the engine calls of a loop that works in an event loop.
 
     Yields None for the memory engine, which never blocks: there a test in manual time does the same thing every time.
@@ -60,5 +60,5 @@ def courier_for(mailbox: Mailbox[Any, Any], name: str) -> Iterator[HandOver | No
     if isinstance(mailbox, MemoryMailbox):
         yield None
         return
-    with Courier(name) as courier:
-        yield courier.take
+    with CallThread(name) as thread:
+        yield thread.take

@@ -16,8 +16,8 @@ import msgspec
 
 from tenure.errors import ConfigurationError, JobFailed, JobNotEndedError, WorkError
 from tenure.jobs.model import JobSubmission
+from tenure.work.job_submission import Target, name_of, split, submission_for
 from tenure.work.registry import Workflow
-from tenure.work.submitting import Target, name_of, split, submission_for
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context
@@ -44,7 +44,7 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
 
 
-class Courier(Protocol):
+class JobCourier(Protocol):
     """A slot's way to the managers. Calls block; they may come from several threads."""
 
     poll_s: float
@@ -62,10 +62,10 @@ class Courier(Protocol):
 class Connector(Protocol):
     """Makes a courier, in the process that needs one."""
 
-    def __call__(self, engine_url: str, token: str) -> Courier: ...
+    def __call__(self, engine_url: str, token: str) -> JobCourier: ...
 
 
-def courier_from(name: str, engine_url: str, token: str) -> Courier:
+def courier_from(name: str, engine_url: str, token: str) -> JobCourier:
     """By `module:function`, so that what does work need not know how managers are asked."""
     if not name:
         return no_courier()
@@ -74,7 +74,7 @@ def courier_from(name: str, engine_url: str, token: str) -> Courier:
     return connect(engine_url, token)
 
 
-def no_courier() -> Courier:
+def no_courier() -> JobCourier:
     raise WorkError(
         "this worker has no way to the managers, so a workflow cannot submit jobs",
         remedy="Serve it with `tenure worker --managed`, `tenure dev` or embedded()",
@@ -98,7 +98,7 @@ class Children:
                 "a child's id comes from its parent",
                 remedy="Give key= to name it; its parent's next attempt finds it by that",
             )
-        occupant = self._context._seat.occupant
+        occupant = self._context._handle.occupant
         name = name_of(target)
         if not key:
             self._counts[name] += 1
@@ -113,7 +113,7 @@ class Children:
 
 
 class _Child(Generic[R]):
-    def __init__(self, context: BaseContext, courier: Courier, job_id: str, target: Target) -> None:
+    def __init__(self, context: BaseContext, courier: JobCourier, job_id: str, target: Target) -> None:
         self._context, self._courier, self.id = context, courier, job_id
         self._workflow = target if isinstance(target, Workflow) else None
         self._seen: tuple[int, int, str] | None = None
@@ -144,7 +144,7 @@ class ChildJob(_Child[R]):
     def wait(self, timeout: float | None = None) -> R:
         """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
         context = cast("Context", self._context)
-        clock = context._seat.clock
+        clock = context._handle.clock
         begun = clock.monotonic()
         view = self._courier.look(self.id, 0.0)
         with self._silence(view):
@@ -154,8 +154,8 @@ class ChildJob(_Child[R]):
                 self._heard(view)
                 context.raise_if_cancelled()
                 if not self._courier.poll_s:
-                    with context._seat.changed:
-                        clock.wait(context._seat.changed, LOOK_EVERY_S)
+                    with context._handle.changed:
+                        clock.wait(context._handle.changed, LOOK_EVERY_S)
                 view = self._courier.look(self.id, self._courier.poll_s)
         return self._value(view, "" if view.completed else self._courier.why(self.id))
 
@@ -169,7 +169,7 @@ class AsyncChildJob(_Child[R]):
     async def wait(self, timeout: float | None = None) -> R:
         """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
         context = cast("AsyncContext", self._context)
-        clock = context._seat.clock
+        clock = context._handle.clock
         begun = clock.monotonic()
         view = await asyncio.to_thread(self._courier.look, self.id, 0.0)
         async with self._silence(view):

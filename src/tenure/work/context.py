@@ -19,12 +19,12 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence
 from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
-from tenure.work.attempt_handle import CANCEL_REASONS, CancelCode, Seat
+from tenure.work.attempt_handle import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.subprocesses import Finished, run_command, run_command_async
 
 if TYPE_CHECKING:
     from tenure.jobs.model import JobSubmission
-    from tenure.work.children import AsyncChildJob, ChildJob, Children, Courier
+    from tenure.work.children import AsyncChildJob, ChildJob, Children, JobCourier
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -39,10 +39,10 @@ _current: ContextVar[BaseContext | None] = ContextVar("tenure_context", default=
 class BaseContext:
     """The part of the context that sync and async workflows share."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._monotonic = seat.clock.monotonic
-        self._floats, self._ints = seat.record.beat_ports()
+    def __init__(self, handle: AttemptHandle) -> None:
+        self._handle = handle
+        self._monotonic = handle.clock.monotonic
+        self._floats, self._ints = handle.record.beat_ports()
         self._steps = itertools.count(1)
         self._look_at = 0.0
         self._note = ""
@@ -50,10 +50,10 @@ class BaseContext:
         self.log = logging.LoggerAdapter(
             logging.getLogger("tenure.workflow"),
             {
-                "job": seat.occupant.job,
-                "workflow": seat.occupant.workflow,
-                "attempt": seat.occupant.attempt,
-                "trace": seat.trace,
+                "job": handle.occupant.job,
+                "workflow": handle.occupant.workflow,
+                "attempt": handle.occupant.attempt,
+                "trace": handle.trace,
             },
         )
 
@@ -80,9 +80,9 @@ class BaseContext:
 
     def raise_if_cancelled(self) -> None:
         """Look now, without proving anything: raises `Cancelled` when the time of this attempt is over."""
-        self._seat.look()
-        if self._seat.cancel_code is not CancelCode.NONE:
-            raise Cancelled(CANCEL_REASONS[self._seat.cancel_code])
+        self._handle.look()
+        if self._handle.cancel_code is not CancelCode.NONE:
+            raise Cancelled(CANCEL_REASONS[self._handle.cancel_code])
 
     def _tell(self, progress: float | None, note: str | None, completed: int | None, total: int | None) -> None:
         if completed is not None:
@@ -93,12 +93,12 @@ class BaseContext:
         if progress is not None:
             if not 0.0 <= progress <= 1.0:  # also refuses NaN
                 raise LimitError("progress", progress, "between 0.0 and 1.0")
-            self._seat.record.set_fraction(progress)
+            self._handle.record.set_fraction(progress)
         if note is not None and note != self._note:
             self._note = note
-            occupant = msgspec.structs.replace(self._seat.occupant, note=note[:500])
-            self._seat.occupant = occupant
-            self._seat.record.describe(occupant)
+            occupant = msgspec.structs.replace(self._handle.occupant, note=note[:500])
+            self._handle.occupant = occupant
+            self._handle.record.describe(occupant)
 
     def track(self, items: Iterable[ItemT] | AsyncIterable[ItemT], total: int | None = None) -> Tracked[ItemT]:
         """Go through items with one beat after each; works in `for` and in `async for`."""
@@ -106,32 +106,32 @@ class BaseContext:
             total = len(items)
         return Tracked(self, items, total)
 
-    def silence(self, max_s: float, why: str) -> Silence:
+    def silence(self, max_s: float, why: str) -> DeclaredSilence:
         """Declare a bounded quiet spell, such as a model call: the lease is kept and the stall clock stands still, once."""
-        return Silence(self, max_s, why)
+        return DeclaredSilence(self, max_s, why)
 
     @property
     def cancelled(self) -> bool:
         """True when this attempt should end; `beat` raises `Cancelled` then."""
-        self._seat.look()
-        return self._seat.cancel_code is not CancelCode.NONE
+        self._handle.look()
+        return self._handle.cancel_code is not CancelCode.NONE
 
     @property
     def lease_lost(self) -> bool:
         """True when another worker may run this: the engine will refuse its result."""
-        self._seat.look()
-        return self._seat.cancel_code is CancelCode.LEASE_LOST
+        self._handle.look()
+        return self._handle.cancel_code is CancelCode.LEASE_LOST
 
     @property
     def resume(self) -> Any:
         """The value that the last attempt saved with `checkpoint`, or None on the first."""
-        saved = self._seat.resumed_from
+        saved = self._handle.resumed_from
         return None if saved is None else msgspec.json.decode(saved)
 
     @property
     def saved(self) -> Any:
         """The value that was saved last, by this attempt or by the one before it."""
-        saved = self._seat.saved
+        saved = self._handle.saved
         return None if saved is None else msgspec.json.decode(saved)
 
     def save(self, data: Any) -> None:
@@ -139,42 +139,42 @@ class BaseContext:
 
         Workflows call `checkpoint`; this is for code below them that runs in a thread.
         """
-        self._seat.keep(self._encode_checkpoint(data))
+        self._handle.keep(self._encode_checkpoint(data))
 
     @property
     def clock(self) -> Clock:
         """The clock of this attempt."""
-        return self._seat.clock
+        return self._handle.clock
 
     @property
     def job(self) -> str:
-        return self._seat.occupant.job
+        return self._handle.occupant.job
 
     @property
     def attempt(self) -> int:
-        return self._seat.occupant.attempt
+        return self._handle.occupant.attempt
 
     @property
     def deadline(self) -> float | None:
         """Seconds that are left to this attempt, or None when it has no timeout."""
-        until = self._seat.occupant.deadline
-        return None if until is None else max(0.0, until - self._seat.clock.boottime())
+        until = self._handle.occupant.deadline
+        return None if until is None else max(0.0, until - self._handle.clock.boottime())
 
     @property
     def fence(self) -> Fence:
         """Orders the attempts at this work: give it to whatever you write to, and let it refuse lower ones."""
-        self._seat.confirm_start()
-        return self._seat.message.fence
+        self._handle.confirm_start()
+        return self._handle.message.fence
 
     def _child(
         self, target: Any, arguments: Mapping[str, Any] | None, key: str, given: dict[str, Any]
-    ) -> tuple[Courier, JobSubmission, Any]:
+    ) -> tuple[JobCourier, JobSubmission, Any]:
         """Returns the submission that `submit` of both contexts sends, and the courier that sends it."""
         # Imported here: most workflows submit nothing, and a slot shall start quickly.
         from tenure.work.children import Children, no_courier
         from tenure.work.registry import Workflow
 
-        courier = (self._seat.courier or no_courier)()
+        courier = (self._handle.courier or no_courier)()
         if self._children is None:
             self._children = Children(self)
         submission = self._children.prepare(target, given, arguments, key)
@@ -200,13 +200,15 @@ class Context(BaseContext):
 
     def sleep(self, seconds: float) -> None:
         """Do nothing for a while, as a declared silence that ends early on cancellation."""
-        seat = self._seat
+        handle = self._handle
         until = self._monotonic() + seconds
         with self.silence(seconds + 1.0, "sleep"):
             while (left := until - self._monotonic()) > 0:
                 self.raise_if_cancelled()
-                with seat.changed:
-                    seat.clock.wait(seat.changed, min(left, 30.0))  # a cancellation notifies; this is for a lost one
+                with handle.changed:
+                    handle.clock.wait(
+                        handle.changed, min(left, 30.0)
+                    )  # a cancellation notifies; this is for a lost one
 
     def submit(
         self,
@@ -240,13 +242,13 @@ class AsyncContext(BaseContext):
     async def checkpoint(self, data: Any) -> None:
         """Save where the work is; the next attempt finds it in `ctx.resume`. Returns when it is durable."""
         encoded = self._encode_checkpoint(data)
-        await asyncio.to_thread(self._seat.keep, encoded)
+        await asyncio.to_thread(self._handle.keep, encoded)
         self.beat()
 
     async def sleep(self, seconds: float) -> None:
         """Do nothing for a while, as a declared silence; a cancellation cancels the task."""
         async with self.silence(seconds + 1.0, "sleep"):
-            await self._seat.clock.async_sleep(seconds)
+            await self._handle.clock.async_sleep(seconds)
 
     async def submit(
         self,
@@ -301,7 +303,7 @@ class Tracked(Generic[ItemT]):
             beat(None, None, done, total)
 
 
-class Silence:
+class DeclaredSilence:
     """A declared quiet spell; enter it with `with` or `async with`. Leaving it is a beat."""
 
     def __init__(self, context: BaseContext, max_s: float, why: str) -> None:
@@ -312,12 +314,12 @@ class Silence:
     def __enter__(self) -> None:
         context = self._context
         context.beat(note=f"silent for up to {self._max_s:g} s: {self._why}")
-        context._seat.record.set_silence(context._monotonic() + self._max_s)
+        context._handle.record.set_silence(context._monotonic() + self._max_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._context._seat.record.set_silence(0.0)
+        self._context._handle.record.set_silence(0.0)
         if kind is None:
             self._context.beat(note="")
 

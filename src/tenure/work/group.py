@@ -1,15 +1,17 @@
 """Several loops in one process, started, watched, probed and stopped together (document 004).
 
-This file decides when a group ends and what a dead loop means; the roster starts and stops the loops. One thread supervises, and everything that happens
-(a loop ended, a signal came, somebody wants to stop) reaches it through one queue, so that it decides one thing at a time.
+This file decides when a group ends and what a dead loop means; `GroupLoops` starts and stops the loops. One thread supervises. Every event
+(a loop ended, a signal came, a caller wants to stop) reaches that thread through one queue, so that it decides one thing at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
+import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -23,9 +25,8 @@ from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random
-from tenure.work.group_loops import Isolation, Loop, OnOver, Roster
+from tenure.work.group_loops import GroupLoops, Isolation, Loop, OnOver
 from tenure.work.retry import Retry
-from tenure.work.signals import stop_signals
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _RESTART = Retry(base_s=1.0, most_s=60.0)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class OnLoopDeath(StrEnum):
@@ -111,7 +113,7 @@ class LoopGroup:
         )
         self.on_loop_death = OnLoopDeath(on_loop_death)
         self._clock = clock or SystemClock()
-        self._roster = Roster(
+        self._group_loops = GroupLoops(
             self.loops,
             self._run_loop,
             isolation=self.isolation,
@@ -119,14 +121,14 @@ class LoopGroup:
             clock=self._clock,
             random=random or fresh_random(),
         )
-        for name, loop in self._roster.loops.items():
+        for name, loop in self._group_loops.loops.items():
             ladder = self._ladder_of(loop)
             ladder.check()
             if watchdog_threshold is None and ladder.extension_interval is None:
                 _logger.warning("The beats of loop %s are read by nobody: no watchdog, no lease extension", name)
         self._health = self._make_health(health_port, health_host, registry)
         if self.isolation is Isolation.PROCESS and on_stall is kill_this_process:
-            on_stall = self._roster.kill_stalled
+            on_stall = self._group_loops.kill_stalled
         self._watchdog = self._make_watchdog(on_stall)
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -156,7 +158,7 @@ class LoopGroup:
 
     def readiness(self) -> Readiness:
         """Returns the answer of `/health/ready`."""
-        return judge_readiness(self._roster.vitals(stopping=self._stopping), self.readiness_threshold)
+        return judge_readiness(self._group_loops.vitals(stopping=self._stopping), self.readiness_threshold)
 
     def add_shutdown_callback(self, callback: Callable[[], object]) -> None:
         """Call this when the group begins to stop; one that raises is logged and does not skip the rest."""
@@ -168,7 +170,7 @@ class LoopGroup:
         Signals are handled where Python allows it, in the main thread. Raises `LoopDiedError` when a loop's death ended it.
         """
         self._prepare()  # before the signals: one that comes from here on is not lost
-        with stop_signals(self._on_signal):
+        with _stop_signals(self._on_signal):
             self._launch()
             self.wait()
         if self._died is not None:
@@ -195,7 +197,7 @@ class LoopGroup:
                 self._stop_before_start = self._awaits_run
                 return not self._abandoned
             self._events.put(_StopAsked())
-            supervisor, asked_by_a_loop = self._supervisor, self._roster.runs_here()
+            supervisor, asked_by_a_loop = self._supervisor, self._group_loops.runs_here()
         if supervisor is None or asked_by_a_loop:
             return False
         supervisor.join(self.shutdown_timeout + 5.0 if timeout is None else timeout)
@@ -230,19 +232,19 @@ class LoopGroup:
                 self._stop_before_start = False
                 return
             self._awaits_run = False
-            self._roster.open()
+            self._group_loops.open()
             # The port first: it is the only thing that can be refused, and then nothing else has to be undone.
             try:
                 if self._health is not None:
                     self._health.start()
             except BaseException:
-                self._roster.close()
+                self._group_loops.close()
                 raise
             if self._watchdog is not None:
                 self._watchdog.start()
             # This run's own queue: a loop that was abandoned may end during a later run.
             on_over = partial(_report_end, self._events)
-            self._roster.muster(self._watchdog, on_over)
+            self._group_loops.make_threads(self._watchdog, on_over)
             self._supervisor = threading.Thread(
                 target=self._supervise, args=(on_over,), name="tenure-group", daemon=True
             )
@@ -252,14 +254,14 @@ class LoopGroup:
 
     def _supervise(self, on_over: OnOver) -> None:
         try:
-            self._decide_until_over(self._roster.start_all(on_over))
+            self._decide_until_over(self._group_loops.start_all(on_over))
         finally:
             # The watchdog above all: left alive, it would kill a process that has long moved on to something else.
             if self._watchdog is not None:
                 self._watchdog.stop()
             if self._health is not None:
                 self._health.stop()
-            self._roster.close()
+            self._group_loops.close()
 
     def _decide_until_over(self, alive: set[str]) -> None:
         until: float | None = None
@@ -292,7 +294,7 @@ class LoopGroup:
         self._stopping = True
         _logger.info("Stopping %d loops", len(self.loops))
         # All loops are asked before anything else that may take its time.
-        for step in (*self._roster.stops(), *self._callbacks):
+        for step in (*self._group_loops.stops(), *self._callbacks):
             try:
                 step()
             except Exception:
@@ -305,7 +307,7 @@ class LoopGroup:
                 "Loop %s did not stop within %g s, and is abandoned; its lease returns its message. It is at:\n%s",
                 name,
                 self.shutdown_timeout,
-                self._roster.stack_of(name),
+                self._group_loops.stack_of(name),
             )
 
     # Parts
@@ -336,3 +338,21 @@ def _early_warning(threshold: float, wait: float) -> float:
     """When readiness turns: half-way to the kill, and in any case after the longest poll."""
     half = threshold / 2
     return half if half > wait else (wait + threshold) / 2
+
+
+@contextmanager
+def _stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
+    """Calls `on_signal` for each SIGTERM and SIGINT during the block, and restores the former handlers after it.
+
+    Python sets signal handlers in the main thread only; in any other thread this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda got, _frame: on_signal(got)) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # C code set a handler that reads as None, and Python cannot restore it. The default is the nearest thing.
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -18,7 +18,7 @@ from tenure.beat.watchdog import StallReport, Watchdog
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError
 from tenure.randomness import Random
-from tenure.work.loop_process import LoopNursery
+from tenure.work.loop_process import LoopForkServer
 from tenure.work.loop_thread import LoopCalls, LoopThread
 from tenure.work.retry import Retry
 
@@ -56,8 +56,8 @@ class Loop(Protocol):
     def ladder(self, visibility_timeout: float, wait_time_seconds: float) -> Ladder: ...
 
 
-class Roster:
-    """Loops by name. `muster` makes their threads, `start_all` starts them; `open` and `close` are around that."""
+class GroupLoops:
+    """Loops by name. `make_threads` makes their threads, `start_all` starts them; `open` and `close` are around that."""
 
     def __init__(
         self,
@@ -74,22 +74,22 @@ class Roster:
         self._run = run
         self._isolation, self._restart = isolation, restart
         self._clock, self._random = clock, random
-        self._nursery: LoopNursery | None = None
+        self._fork_server: LoopForkServer | None = None
         self._threads: dict[str, LoopThread] = {}
 
     def open(self) -> None:
         """Fork what loops in processes need: before any thread of the group runs."""
         if self._isolation is Isolation.PROCESS:
-            nursery = LoopNursery(self.loops, self._run)
-            nursery.open()
-            self._nursery = nursery
+            fork_server = LoopForkServer(self.loops, self._run)
+            fork_server.open()
+            self._fork_server = fork_server
 
     def close(self) -> None:
-        nursery, self._nursery = self._nursery, None
-        if nursery is not None:
-            nursery.close()
+        fork_server, self._fork_server = self._fork_server, None
+        if fork_server is not None:
+            fork_server.close()
 
-    def muster(self, watchdog: Watchdog | None, on_over: OnOver) -> None:
+    def make_threads(self, watchdog: Watchdog | None, on_over: OnOver) -> None:
         """Make a thread for each loop; none runs yet."""
         self._threads = {name: self._thread_of(name, loop, watchdog, on_over) for name, loop in self.loops.items()}
 
@@ -117,8 +117,8 @@ class Roster:
         """Only the loops that stalled: their processes die, and they are started again or end the group, as set."""
         for stall in report.stalls:
             _logger.critical("%s; its process is ended with SIGKILL, the others go on", stall)
-            if self._nursery is not None:
-                self._nursery.kill(stall.name, str(stall))
+            if self._fork_server is not None:
+                self._fork_server.kill(stall.name, str(stall))
 
     def vitals(self, *, stopping: bool) -> dict[str, LoopVitals]:
         """How each of them is."""
@@ -131,14 +131,14 @@ class Roster:
         if thread.died is not None:
             state = LoopState.RESTARTING if thread.will_restart else LoopState.DEAD
             return LoopVitals.of(loop.heartbeat, state, error=f"{type(thread.died).__name__}: {thread.died}")
-        nursery = self._nursery
-        vitals = loop.vitals() if nursery is None else LoopVitals.of(loop.heartbeat, nursery.state(name))
+        fork_server = self._fork_server
+        vitals = loop.vitals() if fork_server is None else LoopVitals.of(loop.heartbeat, fork_server.state(name))
         if stopping and vitals.state is not LoopState.ENDED:
             return LoopVitals.of(loop.heartbeat, LoopState.STOPPING, in_hand=vitals.in_hand)
         return vitals
 
     def _thread_of(self, name: str, loop: Loop, watchdog: Watchdog | None, on_over: OnOver) -> LoopThread:
-        nursery = self._nursery
+        fork_server = self._fork_server
 
         def on_run() -> None:
             loop.heartbeat.beat()  # what was before this start is no silence of this run
@@ -150,8 +150,8 @@ class Roster:
                 watchdog.unwatch(name)
 
         calls = LoopCalls(
-            run=(lambda: self._run(loop)) if nursery is None else (lambda: nursery.run(name)),
-            stop=loop.stop if nursery is None else (lambda: nursery.stop(name)),
+            run=(lambda: self._run(loop)) if fork_server is None else (lambda: fork_server.run(name)),
+            stop=loop.stop if fork_server is None else (lambda: fork_server.stop(name)),
             rearm=loop.rearm,
             on_run=on_run,
             on_end=on_end,

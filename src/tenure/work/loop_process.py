@@ -1,7 +1,7 @@
 """Loops in processes of their own, so that one that hangs is killed alone (document 004's limitations, lifted).
 
 A loop is an object, and objects are not shipped: it is inherited by fork. Forking a program that has threads is unsound, and a group has
-threads; so the group forks once, before it starts any, a *nursery* that stays single-threaded and forks the loops' processes from then on,
+threads; so the group forks once, before it starts any, a *fork server* that stays single-threaded and forks the loops' processes from then on,
 also when one has to be started again. Beats come back through shared memory; everything else through one socket.
 """
 
@@ -36,7 +36,7 @@ _LONGEST_ERROR = 20_000
 _STATES = tuple(LoopState)
 
 
-class Pulse:
+class SharedLoopState:
     """The state of a loop's process, in shared memory that the fork inherits: three words, one writer."""
 
     BYTES = 24
@@ -102,7 +102,7 @@ class _Lines:
         return whole
 
 
-class LoopNursery:
+class LoopForkServer:
     """The group's side: run, stop and kill loops by name."""
 
     def __init__(self, loops: Mapping[str, Loop], run: Callable[[Loop], None]) -> None:
@@ -113,21 +113,21 @@ class LoopNursery:
         self._reasons: dict[str, str] = {}
 
     def open(self) -> None:
-        """Fork the nursery. Call it before any thread of the group runs."""
-        page = mmap.mmap(-1, Pulse.BYTES * len(self._loops))
-        self._pulses = {name: Pulse(page, index) for index, name in enumerate(self._loops)}
+        """Fork the fork server. Call it before any thread of the group runs."""
+        page = mmap.mmap(-1, SharedLoopState.BYTES * len(self._loops))
+        self._shared_states = {name: SharedLoopState(page, index) for index, name in enumerate(self._loops)}
         ours, theirs = socket.socketpair()
         with warnings.catch_warnings():
-            # Since 3.12 Python warns of a fork beside threads. The caller's threads do not exist in the nursery, and it
+            # Since 3.12 Python warns of a fork beside threads. The caller's threads do not exist in the fork server, and it
             # takes none of their locks: it reads a socket, forks and waits.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
             ours.close()
-            _Nursery(self._loops, self._run, self._pulses, theirs).main()
+            _ForkServerProcess(self._loops, self._run, self._shared_states, theirs).main()
         theirs.close()
         self._lines = _Lines(ours)
-        self._listener = threading.Thread(target=self._listen, name="tenure-nursery", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name="tenure-fork-server", daemon=True)
         self._listener.start()
 
     def run(self, name: str) -> None:
@@ -150,7 +150,7 @@ class LoopNursery:
         self._lines.send(_Order("kill", name))
 
     def close(self) -> None:
-        """End the nursery; whatever it still holds dies with it."""
+        """End the fork server; whatever it still holds dies with it."""
         self._lines.end.close()
         self._listener.join(5)
         with contextlib.suppress(ChildProcessError):
@@ -158,7 +158,7 @@ class LoopNursery:
 
     def state(self, name: str) -> LoopState:
         """Returns the state of the loop in its own process."""
-        return self._pulses[name].state
+        return self._shared_states[name].state
 
     def _listen(self) -> None:
         seen = dict.fromkeys(self._loops, 0)
@@ -171,9 +171,9 @@ class LoopNursery:
             for line in self._lines.read() if ready else []:
                 self._tell(msgspec.json.decode(line, type=_News))
         with self._changed:
-            # Without the nursery no loop runs: nobody may wait for one.
+            # Without the fork server no loop runs: nobody may wait for one.
             for name in self._loops:
-                self._ended.setdefault(name, _News(name, -signal.SIGKILL, "the nursery process ended"))
+                self._ended.setdefault(name, _News(name, -signal.SIGKILL, "the fork server process ended"))
             self._changed.notify_all()
 
     def _tell(self, news: _News) -> None:
@@ -183,19 +183,23 @@ class LoopNursery:
 
     def _mirror(self, seen: dict[str, int]) -> None:
         for name, loop in self._loops.items():
-            pulse = self._pulses[name]
-            if pulse.count != seen[name]:
-                seen[name] = pulse.count
-                loop.heartbeat.beat(pulse.progress)
+            shared = self._shared_states[name]
+            if shared.count != seen[name]:
+                seen[name] = shared.count
+                loop.heartbeat.beat(shared.progress)
 
 
-class _Nursery:
+class _ForkServerProcess:
     """The other side of the fork: one thread that forks, kills and reaps."""
 
     def __init__(
-        self, loops: Mapping[str, Loop], run: Callable[[Loop], None], pulses: Mapping[str, Pulse], end: socket.socket
+        self,
+        loops: Mapping[str, Loop],
+        run: Callable[[Loop], None],
+        shared_states: Mapping[str, SharedLoopState],
+        end: socket.socket,
     ) -> None:
-        self._loops, self._run, self._pulses, self._lines = loops, run, pulses, _Lines(end)
+        self._loops, self._run, self._shared_states, self._lines = loops, run, shared_states, _Lines(end)
         self._pids: dict[str, int] = {}
         self._errors: dict[str, int] = {}  # the pipes on which a loop says why it died
         self._stops: dict[str, int] = {}
@@ -243,7 +247,7 @@ class _Nursery:
             os.close(stop_in)
             for descriptor in (*self._errors.values(), *self._stops.values()):
                 os.close(descriptor)
-            _be_loop(self._loops[name], self._run, self._pulses[name], parent, stop_out, error_in)
+            _be_loop(self._loops[name], self._run, self._shared_states[name], parent, stop_out, error_in)
         os.close(error_in)
         os.close(stop_out)
         self._pids[name], self._errors[name], self._stops[name] = pid, error_out, stop_in
@@ -262,7 +266,9 @@ class _Nursery:
             self._lines.send(_News(name, os.waitstatus_to_exitcode(status), error.decode(errors="replace")))
 
 
-def _be_loop(loop: Loop, run: Callable[[Loop], None], pulse: Pulse, parent: int, stops: int, errors: int) -> NoReturn:
+def _be_loop(
+    loop: Loop, run: Callable[[Loop], None], shared: SharedLoopState, parent: int, stops: int, errors: int
+) -> NoReturn:
     """The loop's own process."""
     code = 1
     try:
@@ -270,8 +276,8 @@ def _be_loop(loop: Loop, run: Callable[[Loop], None], pulse: Pulse, parent: int,
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
-        loop.heartbeat.add_callback(lambda: pulse.beat(loop.heartbeat.progress))
-        threading.Thread(target=_await_stop, args=(loop, pulse, stops), daemon=True).start()
+        loop.heartbeat.add_callback(lambda: shared.beat(loop.heartbeat.progress))
+        threading.Thread(target=_await_stop, args=(loop, shared, stops), daemon=True).start()
         run(loop)
         code = 0
     except BaseException:
@@ -280,13 +286,13 @@ def _be_loop(loop: Loop, run: Callable[[Loop], None], pulse: Pulse, parent: int,
         os._exit(code)
 
 
-def _await_stop(loop: Loop, pulse: Pulse, stops: int) -> None:
+def _await_stop(loop: Loop, shared: SharedLoopState, stops: int) -> None:
     """Show what the loop is at, until it is asked to stop."""
     while True:
-        pulse.state = loop.vitals().state
+        shared.state = loop.vitals().state
         ready, _, _ = select.select([stops], [], [], MIRROR_EVERY_S)
         if not ready:
             continue
         if not os.read(stops, 1):
-            kill_tree(os.getpid())  # the nursery is gone
+            kill_tree(os.getpid())  # the fork server is gone
         loop.stop()

@@ -116,7 +116,7 @@ def write_to_the_line(ctx: Any) -> str:
 
 @workflow(stall=30, max_attempts=1)
 def damage_the_board(ctx: Any) -> None:
-    ctx._seat.record._ints[3] = 77
+    ctx._handle.record._ints[3] = 77
     time.sleep(1_000)
 
 

@@ -21,10 +21,10 @@ from tenure.work.slots.attempt_logs import (
     MAX_LINE_CHARS,
     MAX_LOG_BYTES,
     AttemptLogHandler,
-    Overheard,
+    LoggedStream,
     keep_log,
     log_path,
-    show_log,
+    publish_log,
 )
 
 
@@ -34,7 +34,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder, self.handler = folder, AttemptLogHandler(folder, ManualClock())
         occupant = SimpleNamespace(job="j", workflow="w", attempt=1)
-        self.seat: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
+        self.handle: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
         self.handler.begin(3)
 
     def lines(self) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path)
-    running: Any = SimpleNamespace(_seat=desk.seat)
+    running: Any = SimpleNamespace(_handle=desk.handle)
     token = context._current.set(running)
     yield desk
     context._current.reset(token)
@@ -54,21 +54,21 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def test_what_is_printed_is_kept_line_by_line_and_goes_where_it_went(desk: Desk) -> None:
     terminal = io.StringIO()
-    out = Overheard(terminal, "stdout", desk.handler)
+    out = LoggedStream(terminal, "stdout", desk.handler)
     print("one", file=out)
     print("two", end="", file=out)
     assert desk.lines() == [("stdout", "one")]
     print(" and a half\nthree", file=out)
     out.write("unfinished")
     assert desk.lines() == [("stdout", "one"), ("stdout", "two and a half"), ("stdout", "three")]
-    desk.handler.end(desk.seat)
+    desk.handler.end(desk.handle)
     assert desk.lines()[-1] == ("stdout", "unfinished")
     assert terminal.getvalue() == "one\ntwo and a half\nthree\nunfinished"
     assert out.writable()
 
 
 def test_what_logging_prints_is_not_heard_twice(desk: Desk) -> None:
-    out: Any = Overheard(io.StringIO(), "stderr", desk.handler)
+    out: Any = LoggedStream(io.StringIO(), "stderr", desk.handler)
     logger = logging.Logger("user")
     logger.addHandler(desk.handler)
     logger.addHandler(logging.StreamHandler(out))
@@ -78,12 +78,12 @@ def test_what_logging_prints_is_not_heard_twice(desk: Desk) -> None:
 
 def test_outside_of_an_attempt_nothing_is_kept(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    print("nobody's", file=Overheard(io.StringIO(), "stdout", desk.handler))
+    print("nobody's", file=LoggedStream(io.StringIO(), "stdout", desk.handler))
     assert desk.lines() == []
 
 
 def test_a_line_that_never_ends_and_text_that_is_no_text_are_kept_within_bounds(desk: Desk) -> None:
-    out = Overheard(io.StringIO(), "stdout", desk.handler)
+    out = LoggedStream(io.StringIO(), "stdout", desk.handler)
     out.write("x" * (3 * MAX_LINE_CHARS))
     out.write("\ud800 lone\n")
     assert len(desk.lines()[0][1]) == MAX_LINE_CHARS
@@ -105,21 +105,21 @@ def test_what_is_shown_of_a_running_attempt_never_replaces_what_was_kept_at_its_
     store, path = MemoryEngine().store("logs"), log_path(tmp_path, 3)
     path.write_bytes(b"one\ntwo\nhal")
     fence = Fence(1, 2)
-    shown = show_log(store, tmp_path, 3, key="k", fence=fence, shown=0)
+    shown = publish_log(store, tmp_path, 3, key="k", fence=fence, shown=0)
     assert (shown, store.get("k")) == (8, b"one\ntwo\n")
-    assert show_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
+    assert publish_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
     path.write_bytes(b"one\ntwo\nhalf\nlast\n")
     late = path.read_bytes()[:13]
     assert keep_log(store, tmp_path, 3, key="k", fence=fence)
     path.write_bytes(late)  # what a thread that was held up had read before
-    assert show_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
+    assert publish_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
     assert store.get("k") == b"one\ntwo\nhalf\nlast\n"
     # The next delivery of the same attempt shows its own.
     path.write_bytes(b"anew\n")
-    assert show_log(store, tmp_path, 3, key="k", fence=Fence(1, 3), shown=0) == 5
+    assert publish_log(store, tmp_path, 3, key="k", fence=Fence(1, 3), shown=0) == 5
     assert store.get("k") == b"anew\n"
 
 
 def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
-    assert show_log(MemoryEngine().store("logs"), tmp_path, 9, key="k", fence=Fence(1, 1), shown=0) == 0
+    assert publish_log(MemoryEngine().store("logs"), tmp_path, 9, key="k", fence=Fence(1, 1), shown=0) == 0
     assert sys.stdout is not None

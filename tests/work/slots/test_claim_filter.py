@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.work.envelope import WorkItem
-from tenure.work.slots.claim_filter import MOST_PAUSE_S, STRANGER_PATIENCE_S, Declining
+from tenure.work.slots.claim_filter import MOST_PAUSE_S, STRANGER_PATIENCE_S, ClaimFilter
 
 
 def item(*excluded: str, attempt: int = 2) -> WorkItem:
@@ -11,20 +11,20 @@ def item(*excluded: str, attempt: int = 2) -> WorkItem:
 
 
 def test_a_name_that_no_worker_can_have_is_not_left_to_others() -> None:
-    declining = Declining("w", knows=lambda *named: False)
-    assert declining.declines(WorkItem(workflow="nobody"), 3, 0.0)
-    assert not declining.declines(WorkItem(workflow="w" * 9_000), 3, 0.0)
+    claim_filter = ClaimFilter("w", knows=lambda *named: False)
+    assert claim_filter.declines(WorkItem(workflow="nobody"), 3, 0.0)
+    assert not claim_filter.declines(WorkItem(workflow="w" * 9_000), 3, 0.0)
 
 
 def test_a_worker_leaves_work_that_excludes_it_to_others() -> None:
-    declining = Declining("w-1")
-    assert declining.declines(item("w-1", "w-3"), peers=1, now=0)
-    assert not declining.declines(item("w-3"), peers=1, now=0)
-    assert not declining.declines(item(), peers=1, now=0)
+    claim_filter = ClaimFilter("w-1")
+    assert claim_filter.declines(item("w-1", "w-3"), peers=1, now=0)
+    assert not claim_filter.declines(item("w-3"), peers=1, now=0)
+    assert not claim_filter.declines(item(), peers=1, now=0)
 
 
 def test_a_worker_that_is_alone_takes_it() -> None:
-    assert not Declining("w-1").declines(item("w-1"), peers=0, now=0)
+    assert not ClaimFilter("w-1").declines(item("w-1"), peers=0, now=0)
 
 
 def test_work_of_a_version_that_is_not_here_is_left_to_those_who_have_it() -> None:
@@ -33,46 +33,46 @@ def test_work_of_a_version_that_is_not_here_is_left_to_those_who_have_it() -> No
 
     old = WorkItem(workflow="encode", version="1", job_id="j", workflow_id="w", attempt=1)
     new = WorkItem(workflow="encode", version="2", job_id="k", workflow_id="w", attempt=1)
-    declining = Declining("w-1", knows=knows, unknown_patience_s=300)
-    assert declining.declines(old, peers=1, now=0)
-    assert not declining.declines(new, peers=1, now=0)
-    assert declining.declines(old, peers=1, now=299)
+    claim_filter = ClaimFilter("w-1", knows=knows, unknown_patience_s=300)
+    assert claim_filter.declines(old, peers=1, now=0)
+    assert not claim_filter.declines(new, peers=1, now=0)
+    assert claim_filter.declines(old, peers=1, now=299)
     # Then it is a clear failure, and nobody waits for ever; alone, it is one at once.
-    assert not declining.declines(old, peers=1, now=300)
-    assert not declining.declines(old, peers=0, now=1)
+    assert not claim_filter.declines(old, peers=1, now=300)
+    assert not claim_filter.declines(old, peers=0, now=1)
 
 
 def test_a_worker_that_has_just_started_waits_to_hear_whether_there_are_others() -> None:
-    declining = Declining("w-1", knows=lambda workflow, version: False)
-    assert declining.declines(item(), peers=None, now=0)
-    assert not declining.declines(item(), peers=0, now=1)
-    assert not declining.declines(item(), peers=None, now=STRANGER_PATIENCE_S)
+    claim_filter = ClaimFilter("w-1", knows=lambda workflow, version: False)
+    assert claim_filter.declines(item(), peers=None, now=0)
+    assert not claim_filter.declines(item(), peers=0, now=1)
+    assert not claim_filter.declines(item(), peers=None, now=STRANGER_PATIENCE_S)
     # What it knows it takes: an exclude list counts only where others are known.
-    assert not Declining("w-1").declines(item("w-1"), peers=None, now=0)
+    assert not ClaimFilter("w-1").declines(item("w-1"), peers=None, now=0)
 
 
 def test_nobody_declines_the_same_attempt_for_ever() -> None:
-    declining = Declining("w-1", patience_s=30)
-    assert declining.declines(item("w-1"), 5, 100.0)
-    assert declining.declines(item("w-1"), 5, 129.9)
-    assert not declining.declines(item("w-1"), 5, 130.0)
-    assert declining.declines(item("w-1", attempt=3), 5, 130.0)  # another attempt is another matter
+    claim_filter = ClaimFilter("w-1", patience_s=30)
+    assert claim_filter.declines(item("w-1"), 5, 100.0)
+    assert claim_filter.declines(item("w-1"), 5, 129.9)
+    assert not claim_filter.declines(item("w-1"), 5, 130.0)
+    assert claim_filter.declines(item("w-1", attempt=3), 5, 130.0)  # another attempt is another matter
 
 
 def test_what_is_given_back_again_and_again_is_left_alone_for_longer() -> None:
-    declining = Declining("w-1")
+    claim_filter = ClaimFilter("w-1")
     pauses = []
     for n in range(6):
-        assert declining.declines(item("w-1"), 5, n)
-        pauses.append(declining.pause_s)
+        assert claim_filter.declines(item("w-1"), 5, n)
+        pauses.append(claim_filter.pause_s)
     assert pauses == sorted(pauses)
     assert pauses[-1] == MOST_PAUSE_S
-    assert not declining.declines(item(), 5, 10)
-    assert declining.pause_s < pauses[0]
+    assert not claim_filter.declines(item(), 5, 10)
+    assert claim_filter.pause_s < pauses[0]
 
 
 def test_what_it_remembers_is_bounded() -> None:
-    declining = Declining("w-1")
+    claim_filter = ClaimFilter("w-1")
     for n in range(5_000):
-        declining.declines(item("w-1", attempt=n), 1, 0)
-    assert len(declining._since) <= 1_001
+        claim_filter.declines(item("w-1", attempt=n), 1, 0)
+    assert len(claim_filter._since) <= 1_001

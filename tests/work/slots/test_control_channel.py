@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tenure.work.slots.control_channel import Cancel, Channel, Ready, Trouble
+from tenure.work.slots.control_channel import CancelAttempt, ControlChannel, SlotReady, SlotTrouble
 
 
 @pytest.fixture
@@ -20,25 +20,25 @@ def test_a_line_that_cannot_be_read_is_trouble_and_the_next_one_is_read(
 ) -> None:
     ours, theirs = ends
     with ours, theirs:
-        channel = Channel(ours)
+        channel = ControlChannel(ours)
         theirs.sendall(line + b'{"type":"ready","workflows":["w"]}\n')
         theirs.close()
         heard = []
         while channel.open:
             heard += channel.read()
-        assert isinstance(heard[0], Trouble)
+        assert isinstance(heard[0], SlotTrouble)
         assert "cannot be read" in heard[0].text
-        assert heard[1] == Ready(["w"])
+        assert heard[1] == SlotReady(["w"])
 
 
 def test_a_full_buffer_means_later_and_not_gone(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     with ours, theirs:
         ours.setblocking(False)
-        channel, reader = Channel(ours), Channel(theirs)
+        channel, reader = ControlChannel(ours), ControlChannel(theirs)
         sent = 0
         while not channel._unsent:
-            assert channel.send(Cancel(sent))
+            assert channel.send(CancelAttempt(sent))
             sent += 1
         heard = reader.read()
         while channel._unsent:
@@ -47,14 +47,14 @@ def test_a_full_buffer_means_later_and_not_gone(ends: tuple[socket.socket, socke
         theirs.setblocking(False)
         while more := reader.read():
             heard += more
-        assert heard == [Cancel(n) for n in range(sent)]
+        assert heard == [CancelAttempt(n) for n in range(sent)]
 
 
 def test_one_that_never_reads_is_gone_in_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     with ours, theirs:
         ours.setblocking(False)
-        channel = Channel(ours)
+        channel = ControlChannel(ours)
         for _ in range(100):
-            channel.send(Trouble("x" * 100_000))
+            channel.send(SlotTrouble("x" * 100_000))
         assert not channel.open

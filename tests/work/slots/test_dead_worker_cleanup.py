@@ -12,7 +12,7 @@ from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.dead_worker_cleanup import Leftovers
+from tenure.work.slots.dead_worker_cleanup import DeadWorkerCleanup
 
 MINE, OTHER = "memory://mine", "memory://other"
 LEASE_S = 60.0
@@ -30,7 +30,7 @@ def engine(clock: ManualClock) -> Iterator[Engine]:
 
 
 def clear(folder: Path, engine: Engine, engine_name: str, said: Callable[[str], None] = lambda _: None) -> int:
-    return Leftovers(folder, engine, engine_name, clock=engine.clock, random=Random(1), say=said).clear()
+    return DeadWorkerCleanup(folder, engine, engine_name, clock=engine.clock, random=Random(1), say=said).clear()
 
 
 def dead_board(

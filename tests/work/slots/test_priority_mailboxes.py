@@ -10,23 +10,23 @@ import pytest
 
 from tenure.engines import MemoryEngine
 from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.slots.priority_mailboxes import FAIR_EVERY, Lanes
+from tenure.work.slots.priority_mailboxes import FAIR_EVERY, PriorityMailboxes
 
 
 class Queues:
-    """Three mailboxes, highest priority first, and a slot's lanes over them."""
+    """Three mailboxes, highest priority first, and the `PriorityMailboxes` of a slot over them."""
 
     def __init__(self) -> None:
         self.engine = MemoryEngine()
         self.mailboxes = {name: self.engine.mailbox(name, WorkItem, WorkResult) for name in ("q.p9", "q.p5", "q.p0")}
-        self.lanes = Lanes(list(self.mailboxes.items()))
+        self.claims = PriorityMailboxes(list(self.mailboxes.items()))
 
     def send(self, queue: str, count: int = 1) -> None:
         for _ in range(count):
             self.mailboxes[queue].send(WorkItem(workflow="w"))
 
     def claim(self, wait_s: float = 0.0) -> str:
-        claim = self.lanes.claim(60, wait_s)
+        claim = self.claims.claim(60, wait_s)
         return claim.queue if claim else ""
 
 
@@ -34,7 +34,7 @@ class Queues:
 def queues() -> Iterator[Queues]:
     queues = Queues()
     yield queues
-    queues.lanes.close()
+    queues.claims.close()
     queues.engine.close()
 
 
@@ -87,6 +87,6 @@ def test_a_wake_ends_the_wait(queues: Queues) -> None:
     waiting = threading.Thread(target=lambda: found.append(queues.claim(wait_s=50)))
     waiting.start()
     time.sleep(0.05)
-    queues.lanes.wake()
+    queues.claims.wake()
     waiting.join(30)
     assert found == [""]

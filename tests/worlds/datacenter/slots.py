@@ -21,7 +21,7 @@ from tenure.sim.node import Host
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.slots.attempt_watch import Act
-from tenure.work.slots.claim_filter import Declining
+from tenure.work.slots.claim_filter import ClaimFilter
 from tests.worlds.datacenter.plays import PLAYS, Play, ScriptedFailure, play_of
 from tests.worlds.datacenter.stage import Died, Stage
 from tests.worlds.datacenter.times import DECLINE_S, SLOTS
@@ -60,7 +60,7 @@ class ScriptedSlots:
         self._serial = 0
         self._most: int | None = None
         self._peers = 0
-        self._declining = Declining(self.name, patience_s=DECLINE_S)
+        self._claim_filter = ClaimFilter(self.name, patience_s=DECLINE_S)
         self._bell: Callable[[], None] = lambda: None
         self._completed = self._failed = self._past_steps = 0
         self.stages: dict[int, Stage] = {}
@@ -164,14 +164,14 @@ class ScriptedSlots:
             for message in claimed:
                 if self.declines(message.body):
                     await self._give_back(message)
-                    await self._clock.async_sleep(self._declining.pause_s * (0.5 + self._host.random.random()))
+                    await self._clock.async_sleep(self._claim_filter.pause_s * (0.5 + self._host.random.random()))
                 elif self._has_room():
                     await self._perform(index, message)
                 else:
                     await self._give_back(message)
 
     def declines(self, item: WorkItem) -> bool:
-        return self._declining.declines(item, self._peers, self._clock.monotonic())
+        return self._claim_filter.declines(item, self._peers, self._clock.monotonic())
 
     def _has_room(self) -> bool:
         return self._most is None or len(self.stages) < self._most

@@ -25,13 +25,12 @@ from tenure.nodes.product_failures import ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.work.attempt_handle import CancelCode
-from tenure.work.children import Courier
+from tenure.work.children import JobCourier
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.slots.attempt import CAUSES, Attempt, failure_of_tenure, unstarted_result
-from tenure.work.slots.attempt_logs import log_key
+from tenure.work.slots.attempt_logs import MemoryLogHandler, log_key
 from tenure.work.slots.attempt_watch import Act, AttemptWatch
-from tenure.work.slots.held_logs import HeldLogs
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.settler import Settler
 
@@ -74,7 +73,7 @@ class InlineSlots:
         random: Random,
         ids: IdSource = new_id,
         threads: Threads | None = None,
-        courier: Callable[[], Courier] | None = None,
+        courier: Callable[[], JobCourier] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._engine, self._calls, self.registry, self.settings = engine, calls, registry, settings
@@ -82,7 +81,7 @@ class InlineSlots:
         self._threads = threads or DaemonThreads()
         self._courier = courier
         self._mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(settings.queue, WorkItem, WorkResult)
-        self._logs, self._held = engine.store("logs"), HeldLogs()
+        self._logs, self._held = engine.store("logs"), MemoryLogHandler()
         self._settler = Settler(engine, clock=clock, random=random, say=say)
         self._incarnation = ids()
         self._seated: dict[int, Seated] = {}
@@ -166,7 +165,7 @@ class InlineSlots:
         self._draining = True
         for one in list(self._seated.values()):
             if self._crashed:
-                one.attempt.seat.cancel(CancelCode.LEASE_LOST)
+                one.attempt.handle.cancel(CancelCode.LEASE_LOST)
             else:
                 self._stop(one, CancelCode.DRAIN, "the worker is shutting down")
         busy = {f"seat-{index}" for index in self._seated} if not self._crashed else set()
@@ -321,7 +320,7 @@ class InlineSlots:
         occupant = one.watch.occupant
         self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {one.watch.reason}")
         one.attempt.record.request_cancel(code, one.attempt.record.serial)
-        one.attempt.seat.look()
+        one.attempt.handle.look()
 
     async def _extend(self, one: Seated) -> None:
         watch, record = one.watch, one.attempt.record
@@ -344,7 +343,7 @@ class InlineSlots:
         workflow, occupant = attempt.workflow, attempt.occupant
         key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
         try:
-            await self._calls.run(self._held.keep, self._logs, attempt.seat, key=key, fence=attempt.message.fence)
+            await self._calls.run(self._held.keep, self._logs, attempt.handle, key=key, fence=attempt.message.fence)
             await self._calls.run(
                 self._settler.settle,
                 attempt.message,

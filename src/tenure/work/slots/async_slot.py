@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tenure.work.slots.priority_mailboxes import Claim
+from tenure.work.slots.priority_mailboxes import ClaimedMessage
 
 if TYPE_CHECKING:
     from tenure.work.slots.slot_main import Slot
@@ -41,14 +41,16 @@ async def _serve(slot: Slot, pool: ThreadPoolExecutor) -> None:
         await asyncio.wait(running)
 
 
-async def _run_one(slot: Slot, pool: ThreadPoolExecutor, claim: Claim, index: int, free: asyncio.Queue[int]) -> None:
+async def _run_one(
+    slot: Slot, pool: ThreadPoolExecutor, claim: ClaimedMessage, index: int, free: asyncio.Queue[int]
+) -> None:
     loop = asyncio.get_running_loop()
     attempt = await loop.run_in_executor(pool, slot.begin, claim, index)
     if attempt is None:
         free.put_nowait(index)
         return
     try:
-        if slot.closed or attempt.seat.lease_is_over:
+        if slot.closed or attempt.handle.lease_is_over:
             await loop.run_in_executor(pool, slot.give_back, attempt)
             return
         failure = attempt.prepare()
@@ -58,9 +60,9 @@ async def _run_one(slot: Slot, pool: ThreadPoolExecutor, claim: Claim, index: in
             result = await attempt.run_async()
         else:
             result = await loop.run_in_executor(pool, attempt.run_sync)
-        await loop.run_in_executor(pool, slot.outcomes.conclude, attempt, result)
+        await loop.run_in_executor(pool, slot.finisher.conclude, attempt, result)
     except Exception as error:
-        await loop.run_in_executor(pool, slot.outcomes.fail_alone, claim.message, error)
+        await loop.run_in_executor(pool, slot.finisher.fail_alone, claim.message, error)
     finally:
         slot.end(attempt)
         free.put_nowait(index)

@@ -24,13 +24,13 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     UnknownWorkflowError,
 )
-from tenure.work.attempt_handle import CANCEL_REASONS, CancelCode, Seat
+from tenure.work.attempt_handle import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
 
 if TYPE_CHECKING:
-    from tenure.work.children import Courier
+    from tenure.work.children import JobCourier
 
 _NAME_CHARS = 200
 """As `bounds.AnyName` has it."""
@@ -57,7 +57,7 @@ class Attempt:
         queue: str,
         stall_s: float,
         worker: str,
-        courier: Callable[[], Courier] | None = None,
+        courier: Callable[[], JobCourier] | None = None,
     ) -> None:
         self.message, self.record, self.item = message, record, message.body
         self._registry, self._clock, self._worker = registry, clock, worker
@@ -75,8 +75,8 @@ class Attempt:
             workflow_id=self.item.workflow_id,
         )
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
-        self.seat = Seat(record, message, self.occupant, clock, courier)
-        self.seat.trace = tracing.trace_id(self.item.trace)
+        self.handle = AttemptHandle(record, message, self.occupant, clock, courier)
+        self.handle.trace = tracing.trace_id(self.item.trace)
 
     def prepare(self) -> WorkFailure | None:
         """Find the function and check its arguments; a failure of this attempt, never of the worker.
@@ -90,7 +90,7 @@ class Attempt:
         self.workflow = found
         now = self._clock.boottime()
         timeout = self.item.timeout_s if self.item.timeout_s is not None else found.timeout
-        self.occupant = self.seat.occupant = msgspec.structs.replace(
+        self.occupant = self.handle.occupant = msgspec.structs.replace(
             self.occupant,
             stall_s=self.item.stall_s or found.stall or self.occupant.stall_s,
             started_at=now,
@@ -132,7 +132,7 @@ class Attempt:
     def run_sync(self) -> WorkResult:
         """Run a sync workflow in this thread."""
         workflow = self._prepared()
-        context = Context(self.seat)
+        context = Context(self.handle)
 
         def call() -> Any:
             context.beat()
@@ -146,7 +146,7 @@ class Attempt:
     async def run_async(self) -> WorkResult:
         """Run an async workflow as a task that a cancellation cancels."""
         workflow = self._prepared()
-        context = AsyncContext(self.seat)
+        context = AsyncContext(self.handle)
         loop = asyncio.get_running_loop()
 
         async def call() -> Any:
@@ -158,10 +158,10 @@ class Attempt:
                 raise _LeftError(error) from error
 
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
-            marked = Marked(await_with_context(context, call), self.record)
+            marked = MarkedCoroutine(await_with_context(context, call), self.record)
             task: asyncio.Task[Any] = loop.create_task(marked)
-            self.seat.on_cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-            if self.seat.cancel_code is not CancelCode.NONE:
+            self.handle.on_cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+            if self.handle.cancel_code is not CancelCode.NONE:
                 task.cancel()
             await asyncio.wait([task])
             result = self._conclude(lambda: _outcome(task))
@@ -201,7 +201,7 @@ class Attempt:
         return self.result(value=encoded)
 
     def _cancel_failure(self) -> WorkFailure:
-        code = self.seat.cancel_code
+        code = self.handle.cancel_code
         if code is CancelCode.NONE:
             return WorkFailure(cause=Cause.CANCELLED, reason="the workflow cancelled itself")
         return WorkFailure(cause=CAUSES[code], reason=CANCEL_REASONS[code])
@@ -269,7 +269,7 @@ def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failur
     )
 
 
-class Marked(CoroutineABC[Any, Any, Any]):
+class MarkedCoroutine(CoroutineABC[Any, Any, Any]):
     """A coroutine that says on the board when it is the one that runs, so that a blocked event loop names its culprit."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], record: Record) -> None:

@@ -18,7 +18,7 @@ from tenure.work.slots.settler import Settler
 from tenure.work.slots.started_processes import StartedProcesses
 
 
-class Outcomes:
+class AttemptFinisher:
     """May be used from several threads. Nothing that one attempt does may end the slot."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Outcomes:
     def _keep_log(self, attempt: Attempt) -> None:
         occupant, name = attempt.occupant, attempt.item.workflow_id or attempt.item.workflow
         try:
-            self._log_handler.end(attempt.seat)
+            self._log_handler.end(attempt.handle)
             key = log_key(occupant.job, name, occupant.attempt)
             keep_log(self._logs, self._folder, attempt.record.index, key=key, fence=attempt.message.fence)
         except TenureError as error:

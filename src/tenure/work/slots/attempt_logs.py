@@ -7,16 +7,19 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
+from tenure.beat.board import Occupant, Phase, Reading
 from tenure.beat.own_files import open_own_file, read_own_file
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
-from tenure.errors import ForeignFileError, StaleFenceError
-from tenure.work.attempt_handle import Seat
+from tenure.errors import ForeignFileError, StaleFenceError, TenureError
+from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import current_or_none
 
 MAX_LOG_BYTES = 262_144
@@ -25,7 +28,7 @@ MOST_READ_BYTES = 2 * MAX_LOG_BYTES
 """Of a log file: the workflow runs in the process that writes it, and may have made it as long as it likes."""
 MAX_LINE_CHARS = 8_000
 LOG_TTL_S = 7 * 86_400
-SHOW_EVERY_S = 2.0
+PUBLISH_EVERY_S = 2.0
 """How often the log of an attempt that runs is shown to others, if there is more of it."""
 
 
@@ -46,36 +49,36 @@ class AttemptLogHandler(logging.Handler):
         self._written[record] = 0
         self._drop(record)
 
-    def end(self, seat: Seat) -> None:
+    def end(self, handle: AttemptHandle) -> None:
         """The attempt is over: what it printed without a line break is a line, too."""
-        for record, stream in [key for key in self._unfinished if key[0] == seat.record.index]:
-            self._write(seat, stream, self._unfinished.pop((record, stream)), self._clock.wall())
+        for record, stream in [key for key in self._unfinished if key[0] == handle.record.index]:
+            self._write(handle, stream, self._unfinished.pop((record, stream)), self._clock.wall())
 
     def emit(self, line: logging.LogRecord) -> None:
         context = current_or_none()
         if context is None:
             return
-        self._write(context._seat, line.levelname.lower(), text_of(line), line.created)
+        self._write(context._handle, line.levelname.lower(), text_of(line), line.created)
 
     def printed(self, stream: str, text: str) -> None:
         """Something was written to standard output or error; whole lines of it belong to the attempt that runs here."""
         context = current_or_none()
         if context is None:
             return
-        key = context._seat.record.index, stream
+        key = context._handle.record.index, stream
         *lines, rest = (self._unfinished.pop(key, "") + text).split("\n")
         if len(rest) > MAX_LINE_CHARS:
             lines, rest = [*lines, rest], ""
         if rest:
             self._unfinished[key] = rest
         for one in lines:
-            self._write(context._seat, stream, one, self._clock.wall())
+            self._write(context._handle, stream, one, self._clock.wall())
 
-    def _write(self, seat: Seat, level: str, text: str, at: float) -> None:
-        index = seat.record.index
+    def _write(self, handle: AttemptHandle, level: str, text: str, at: float) -> None:
+        index = handle.record.index
         if self._written.get(index, 0) > MAX_LOG_BYTES:
             return
-        entry = entry_of(seat, level, text, at)
+        entry = entry_of(handle, level, text, at)
         data = msgspec.json.encode(entry) + b"\n"
         self._written[index] = self._written.get(index, 0) + len(data)
         if self._written[index] > MAX_LOG_BYTES:
@@ -93,7 +96,36 @@ class AttemptLogHandler(logging.Handler):
             del self._unfinished[key]
 
 
-class Overheard(io.TextIOBase):
+class MemoryLogHandler(logging.Handler):
+    """On the root logger while inline slots run: lines that are logged inside a workflow belong to its attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[int, list[bytes]] = {}
+        self._written: dict[int, int] = {}
+
+    def emit(self, line: logging.LogRecord) -> None:
+        context = current_or_none()
+        if context is None:
+            return
+        handle = context._handle
+        data = msgspec.json.encode(entry_of(handle, line.levelname.lower(), text_of(line), line.created)) + b"\n"
+        written = self._written.get(id(handle), 0) + len(data)
+        if written <= MAX_LOG_BYTES:
+            self._written[id(handle)] = written
+            self._held.setdefault(id(handle), []).append(data)
+
+    def keep(self, store: Store, handle: AttemptHandle, *, key: str, fence: Fence) -> bool:
+        """Put what was logged into the store; False when there is nothing."""
+        lines = self._held.pop(id(handle), None)
+        self._written.pop(id(handle), None)
+        if not lines:
+            return False
+        store.put(key, b"".join(lines), fence=fence, ttl=LOG_TTL_S)
+        return True
+
+
+class LoggedStream(io.TextIOBase):
     """Standard output or error of a slot: it goes where it went, and what an attempt prints goes to its log, too."""
 
     def __init__(self, stream: TextIO, name: str, handler: AttemptLogHandler) -> None:
@@ -133,16 +165,16 @@ def text_of(line: logging.LogRecord) -> str:
     return text
 
 
-def entry_of(seat: Seat, level: str, text: str, at: float) -> dict[str, Any]:
+def entry_of(handle: AttemptHandle, level: str, text: str, at: float) -> dict[str, Any]:
     """One line as it is kept."""
-    trace = {"trace": seat.trace} if seat.trace else {}
+    trace = {"trace": handle.trace} if handle.trace else {}
     return {
         **trace,
         "at": round(at, 3),
         "level": level,
-        "job": seat.occupant.job,
-        "workflow": seat.occupant.workflow,
-        "attempt": seat.occupant.attempt,
+        "job": handle.occupant.job,
+        "workflow": handle.occupant.workflow,
+        "attempt": handle.occupant.attempt,
         "text": text[:MAX_LINE_CHARS].encode(errors="replace").decode(),
     }
 
@@ -169,7 +201,7 @@ def keep_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence)
     return True
 
 
-def show_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence, shown: int) -> int:
+def publish_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence, shown: int) -> int:
     """Put what there is of a running attempt's lines into the store, if it is more than was shown; how much it is now.
 
     Written with the fence of the delivery before: whatever was kept at the end of this one is newer, and stays.
@@ -186,3 +218,51 @@ def show_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence,
     except StaleFenceError:
         return shown  # it has ended since, and all of it was kept
     return len(whole)
+
+
+@dataclass(slots=True)
+class PublishedLog:
+    """How much of one attempt's log others can see."""
+
+    serial: int
+    due: float
+    size: int = 0
+    busy: bool = False
+
+
+class LogPublisher:
+    """Told of each look at a record; `submit` runs a call in another thread."""
+
+    def __init__(self, store: Store, folder: Path, clock: Clock, submit: Callable[[Callable[[], None]], Any]) -> None:
+        self._store, self._folder, self._clock, self._submit = store, folder, clock, submit
+        self._shown: dict[int, PublishedLog] = {}
+
+    def look(self, index: int, reading: Reading) -> None:
+        occupant = reading.occupant
+        if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
+            self._shown.pop(index, None)
+            return
+        now, shown = self._clock.monotonic(), self._shown.get(index)
+        if shown is None or shown.serial != reading.serial:
+            # Soon, for the first lines of it: somebody may be watching how it begins.
+            shown = self._shown[index] = PublishedLog(reading.serial, now + PUBLISH_EVERY_S / 4)
+        if shown.busy or now < shown.due:
+            return
+        shown.due = now + PUBLISH_EVERY_S
+        try:
+            grown = log_path(self._folder, index).stat().st_size > shown.size
+        except OSError:
+            return
+        if grown:
+            shown.busy = True
+            self._submit(lambda: self._show(index, shown, occupant))
+
+    def _show(self, index: int, shown: PublishedLog, occupant: Occupant) -> None:
+        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
+        fence = Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
+        try:
+            shown.size = publish_log(self._store, self._folder, index, key=key, fence=fence, shown=shown.size)
+        except TenureError:
+            return  # shown later, or at the end, when the engine is back
+        finally:
+            shown.busy = False

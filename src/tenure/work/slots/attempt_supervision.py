@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import msgspec
 
 from tenure.beat.board import BeatBoard, Occupant, Phase, Reading
 from tenure.clock import Clock
 from tenure.errors import BoardError, ReceiptHandleExpiredError
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import WorkFailure
-from tenure.work.slots.attempt_watch import Act, AttemptWatch, Verdict
-from tenure.work.slots.control_channel import Cancel
-from tenure.work.slots.isolated_errors import Mishaps
+from tenure.work.slots.attempt import CAUSES
+from tenure.work.slots.attempt_logs import LogPublisher
+from tenure.work.slots.attempt_watch import Act, AttemptWatch, WatchVerdict
+from tenure.work.slots.control_channel import CancelAttempt
+from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.showing_logs import LogShow
-from tenure.work.slots.slot_deliveries import Aftermath, Held
+from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 from tenure.work.slots.slot_process import SlotProcess
-from tenure.work.slots.watched import Watched, failure_of
 
 LINE_LOST_S = 2.0
 """A slot that dies closes its control line a moment before it can be reaped. One that lives on without it closed its own descriptors."""
@@ -29,7 +32,18 @@ LINE_LOST = "its outcome could not be handed over: its slot lost the line to its
 _ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
 
 
-class WatchedAttempts:
+@dataclass(slots=True, eq=False)
+class SupervisedAttempt:
+    """One attempt that is being followed."""
+
+    watch: AttemptWatch
+    serial: int
+    extending: bool = False
+    facts: dict[str, str] | None = None
+    dump_offset: int = 0
+
+
+class AttemptSupervision:
     """Used from the supervisor's thread. Answers of the engine come back to it through `later`."""
 
     def __init__(
@@ -37,19 +51,19 @@ class WatchedAttempts:
         settings: SlotSettings,
         board: BeatBoard,
         slots: Callable[[], Sequence[SlotProcess]],
-        aftermath: Aftermath,
-        logs: LogShow,
-        pool: Executor,
+        deliveries: SlotDeliveries,
+        logs: LogPublisher,
+        engine_threads: Executor,
         later: Callable[[Callable[[], None]], None],
         *,
         clock: Clock,
         say: Callable[[str], None],
-        mishaps: Mishaps,
+        errors: IsolatedErrors,
     ) -> None:
-        self._settings, self._board, self._slots, self._aftermath = settings, board, slots, aftermath
-        self._logs, self._pool, self._later = logs, pool, later
-        self._clock, self._say, self._mishaps = clock, say, mishaps
-        self._watched: dict[int, Watched] = {}
+        self._settings, self._board, self._slots, self._deliveries = settings, board, slots, deliveries
+        self._logs, self._engine_threads, self._later = logs, engine_threads, later
+        self._clock, self._say, self._errors = clock, say, errors
+        self._watched: dict[int, SupervisedAttempt] = {}
         self._seen: dict[int, tuple[int, bool]] = {}
         self._unreadable: dict[int, float] = {}
 
@@ -64,10 +78,10 @@ class WatchedAttempts:
         self._board.tick(monotonic)
         seen: dict[int, tuple[int, bool]] = {}
         for slot in self._slots():
-            with self._mishaps.alone(f"looking after slot {slot.pid}"):
+            with self._errors.isolate(f"looking after slot {slot.pid}"):
                 self._look_after(slot, monotonic)
             for index in slot.records:
-                with self._mishaps.alone(f"looking at the attempt in record {index}"):
+                with self._errors.isolate(f"looking at the attempt in record {index}"):
                     reading = self._read(slot, index, monotonic)
                     seen[index] = reading.serial, reading.phase is Phase.RUNNING
                     self._look_at(slot, index, reading, monotonic, boottime)
@@ -90,7 +104,7 @@ class WatchedAttempts:
         watched = self._watched.get(index)
         if watched is None and (occupant := self._board.records[index].read_occupant()) is not None:
             # It did so before the first look at it. The receipt of an attempt that had ended would be refused.
-            watched = self._watched[index] = Watched(self._watch_of(occupant), serial=0)
+            watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), serial=0)
         if watched is not None and watched.watch.code is CancelCode.NONE:
             watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
         if not slot.killed_by_us:
@@ -120,7 +134,7 @@ class WatchedAttempts:
         if verdict.act is not Act.NOTHING:
             self._act(slot, index, watched, reading, verdict)
 
-    def _follow(self, index: int, reading: Reading) -> Watched | None:
+    def _follow(self, index: int, reading: Reading) -> SupervisedAttempt | None:
         """The watch of what is in this record now; another serial is another attempt."""
         if reading.phase is Phase.EMPTY:
             self._watched.pop(index, None)
@@ -130,7 +144,7 @@ class WatchedAttempts:
             # The cold part was being written at this moment: the next look sees it.
             return watched if watched is not None and watched.serial == reading.serial else None
         if watched is None or watched.serial != reading.serial:
-            watched = self._watched[index] = Watched(self._watch_of(occupant), reading.serial)
+            watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), reading.serial)
         watched.watch.occupant = occupant
         return watched
 
@@ -143,7 +157,9 @@ class WatchedAttempts:
             settle_s=self._settings.settle_within_s,
         )
 
-    def _act(self, slot: SlotProcess, index: int, watched: Watched, reading: Reading, verdict: Verdict) -> None:
+    def _act(
+        self, slot: SlotProcess, index: int, watched: SupervisedAttempt, reading: Reading, verdict: WatchVerdict
+    ) -> None:
         if verdict.act is Act.EXTEND:
             self._extend(index, watched, reading)
         elif verdict.act is Act.KILL:
@@ -156,7 +172,9 @@ class WatchedAttempts:
         else:
             self._request_cancel(slot, index, watched, verdict.code, verdict.reason)
 
-    def _request_cancel(self, slot: SlotProcess, index: int, watched: Watched, code: CancelCode, reason: str) -> None:
+    def _request_cancel(
+        self, slot: SlotProcess, index: int, watched: SupervisedAttempt, code: CancelCode, reason: str
+    ) -> None:
         watch = watched.watch
         if watched.facts is not None:
             return
@@ -167,9 +185,9 @@ class WatchedAttempts:
         if code in _ASKS_FOR_STACKS:
             watched.facts, watched.dump_offset = slot.ask_for_stacks()
         self._board.records[index].request_cancel(code, watched.serial)
-        slot.channel.send(Cancel(index))
+        slot.channel.send(CancelAttempt(index))
 
-    def _kill(self, slot: SlotProcess, watched: Watched, reason: str) -> None:
+    def _kill(self, slot: SlotProcess, watched: SupervisedAttempt, reason: str) -> None:
         if slot.killed_by_us:
             return
         try:
@@ -205,7 +223,7 @@ class WatchedAttempts:
 
     # Leases.
 
-    def _extend(self, index: int, watched: Watched, reading: Reading) -> None:
+    def _extend(self, index: int, watched: SupervisedAttempt, reading: Reading) -> None:
         """One call in flight for each attempt, in another thread."""
         if watched.extending:
             return
@@ -216,7 +234,7 @@ class WatchedAttempts:
         def call() -> None:
             answer: Callable[[], None]
             try:
-                until = self._aftermath.extend(occupant, self._settings.lease_s)
+                until = self._deliveries.extend(occupant, self._settings.lease_s)
                 answer = lambda: self._extended(index, watched, until)  # noqa: E731
             except ReceiptHandleExpiredError as error:
                 reason = str(error)
@@ -226,21 +244,21 @@ class WatchedAttempts:
                 answer = lambda: self._not_extended(watched, text)  # noqa: E731
             self._later(answer)
 
-        self._pool.submit(call)
+        self._engine_threads.submit(call)
 
-    def _extended(self, index: int, watched: Watched, until: float) -> None:
+    def _extended(self, index: int, watched: SupervisedAttempt, until: float) -> None:
         watched.extending = False
         watched.watch.extended(until)
         # The answer may come after the work ended: the serial keeps it from whoever took the record since.
         self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
 
-    def _lost(self, index: int, watched: Watched, reason: str) -> None:
+    def _lost(self, index: int, watched: SupervisedAttempt, reason: str) -> None:
         watched.extending = False
         reading = self._board.records[index].read()
         if reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
             self.cancel(index, CancelCode.LEASE_LOST, reason, serial=reading.serial)
 
-    def _not_extended(self, watched: Watched, text: str) -> None:
+    def _not_extended(self, watched: SupervisedAttempt, text: str) -> None:
         watched.extending = False
         self._say(text)
         watched.watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self._settings.lease_s / 20))
@@ -252,7 +270,7 @@ class WatchedAttempts:
         readings = {index: self._last_reading(index) for index in slot.records}
         blamed = self._blamed(slot, readings)
         for index, reading in readings.items():
-            with self._mishaps.alone(f"settling what record {index} held"):
+            with self._errors.isolate(f"settling what record {index} held"):
                 self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
 
     def _last_reading(self, index: int) -> Reading | None:
@@ -285,23 +303,34 @@ class WatchedAttempts:
         if held is None:
             return
         if held.phase is Phase.CLAIMED or exit_failure is None:
-            self._submit(f"giving {held.occupant.workflow} back", lambda: self._aftermath.give_back(held))
+            self._submit(f"giving {held.occupant.workflow} back", lambda: self._deliveries.give_back(held))
         else:
             failure = failure_of(watched, exit_failure, slot.last_trouble)
-            self._submit(f"settling {held.occupant.workflow}", lambda: self._aftermath.fail(held, failure))
+            self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(held, failure))
 
-    def _held(self, index: int, reading: Reading | None, watched: Watched | None) -> Held | None:
+    def _held(self, index: int, reading: Reading | None, watched: SupervisedAttempt | None) -> HeldDelivery | None:
         record = self._board.records[index]
         if reading is not None:
             same = watched is not None and watched.serial == reading.serial
-            return Held.of(record, reading, watched.watch.occupant if watched is not None and same else None)
+            return HeldDelivery.of(record, reading, watched.watch.occupant if watched is not None and same else None)
         if watched is None:
             return None
-        return Held(index, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
+        return HeldDelivery(index, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
 
     def _submit(self, what: str, call: Callable[[], None]) -> None:
         def guarded() -> None:
-            with self._mishaps.alone(what):
+            with self._errors.isolate(what):
                 call()
 
-        self._pool.submit(guarded)
+        self._engine_threads.submit(guarded)
+
+
+def failure_of(watched: SupervisedAttempt | None, exit_failure: WorkFailure, last_trouble: str = "") -> WorkFailure:
+    """Our own reason where we killed it, else what the exit says. `last_trouble`: the last thing that its slot complained of."""
+    facts = (watched.facts if watched else None) or {}
+    if watched is None or watched.watch.code is CancelCode.NONE:
+        return msgspec.structs.replace(exit_failure, evidence={**exit_failure.evidence, **facts})
+    reason = f"{watched.watch.reason}; its slot was killed"
+    if watched.watch.code is CancelCode.UNSETTLED and last_trouble:
+        facts = {**facts, "last_trouble": last_trouble}
+    return WorkFailure(cause=CAUSES[watched.watch.code], reason=reason, evidence=facts)

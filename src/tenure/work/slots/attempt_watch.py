@@ -24,13 +24,13 @@ class Act(StrEnum):
     KILL = "kill"
 
 
-class Verdict(NamedTuple):
+class WatchVerdict(NamedTuple):
     act: Act
     code: CancelCode = CancelCode.NONE
     reason: str = ""
 
 
-_NOTHING = Verdict(Act.NOTHING)
+_NOTHING = WatchVerdict(Act.NOTHING)
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class AttemptWatch:
     phase_since: float = 0.0
     """Monotonic time of the first look that showed this phase."""
 
-    def step(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+    def step(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
         if reading.phase is not self.phase:
             self.phase, self.phase_since = reading.phase, monotonic
         if reading.phase is Phase.EMPTY:
@@ -74,38 +74,38 @@ class AttemptWatch:
             return self.cancel(CancelCode.LEASE_LOST, "the lease ran out by our own clock", monotonic)
         return _LIMITS[reading.phase](self, reading, monotonic, boottime)
 
-    def _enforce(self, monotonic: float, boottime: float) -> Verdict:
+    def _enforce(self, monotonic: float, boottime: float) -> WatchVerdict:
         """After a verdict: the lease is held through the grace, so that the verdict can be recorded, then the slot is killed.
 
         Nobody else gets the work before its slot is gone. A lease that is lost is not asked for again.
         """
         if monotonic >= self.kill_at:
-            return Verdict(Act.KILL, self.code, self.reason)
+            return WatchVerdict(Act.KILL, self.code, self.reason)
         if self.code is CancelCode.LEASE_LOST or self.phase is Phase.CLAIMED or monotonic < self.next_extension:
             return _NOTHING
         # With or without a beat: an interval has to be left when the slot is killed, in which its verdict is recorded.
         left, needed = self.lease_until - boottime, self.kill_at - monotonic + self.extend_every_s
-        return Verdict(Act.EXTEND) if 0 < left < needed else _NOTHING
+        return WatchVerdict(Act.EXTEND) if 0 < left < needed else _NOTHING
 
-    def _claimed(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+    def _claimed(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
         """The lease of a claim is short and is not renewed: `step` ends what does not start within it."""
         return _NOTHING
 
-    def _running(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+    def _running(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
         if late := self._late(reading, monotonic, boottime):
             return self.cancel(*late, monotonic)
         if monotonic >= self.next_extension and (
             self._has_proof(reading, monotonic) or self._lease_ends_before_stall(reading, monotonic, boottime)
         ):
-            return Verdict(Act.EXTEND)
+            return WatchVerdict(Act.EXTEND)
         return _NOTHING
 
-    def _settling(self, reading: Reading, monotonic: float, boottime: float) -> Verdict:
+    def _settling(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
         """Writing an outcome takes a moment, unless the engine is away: then it is worth a longer lease, for a while."""
         if monotonic - self.phase_since >= self.settle_s:
             reason = f"its outcome could not be handed over: it ended {self.settle_s:g} s ago, and nothing was written"
             return self.cancel(CancelCode.UNSETTLED, reason, monotonic)
-        return Verdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
+        return WatchVerdict(Act.EXTEND) if self._is_running_out(boottime, monotonic) else _NOTHING
 
     def _is_running_out(self, boottime: float, monotonic: float) -> bool:
         return monotonic >= self.next_extension and self.lease_until - boottime < self.extend_every_s / 2
@@ -134,9 +134,9 @@ class AttemptWatch:
         left = self.lease_until - boottime
         return left < self.extend_every_s and left < self._stall_left(reading, monotonic) + self.grace_s
 
-    def cancel(self, code: CancelCode, reason: str, monotonic: float) -> Verdict:
+    def cancel(self, code: CancelCode, reason: str, monotonic: float) -> WatchVerdict:
         self.code, self.reason, self.kill_at = code, reason, monotonic + self.grace_s
-        return Verdict(Act.CANCEL, code, reason)
+        return WatchVerdict(Act.CANCEL, code, reason)
 
     def forgive(self) -> None:
         """It was not this attempt that hung; its clock goes on when the slot is gone."""
@@ -156,7 +156,7 @@ class AttemptWatch:
         self.next_extension = monotonic + retry_in_s
 
 
-_Limit = Callable[[AttemptWatch, Reading, float, float], Verdict]
+_Limit = Callable[[AttemptWatch, Reading, float, float], WatchVerdict]
 _LIMITS: Mapping[Phase, _Limit] = {
     Phase.CLAIMED: AttemptWatch._claimed,
     Phase.RUNNING: AttemptWatch._running,

@@ -21,7 +21,7 @@ LONGEST_NAME = 1_000
 """Of a workflow. A longer one is not left to others: no worker can have it, and whoever waits for one holds up what is behind it."""
 
 
-class Declining:
+class ClaimFilter:
     """What one slot left to others, and since when."""
 
     def __init__(

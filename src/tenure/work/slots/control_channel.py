@@ -12,7 +12,7 @@ from tenure.work.slots.settings import SlotSettings
 _LIMIT = 1 << 20
 
 
-class Start(msgspec.Struct, frozen=True, tag="start"):
+class StartSlot(msgspec.Struct, frozen=True, tag="start"):
     """The first line: what a slot needs to know."""
 
     engine_url: str
@@ -30,53 +30,53 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
         return SlotSettings(**{**self.settings, "more_queues": tuple(self.settings.get("more_queues", ()))})
 
 
-class Go(msgspec.Struct, frozen=True, tag="go"):
+class ServeRecords(msgspec.Struct, frozen=True, tag="go"):
     """Start to pull: this slot is no longer the spare."""
 
     records: list[int]
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+class CancelAttempt(msgspec.Struct, frozen=True, tag="cancel"):
     """Look at this record now: its cancel word was set."""
 
     record: int
 
 
-class Drain(msgspec.Struct, frozen=True, tag="drain"):
+class DrainSlot(msgspec.Struct, frozen=True, tag="drain"):
     """Claim nothing more; end when idle."""
 
 
-class Intake(msgspec.Struct, frozen=True, tag="intake"):
+class SlotIntake(msgspec.Struct, frozen=True, tag="intake"):
     """Whether to claim new work from now on, and how many other workers could do it."""
 
     open: bool
     peers: int | None = 0
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class SlotReady(msgspec.Struct, frozen=True, tag="ready"):
     """The modules are imported; these workflows are served."""
 
     workflows: list[str]
 
 
-class Broken(msgspec.Struct, frozen=True, tag="broken"):
+class SlotBroken(msgspec.Struct, frozen=True, tag="broken"):
     """The slot cannot serve: an import failed, or the engine could not be opened."""
 
     reason: str
     trace: str
 
 
-class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+class SlotTrouble(msgspec.Struct, frozen=True, tag="trouble"):
     """Worth a line in the supervisor's log; the slot goes on."""
 
     text: str
 
 
-Line = Start | Go | Cancel | Drain | Intake | Ready | Broken | Trouble
-_decoder = msgspec.json.Decoder(Line)
+ControlLine = StartSlot | ServeRecords | CancelAttempt | DrainSlot | SlotIntake | SlotReady | SlotBroken | SlotTrouble
+_decoder = msgspec.json.Decoder(ControlLine)
 
 
-class Channel:
+class ControlChannel:
     """One end. `read` takes whatever is there; an empty list with `open` False means that the other side is gone.
 
     Neither side trusts the other to read at once or to write what can be read: user code runs in the process at the other end.
@@ -88,7 +88,7 @@ class Channel:
         self._pending = b""
         self._unsent = b""
 
-    def send(self, line: Line) -> bool:
+    def send(self, line: ControlLine) -> bool:
         """False when the other side is gone. A full buffer only means that the line goes later, with `flush`."""
         self._unsent += msgspec.json.encode(line) + b"\n"
         return self.flush()
@@ -105,7 +105,7 @@ class Channel:
                 self.open = False
         return self.open
 
-    def read(self) -> list[Line]:
+    def read(self) -> list[ControlLine]:
         try:
             chunk = self.socket.recv(65_536)
         except BlockingIOError:
@@ -126,10 +126,10 @@ class Channel:
         self.socket.close()
 
 
-def _decode(line: bytes) -> Line:
+def _decode(line: bytes) -> ControlLine:
     """A line that cannot be read is told as trouble: it must not end whoever reads it."""
     try:
-        found: Line = _decoder.decode(line)
+        found: ControlLine = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Trouble(f"a line of {len(line):,} bytes on the control line cannot be read: {error}")
+        return SlotTrouble(f"a line of {len(line):,} bytes on the control line cannot be read: {error}")
     return found

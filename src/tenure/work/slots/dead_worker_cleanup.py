@@ -20,10 +20,10 @@ from tenure.engines.contracts import Engine
 from tenure.errors import BoardError, ForeignFileError
 from tenure.work.envelope import Cause, WorkFailure
 from tenure.work.slots.processes import is_alive, kill_strays
-from tenure.work.slots.slot_deliveries import Aftermath, Held
+from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 
 
-class Leftovers:
+class DeadWorkerCleanup:
     """What dead workers left in one folder."""
 
     def __init__(
@@ -89,12 +89,12 @@ class Leftovers:
     def _holds_work(self, board: BeatBoard) -> bool:
         """Whether it names a delivery whose lease still holds."""
         now = self._clock.boottime()
-        held = (Held.on(record) for record in board.records)
+        held = (HeldDelivery.on(record) for record in board.records)
         return any(one is not None and one.lease_until > now for one in held)
 
     def _settle_work(self, board: BeatBoard, files: Path | None) -> int:
         identity = board.identity
-        aftermath = Aftermath(
+        deliveries = SlotDeliveries(
             self._engine,
             identity.worker or identity.incarnation,
             files,
@@ -102,16 +102,16 @@ class Leftovers:
             random=self._random,
             say=self._say,
         )
-        found = [held for record in board.records if (held := Held.on(record)) is not None]
+        found = [held for record in board.records if (held := HeldDelivery.on(record)) is not None]
         for held in found:
             if held.phase is Phase.CLAIMED:
-                aftermath.give_back(held)
+                deliveries.give_back(held)
             else:
-                aftermath.fail(held, _died(identity, held))
+                deliveries.fail(held, _died(identity, held))
         return len(found)
 
 
-def _died(identity: Identity, held: Held) -> WorkFailure:
+def _died(identity: Identity, held: HeldDelivery) -> WorkFailure:
     phase = held.phase.name.lower()
     return WorkFailure(
         cause=Cause.WORKER_DIED,

@@ -11,7 +11,7 @@ _REMEMBERED = 1_000
 _TRACE_CHARS = 4_000
 
 
-class Mishaps:
+class IsolatedErrors:
     """Errors of our own, by what they happened to. Safe to use from several threads."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -22,7 +22,7 @@ class Mishaps:
         """All of them, also those that were not said."""
 
     @contextmanager
-    def alone(self, what: str) -> Iterator[None]:
+    def isolate(self, what: str) -> Iterator[None]:
         """Keep an exception in the block from whoever called us. `what` names the one thing that it concerns, for the log."""
         try:
             yield

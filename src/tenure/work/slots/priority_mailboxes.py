@@ -19,14 +19,14 @@ WorkMessage = Message[WorkItem, WorkResult]
 FAIR_EVERY = 8
 
 
-class Claim(NamedTuple):
+class ClaimedMessage(NamedTuple):
     """A message, and the mailbox that it came from."""
 
     queue: str
     message: WorkMessage
 
 
-class Lanes:
+class PriorityMailboxes:
     """The mailboxes of one slot. `claim` from one thread, `wake` from any."""
 
     def __init__(self, mailboxes: Sequence[tuple[str, WorkMailbox]]) -> None:
@@ -40,20 +40,20 @@ class Lanes:
         for _, mailbox in self._mailboxes:
             mailbox.wake()
 
-    def claim(self, lease_s: float, wait_s: float) -> Claim | None:
+    def claim(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
         """One provisional claim, or None after the wait."""
         if len(self._mailboxes) == 1:
             [(queue, mailbox)] = self._mailboxes
             found = mailbox.receive(1, lease_s, wait_s, provisional=True)
-            return Claim(queue, found[0]) if found else None
+            return ClaimedMessage(queue, found[0]) if found else None
         self._turn += 1
         order = self._mailboxes if self._turn % FAIR_EVERY else self._mailboxes[::-1]
         for queue, mailbox in order:
             if found := mailbox.receive(1, lease_s, 0, provisional=True):
-                return Claim(queue, found[0])
+                return ClaimedMessage(queue, found[0])
         return self._wait(lease_s, wait_s)
 
-    def _wait(self, lease_s: float, wait_s: float) -> Claim | None:
+    def _wait(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
         polls = {
             self._pool.submit(mailbox.receive, 1, lease_s, wait_s, provisional=True): queue
             for queue, mailbox in self._mailboxes
@@ -64,7 +64,7 @@ class Lanes:
             if not poll.done():
                 mailbox.wake()
         wait(polls)
-        claims = [Claim(queue, found[0]) for poll, queue in polls.items() if (found := _claimed(poll))]
+        claims = [ClaimedMessage(queue, found[0]) for poll, queue in polls.items() if (found := _claimed(poll))]
         for claim in claims[1:]:
             claim.message.release()  # two had work at one moment: the first in order wins
         if not claims:

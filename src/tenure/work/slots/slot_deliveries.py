@@ -11,13 +11,13 @@ from tenure.beat.board import Occupant, Phase, Reading, Record
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence, Mailbox, Message
 from tenure.errors import BoardError, TenureError
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.retry import Retry
 from tenure.work.slots.attempt_logs import keep_log, log_key
 from tenure.work.slots.settler import Settler
 
 
-class Held(NamedTuple):
+class HeldDelivery(NamedTuple):
     """What a record held when its slot or its worker died."""
 
     record: int
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     """Boot time at which the lease is lost, as it was last extended: the ticket only knows the lease of the claim."""
 
     @classmethod
-    def on(cls, record: Record) -> Held | None:
+    def on(cls, record: Record) -> HeldDelivery | None:
         """None for a record that is empty, or that cannot be read."""
         try:
             reading = record.read()
@@ -37,7 +37,7 @@ class Held(NamedTuple):
         return cls.of(record, reading)
 
     @classmethod
-    def of(cls, record: Record, reading: Reading, occupant: Occupant | None = None) -> Held | None:
+    def of(cls, record: Record, reading: Reading, occupant: Occupant | None = None) -> HeldDelivery | None:
         """`occupant`: who was seen there, for a record whose cold part was cut short by the kill."""
         occupant = reading.occupant or occupant
         if occupant is None or reading.phase is Phase.EMPTY:
@@ -46,7 +46,7 @@ class Held(NamedTuple):
         return cls(record.index, occupant, reading.steps, reading.phase, lease_until)
 
 
-class Aftermath:
+class SlotDeliveries:
     """Safe to use from several threads. What the engine refuses is said, and ends nobody.
 
     `folder` holds the logs of the attempts; None where they are lost.
@@ -73,7 +73,7 @@ class Aftermath:
         self._mailbox(occupant.queue).adopt(occupant.ticket).extend_visibility(seconds)
         return asked + seconds
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: HeldDelivery) -> None:
         """Work that its slot never started, or that did nothing wrong: back at once, uncounted."""
         occupant = held.occupant
         try:
@@ -82,7 +82,7 @@ class Aftermath:
         except TenureError as error:
             self._say(f"could not give {occupant.workflow} back: {error}")
 
-    def fail(self, held: Held, failure: WorkFailure) -> None:
+    def fail(self, held: HeldDelivery, failure: WorkFailure) -> None:
         """Settle an attempt whose slot died."""
         occupant = held.occupant
         try:
@@ -99,7 +99,7 @@ class Aftermath:
         else:
             self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {failure.cause}: {word}")
 
-    def _adopt(self, held: Held) -> Message[WorkItem, WorkResult]:
+    def _adopt(self, held: HeldDelivery) -> Message[WorkItem, WorkResult]:
         message = self._mailbox(held.occupant.queue).adopt(held.occupant.ticket)
         # Settling is tried for as long as the lease is ours: an engine that is away for a moment costs no verdict.
         message.lease_until = max(message.lease_until, held.lease_until)
@@ -111,7 +111,7 @@ class Aftermath:
             mailbox = self._mailboxes[queue] = self._engine.mailbox(queue, WorkItem, WorkResult)
         return mailbox
 
-    def _result(self, held: Held, failure: WorkFailure) -> WorkResult:
+    def _result(self, held: HeldDelivery, failure: WorkFailure) -> WorkResult:
         occupant, ticket = held.occupant, held.occupant.ticket
         return WorkResult(
             job_id=occupant.job,
@@ -125,14 +125,10 @@ class Aftermath:
             seconds=max(0.0, self._clock.boottime() - occupant.started_at) if occupant.started_at else 0.0,
         )
 
-    def _keep_log(self, held: Held) -> None:
+    def _keep_log(self, held: HeldDelivery) -> None:
         if self._folder is None:
             return
         occupant = held.occupant
         key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
         fence = Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
         keep_log(self._logs, self._folder, held.record, key=key, fence=fence)
-
-
-def cause_of_exit(found: tuple[Cause, str, dict[str, str]]) -> WorkFailure:
-    return WorkFailure(cause=found[0], reason=found[1], evidence=found[2])

@@ -30,23 +30,33 @@ from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
-from tenure.work.attempt_handle import CancelCode, Seat
+from tenure.work.attempt_handle import AttemptHandle, CancelCode
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.modules import load_module
 from tenure.work.registry import Registry
 from tenure.work.slots.async_slot import serve_async
 from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.attempt_finisher import Outcomes
-from tenure.work.slots.attempt_logs import AttemptLogHandler, Overheard
-from tenure.work.slots.claim_filter import Declining
-from tenure.work.slots.control_channel import Broken, Cancel, Channel, Drain, Go, Intake, Ready, Start, Trouble
-from tenure.work.slots.priority_mailboxes import Claim, Lanes
+from tenure.work.slots.attempt_finisher import AttemptFinisher
+from tenure.work.slots.attempt_logs import AttemptLogHandler, LoggedStream
+from tenure.work.slots.claim_filter import ClaimFilter
+from tenure.work.slots.control_channel import (
+    CancelAttempt,
+    ControlChannel,
+    DrainSlot,
+    ServeRecords,
+    SlotBroken,
+    SlotIntake,
+    SlotReady,
+    SlotTrouble,
+    StartSlot,
+)
+from tenure.work.slots.priority_mailboxes import ClaimedMessage, PriorityMailboxes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
 from tenure.work.slots.settler import Settler
 from tenure.work.slots.started_processes import StartedProcesses
 
 if TYPE_CHECKING:
-    from tenure.work.children import Courier
+    from tenure.work.children import JobCourier
 
 BROKEN_EXIT = 3
 LOOK_EVERY_S = 0.25
@@ -59,7 +69,7 @@ UNATTENDED_S = 3.0
 class Slot:
     """The parts of a slot process, and its main loop."""
 
-    def __init__(self, start: Start, channel: Channel, clock: Clock) -> None:
+    def __init__(self, start: StartSlot, channel: ControlChannel, clock: Clock) -> None:
         self.start, self.channel, self.clock = start, channel, clock
         self.settings = start.slot_settings()
         self.board = BeatBoard.open(Path(start.board))
@@ -72,9 +82,11 @@ class Slot:
         self.peers: int | None = (
             None if start.worker else 0
         )  # a worker of a datacenter is told, once its leader has heard of it
-        self.declining = Declining(start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named))
+        self.claim_filter = ClaimFilter(
+            start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named)
+        )
         self.going = threading.Event()
-        self.seats: dict[int, Seat] = {}
+        self.handles: dict[int, AttemptHandle] = {}
         self.random = fresh_random()
         self.log_handler = AttemptLogHandler(self.folder, clock)
         self.registry = Registry()
@@ -83,7 +95,7 @@ class Slot:
         """Set when this slot cannot claim any more; it ends when its attempts have ended."""
         self._cancelled_at: dict[int, float] = {}
         self._pause_s = 0.1
-        self._courier: Courier | None = None
+        self._courier: JobCourier | None = None
         self._making_courier = threading.Lock()
 
     def open(self) -> None:
@@ -91,8 +103,10 @@ class Slot:
         modules = [load_module(name) for name in self.start.modules]
         self.registry = Registry.from_modules(modules)
         self.engine = self._open_engine()
-        self.lanes = Lanes([(queue, self.engine.mailbox(queue, WorkItem, WorkResult)) for queue in self.settings.lanes])
-        self.outcomes = Outcomes(
+        self.mailboxes = PriorityMailboxes(
+            [(queue, self.engine.mailbox(queue, WorkItem, WorkResult)) for queue in self.settings.lanes]
+        )
+        self.finisher = AttemptFinisher(
             Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble),
             self.engine.store("logs"),
             self.log_handler,
@@ -116,7 +130,7 @@ class Slot:
                 self._pause_s = min(5.0, self._pause_s * 2)
 
     def trouble(self, text: str) -> None:
-        self.channel.send(Trouble(text))
+        self.channel.send(SlotTrouble(text))
 
     def serve(self) -> None:
         """Claim, run, settle, until told to stop."""
@@ -126,7 +140,7 @@ class Slot:
                 if claim is not None:
                     self.run_one(claim, runner)
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> ClaimedMessage | None:
         """At most one message, under a short lease; an engine that is away is waited for, with growing pauses."""
         self.admitted.wait()
         if self.draining.is_set():
@@ -135,7 +149,7 @@ class Slot:
             self.draining.wait(LOOK_EVERY_S)
             return None
         try:
-            claim = self.lanes.claim(self.settings.claim_s, self.settings.wait_s)
+            claim = self.mailboxes.claim(self.settings.claim_s, self.settings.wait_s)
         except MailboxClosedError:
             self.draining.set()
             return None
@@ -154,18 +168,18 @@ class Slot:
 
     def takes(self, message: Message[WorkItem, WorkResult]) -> bool:
         """False for what goes back untouched: others shall have it, or nothing is to be taken any more."""
-        if self.declining.declines(message.body, self.peers, self.clock.monotonic()):
+        if self.claim_filter.declines(message.body, self.peers, self.clock.monotonic()):
             self._release(message)
-            self.draining.wait(self.declining.pause_s * (0.5 + self.random.random()))
+            self.draining.wait(self.claim_filter.pause_s * (0.5 + self.random.random()))
             return False
         return True
 
-    def run_one(self, claim: Claim, runner: asyncio.Runner) -> None:
+    def run_one(self, claim: ClaimedMessage, runner: asyncio.Runner) -> None:
         attempt = self.begin(claim, self.records[0])
         if attempt is None:
             return
         try:
-            if self.closed or attempt.seat.lease_is_over:
+            if self.closed or attempt.handle.lease_is_over:
                 self.give_back(attempt)
                 return
             failure = attempt.prepare()
@@ -175,9 +189,9 @@ class Slot:
                 result = runner.run(attempt.run_async())
             else:
                 result = attempt.run_sync()
-            self.outcomes.conclude(attempt, result)
+            self.finisher.conclude(attempt, result)
         except Exception as error:
-            self.outcomes.fail_alone(claim.message, error)
+            self.finisher.fail_alone(claim.message, error)
         finally:
             self.end(attempt)
 
@@ -201,7 +215,7 @@ class Slot:
         except TenureError as error:
             self.trouble(f"could not give {message.body.workflow} back: {error}")
 
-    def begin(self, claim: Claim, index: int) -> Attempt | None:
+    def begin(self, claim: ClaimedMessage, index: int) -> Attempt | None:
         """Take the record for a claim. None for a message that no slot can take: it is settled, and fails alone."""
         try:
             self.log_handler.begin(index)
@@ -216,14 +230,14 @@ class Slot:
                 courier=self.courier,
             )
         except Exception as error:
-            self.outcomes.fail_alone(claim.message, error)
+            self.finisher.fail_alone(claim.message, error)
             self.board.records[index].count_end(ok=False)
             return None
-        self.seats[index] = attempt.seat
+        self.handles[index] = attempt.handle
         self.processes.begin(index)
         return attempt
 
-    def courier(self) -> Courier:
+    def courier(self) -> JobCourier:
         """The way to the managers, made when a workflow first submits a job."""
         from tenure.work.children import courier_from
 
@@ -234,9 +248,9 @@ class Slot:
             return self._courier
 
     def end(self, attempt: Attempt) -> None:
-        self.outcomes.end_processes(attempt)  # of one that did not get as far as an outcome
+        self.finisher.end_processes(attempt)  # of one that did not get as far as an outcome
         attempt.record.clear()
-        self.seats.pop(attempt.record.index, None)
+        self.handles.pop(attempt.record.index, None)
         self._cancelled_at.pop(attempt.record.index, None)
 
     def listen(self) -> None:
@@ -259,32 +273,32 @@ class Slot:
                 self._look()
 
     def _obey(self, line: object) -> None:
-        if isinstance(line, Go):
+        if isinstance(line, ServeRecords):
             self.records = list(line.records)
             self.going.set()
-        elif isinstance(line, Cancel):
-            seat = self.seats.get(line.record)
-            if seat is not None:
-                seat.look()
-        elif isinstance(line, Drain):
+        elif isinstance(line, CancelAttempt):
+            handle = self.handles.get(line.record)
+            if handle is not None:
+                handle.look()
+        elif isinstance(line, DrainSlot):
             self.draining.set()
             self.admitted.set()
             self.going.set()
-            self.lanes.wake()
-        elif isinstance(line, Intake):
+            self.mailboxes.wake()
+        elif isinstance(line, SlotIntake):
             self.peers = line.peers if line.peers is not None else self.peers
             if line.open:
                 self.admitted.set()
             elif self.admitted.is_set() and not self.draining.is_set():
                 self.admitted.clear()
-                self.lanes.wake()
+                self.mailboxes.wake()
 
     def _look(self) -> None:
         """A supervisor that is stopped kills nobody: past the lease and the grace, the slot ends itself."""
         now = self.clock.monotonic()
-        for index, seat in list(self.seats.items()):
-            seat.look()
-            if seat.cancel_code is CancelCode.LEASE_LOST:
+        for index, handle in list(self.handles.items()):
+            handle.look()
+            if handle.cancel_code is CancelCode.LEASE_LOST:
                 since = self._cancelled_at.setdefault(index, now)
                 if now - since > self.settings.grace_s + 1.0:
                     kill_tree(os.getpid())
@@ -294,11 +308,11 @@ def main() -> None:
     """Take the socket that the supervisor left open for us, read the first line, and begin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     end = socket.socket(fileno=int(sys.argv[1]))
-    channel = Channel(end)
+    channel = ControlChannel(end)
     lines: list[object] = []
     while not lines and channel.open:
         lines += channel.read()
-    if not lines or not isinstance(lines[0], Start):
+    if not lines or not isinstance(lines[0], StartSlot):
         os._exit(BROKEN_EXIT)
     start = lines[0]
     die_with_parent(start.supervisor)
@@ -309,22 +323,22 @@ def main() -> None:
     run_slot(start, channel, dump)
 
 
-def run_slot(start: Start, channel: Channel, dump: IO[str]) -> None:
+def run_slot(start: StartSlot, channel: ControlChannel, dump: IO[str]) -> None:
     slot = Slot(start, channel, SystemClock())
     if slot.settings.memory_limit_mb is not None:
         limit = slot.settings.memory_limit_mb << 20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     logging.getLogger().addHandler(slot.log_handler)
-    sys.stdout = Overheard(sys.stdout, "stdout", slot.log_handler)
-    sys.stderr = Overheard(sys.stderr, "stderr", slot.log_handler)
+    sys.stdout = LoggedStream(sys.stdout, "stdout", slot.log_handler)
+    sys.stderr = LoggedStream(sys.stderr, "stderr", slot.log_handler)
     logging.getLogger("tenure.workflow").setLevel(logging.INFO)
     try:
         slot.open()
     except BaseException as error:
-        channel.send(Broken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
+        channel.send(SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
         os._exit(BROKEN_EXIT)
     tracing.set_up("tenure-worker")
-    channel.send(Ready([found.name for found in slot.registry]))
+    channel.send(SlotReady([found.name for found in slot.registry]))
     threading.Thread(target=slot.listen, name="tenure-control", daemon=True).start()
     slot.going.wait()
     slot.processes.keep_present()

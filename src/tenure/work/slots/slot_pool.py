@@ -12,12 +12,11 @@ from pathlib import Path
 
 from tenure.clock import Clock
 from tenure.work.envelope import WorkFailure
-from tenure.work.slots.control_channel import Broken, Intake, Ready, Start, Trouble
+from tenure.work.slots.control_channel import SlotBroken, SlotIntake, SlotReady, SlotTrouble, StartSlot
 from tenure.work.slots.evidence import cgroup_oom_kills, describe_exit
-from tenure.work.slots.isolated_errors import Mishaps
+from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.processes import MARK, read_stat, send
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_deliveries import cause_of_exit
 from tenure.work.slots.slot_process import Ended, SlotProcess, SlotState, spawn_slot
 
 QUICK_DEATH_S = 5.0
@@ -30,7 +29,7 @@ SAID_CHARS = 8_000
 """Of one complaint of a slot, in the log."""
 
 
-class Crew:
+class SlotPool:
     """Starts, seats, hears and reaps slots. Knows nothing of attempts: `on_death` gets what the supervisor must settle."""
 
     def __init__(
@@ -47,9 +46,9 @@ class Crew:
         clock: Clock,
         say: Callable[[str], None],
         on_death: Callable[[SlotProcess, WorkFailure], None],
-        mishaps: Mishaps,
+        errors: IsolatedErrors,
     ) -> None:
-        self._mishaps = mishaps
+        self._errors = errors
         self._settings, self._selector, self._clock, self._say, self._on_death = (
             settings,
             selector,
@@ -57,7 +56,7 @@ class Crew:
             say,
             on_death,
         )
-        self._start = Start(
+        self._start = StartSlot(
             engine_url=engine_url,
             modules=modules,
             board=str(board),
@@ -74,7 +73,7 @@ class Crew:
         self._mark = f"{MARK}={incarnation}".encode()
         self.slots: list[SlotProcess] = []
         self.draining = False
-        self.broken: Broken | None = None
+        self.broken: SlotBroken | None = None
         self.ever_ready = False
         self._spawn_after, self._quick_deaths = 0.0, 0
         self._oom = cgroup_oom_kills()
@@ -108,13 +107,13 @@ class Crew:
             # Before anything else: a closed socket that stays registered would wake us for ever.
             self._selector.unregister(slot.channel.socket)
         for line in lines:
-            if isinstance(line, Ready):
+            if isinstance(line, SlotReady):
                 slot.state, self.ever_ready, self.broken = SlotState.SPARE, True, None
                 self._assign()
-            elif isinstance(line, Broken):
+            elif isinstance(line, SlotBroken):
                 self.broken = line
                 self._say(f"a slot cannot serve: {line.reason}\n{line.trace}")
-            elif isinstance(line, Trouble):
+            elif isinstance(line, SlotTrouble):
                 slot.last_trouble = line.text[:SAID_CHARS]
                 self._say(f"slot {slot.pid}: {slot.last_trouble}")
 
@@ -137,26 +136,27 @@ class Crew:
             if slot.seat is not None:
                 slot.admit(self._intake(slot.seat))
 
-    def _intake(self, seat: int) -> Intake:
-        return Intake(self._open_seats is None or seat in self._open_seats, self._peers)
+    def _intake(self, seat: int) -> SlotIntake:
+        return SlotIntake(self._open_seats is None or seat in self._open_seats, self._peers)
 
     def reap(self) -> None:
         for slot in list(self.slots):
-            with self._mishaps.alone(f"burying slot {slot.pid}"):
+            with self._errors.isolate(f"burying slot {slot.pid}"):
                 ended = slot.reap()
                 if ended is not None:
                     self._bury_slot(slot, ended)
-        with self._mishaps.alone("burying what slots left"):
+        with self._errors.isolate("burying what slots left"):
             self._bury()
 
     def _bury_slot(self, slot: SlotProcess, ended: Ended) -> None:
         self.slots.remove(slot)
         if slot.channel.open:
-            with self._mishaps.alone(f"hearing the last words of slot {slot.pid}"):
+            with self._errors.isolate(f"hearing the last words of slot {slot.pid}"):
                 self.hear(slot)
         if slot.channel.open:
             self._selector.unregister(slot.channel.socket)
-        failure = cause_of_exit(describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory))
+        cause, reason, evidence = describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory)
+        failure = WorkFailure(cause=cause, reason=reason, evidence=evidence)
         self._oom = cgroup_oom_kills()
         if not self.draining and not slot.killed_by_us:
             self._say(f"slot {slot.pid} ended: {failure.reason}")

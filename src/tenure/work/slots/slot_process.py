@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.work.slots.control_channel import Channel, Drain, Go, Intake, Start
+from tenure.work.slots.control_channel import ControlChannel, DrainSlot, ServeRecords, SlotIntake, StartSlot
 from tenure.work.slots.evidence import cannot_answer, dump_size, look_at_process, read_dump
 from tenure.work.slots.processes import MARK, kill_tree, send
 
@@ -35,7 +35,7 @@ class SlotProcess:
     """A running slot process."""
 
     process: subprocess.Popen[bytes]
-    channel: Channel
+    channel: ControlChannel
     folder: Path
     started: float
     state: SlotState = SlotState.STARTING
@@ -46,7 +46,7 @@ class SlotProcess:
     """Monotonic time at which its end of the control line was first seen closed."""
     last_trouble: str = ""
     """The last thing that it complained of."""
-    intake: Intake = field(default_factory=lambda: Intake(True, None))
+    intake: SlotIntake = field(default_factory=lambda: SlotIntake(True, None))
     """What it was last told; a new slot claims."""
     below: set[int] = field(default_factory=set)
     """Descendants that were killed with it: they become our children, and have to be buried."""
@@ -61,12 +61,12 @@ class SlotProcess:
 
     def go(self, seat: int, records: list[int]) -> None:
         self.state, self.seat, self.records = SlotState.SERVING, seat, records
-        self.channel.send(Go(records))
+        self.channel.send(ServeRecords(records))
 
     def drain(self) -> None:
-        self.channel.send(Drain())
+        self.channel.send(DrainSlot())
 
-    def admit(self, intake: Intake) -> None:
+    def admit(self, intake: SlotIntake) -> None:
         """Said only when it is news to this slot."""
         if intake != self.intake:
             self.intake = intake
@@ -106,7 +106,7 @@ class SlotProcess:
         self.dump_path.unlink(missing_ok=True)
 
 
-def spawn_slot(start: Start, now: float) -> SlotProcess:
+def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
     """A fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -117,7 +117,7 @@ def spawn_slot(start: Start, now: float) -> SlotProcess:
             start_new_session=True,
             env={**os.environ, MARK: start.incarnation},
         )
-    channel = Channel(ours)
+    channel = ControlChannel(ours)
     channel.send(start)
     ours.setblocking(False)
     return SlotProcess(process, channel, Path(start.folder), now)

@@ -1,6 +1,6 @@
 """The supervisor: extends the leases of work that beats, and ends work that does not.
 
-It runs no user code and imports none. It looks at the beat board a few times a second, and `WatchedAttempts` does what is to be done
+It runs no user code and imports none. It looks at the beat board a few times a second, and `AttemptSupervision` does what is to be done
 about each attempt. Whatever happens to a slot, its work is settled with the cause and the evidence. Whatever fails here while one slot or
 one attempt is handled ends that one thing: only a drain, and modules that cannot be served, end the supervisor.
 """
@@ -26,15 +26,15 @@ from tenure.errors import BoardError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
 from tenure.work.attempt_handle import CancelCode
-from tenure.work.slots.attempt_supervision import WatchedAttempts
-from tenure.work.slots.control_channel import Broken
-from tenure.work.slots.dead_worker_cleanup import Leftovers
-from tenure.work.slots.isolated_errors import Mishaps
+from tenure.work.slots.attempt_logs import LogPublisher
+from tenure.work.slots.attempt_supervision import AttemptSupervision
+from tenure.work.slots.control_channel import SlotBroken
+from tenure.work.slots.dead_worker_cleanup import DeadWorkerCleanup
+from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.showing_logs import LogShow
-from tenure.work.slots.slot_deliveries import Aftermath
-from tenure.work.slots.slot_pool import Crew
+from tenure.work.slots.slot_deliveries import SlotDeliveries
+from tenure.work.slots.slot_pool import SlotPool
 
 BROKEN = 2
 """What `run` returns when the modules cannot be served."""
@@ -65,15 +65,15 @@ class Supervisor:
         """Its name, which may outlive this start."""
         self._on_change = on_change
         """Called from `run`'s thread when an attempt began or ended."""
-        self._mishaps = Mishaps(say)
+        self._errors = IsolatedErrors(say)
         self._board: BeatBoard | None = None
         self._board_lock = threading.Lock()
-        self._crew: Crew | None = None
+        self._slot_pool: SlotPool | None = None
         self._steps = 0
         self._handover = ""
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
-        self._attempts: WatchedAttempts | None = None
+        self._attempts: AttemptSupervision | None = None
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
         self._draining = self._stopping = False
@@ -105,7 +105,7 @@ class Supervisor:
 
     def _admit(self, most: int | None, peers: int) -> None:
         busy = {index // self.settings.concurrency for index in self._running_attempts().records}
-        self._running_crew().admit(most, busy, peers)
+        self._running_slot_pool().admit(most, busy, peers)
 
     def cancel(
         self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
@@ -138,7 +138,7 @@ class Supervisor:
     @property
     def mishaps(self) -> int:
         """How often something failed here that should not have, and everything else went on."""
-        return self._mishaps.count
+        return self._errors.count
 
     def lease_of(self, index: int, serial: int) -> float:
         """Boot time at which the lease of an attempt is lost; 0 where nothing is known of it."""
@@ -159,9 +159,9 @@ class Supervisor:
         return self.ready.is_set() and not self._draining and self.broken is None
 
     @property
-    def broken(self) -> Broken | None:
+    def broken(self) -> SlotBroken | None:
         """What keeps the slots from serving, if anything does."""
-        return self._crew.broken if self._crew else None
+        return self._slot_pool.broken if self._slot_pool else None
 
     # The life of a supervisor.
 
@@ -170,36 +170,38 @@ class Supervisor:
         engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
         adopt_orphans()
         with Engine.open(self._engine_url, clock=self._clock) as engine, selectors.DefaultSelector() as selector:
-            with self._mishaps.alone("clearing up after dead workers"):
-                Leftovers(
+            with self._errors.isolate("clearing up after dead workers"):
+                DeadWorkerCleanup(
                     self._folder, engine, engine_name, clock=self._clock, random=self._random, say=self._say
                 ).clear()
             self._open_board(engine_name)
-            self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
+            self._engine_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
             self._attempts = attempts = self._make_attempts(engine)
-            self._crew = crew = self._make_crew(selector, attempts)
+            self._slot_pool = slot_pool = self._make_slot_pool(selector, attempts)
             try:
-                return self._loop(selector, crew, attempts)
+                return self._loop(selector, slot_pool, attempts)
             finally:
-                self._end(crew)
+                self._end(slot_pool)
 
-    def _make_attempts(self, engine: Engine) -> WatchedAttempts:
-        aftermath = Aftermath(engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say)
-        return WatchedAttempts(
+    def _make_attempts(self, engine: Engine) -> AttemptSupervision:
+        deliveries = SlotDeliveries(
+            engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say
+        )
+        return AttemptSupervision(
             self.settings,
             self._open(),
-            lambda: self._running_crew().slots,
-            aftermath,
-            LogShow(engine.store("logs"), self._private, self._clock, self._pool.submit),
-            self._pool,
+            lambda: self._running_slot_pool().slots,
+            deliveries,
+            LogPublisher(engine.store("logs"), self._private, self._clock, self._engine_threads.submit),
+            self._engine_threads,
             self._later,
             clock=self._clock,
             say=self._say,
-            mishaps=self._mishaps,
+            errors=self._errors,
         )
 
-    def _make_crew(self, selector: selectors.BaseSelector, attempts: WatchedAttempts) -> Crew:
-        return Crew(
+    def _make_slot_pool(self, selector: selectors.BaseSelector, attempts: AttemptSupervision) -> SlotPool:
+        return SlotPool(
             self.settings,
             selector,
             engine_url=self._engine_url,
@@ -211,12 +213,12 @@ class Supervisor:
             clock=self._clock,
             say=self._say,
             on_death=attempts.settle_dead,
-            mishaps=self._mishaps,
+            errors=self._errors,
         )
 
-    def _end(self, crew: Crew) -> None:
-        crew.end()
-        self._pool.shutdown(wait=True)
+    def _end(self, slot_pool: SlotPool) -> None:
+        slot_pool.end()
+        self._engine_threads.shutdown(wait=True)
         kill_strays(self.incarnation)
         with self._board_lock:
             self._open().close()
@@ -243,60 +245,60 @@ class Supervisor:
         assert self._board is not None, "it is open while it runs"
         return self._board
 
-    def _running_crew(self) -> Crew:
-        assert self._crew is not None, "it is there while it runs"
-        return self._crew
+    def _running_slot_pool(self) -> SlotPool:
+        assert self._slot_pool is not None, "it is there while it runs"
+        return self._slot_pool
 
-    def _running_attempts(self) -> WatchedAttempts:
+    def _running_attempts(self) -> AttemptSupervision:
         assert self._attempts is not None, "they are there while it runs"
         return self._attempts
 
-    def _loop(self, selector: selectors.BaseSelector, crew: Crew, attempts: WatchedAttempts) -> int:
+    def _loop(self, selector: selectors.BaseSelector, slot_pool: SlotPool, attempts: AttemptSupervision) -> int:
         selector.register(self._wake_out, selectors.EVENT_READ, None)
         while True:
-            with self._mishaps.alone("starting slots"):
-                crew.keep()
-            self._hear(selector, crew)
+            with self._errors.isolate("starting slots"):
+                slot_pool.keep()
+            self._hear(selector, slot_pool)
             while not self._done.empty():
-                with self._mishaps.alone("what was to be done next"):
+                with self._errors.isolate("what was to be done next"):
                     self._done.get()()
-            crew.reap()
-            with self._mishaps.alone("looking at the attempts"):
+            slot_pool.reap()
+            with self._errors.isolate("looking at the attempts"):
                 changed = attempts.look()
-                if crew.serving == self.settings.slots and not self.ready.is_set():
+                if slot_pool.serving == self.settings.slots and not self.ready.is_set():
                     self.ready.set()
                     changed = True
                 if changed:
                     self._on_change()
-            if crew.broken is not None and not crew.ever_ready:
+            if slot_pool.broken is not None and not slot_pool.ever_ready:
                 return BROKEN
-            with self._mishaps.alone("draining"):
-                if self._draining and self._drained(crew, attempts):
+            with self._errors.isolate("draining"):
+                if self._draining and self._drained(slot_pool, attempts):
                     return 0
 
-    def _hear(self, selector: selectors.BaseSelector, crew: Crew) -> None:
+    def _hear(self, selector: selectors.BaseSelector, slot_pool: SlotPool) -> None:
         """Wait for a tick, or until a slot or another thread has something to say."""
         for key, _ in selector.select(self.settings.tick_s):
             if key.data is None:
                 self._wake_out.recv(4_096)
             else:
-                with self._mishaps.alone(f"hearing slot {key.data.pid}"):
-                    crew.hear(key.data)
+                with self._errors.isolate(f"hearing slot {key.data.pid}"):
+                    slot_pool.hear(key.data)
 
     # Draining.
 
-    def _drained(self, crew: Crew, attempts: WatchedAttempts) -> bool:
+    def _drained(self, slot_pool: SlotPool, attempts: AttemptSupervision) -> bool:
         now = self._clock.monotonic()
-        if not crew.draining:
+        if not slot_pool.draining:
             self._drain_deadline = now + self.settings.drain_timeout_s
-            crew.drain()
+            slot_pool.drain()
         if self._stopping or self._handover or self.settings.drain == "handover" or now >= self._drain_deadline:
             for index in attempts.records:
-                with self._mishaps.alone(f"handing over the attempt in record {index}"):
+                with self._errors.isolate(f"handing over the attempt in record {index}"):
                     attempts.cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
         if self._stopping:
             attempts.kill_now()
-        return not crew.slots
+        return not slot_pool.slots
 
     def _later(self, call: Callable[[], None]) -> None:
         self._done.put(call)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tenure.work.slots.control_channel import Intake
+from tenure.work.slots.control_channel import SlotIntake
 from tenure.work.slots.slot_process import SlotProcess
 
 
@@ -23,8 +23,8 @@ class _Line:
 def test_a_slot_hears_that_its_worker_is_alone_once_a_leader_has_said_so() -> None:
     line = _Line()
     slot = SlotProcess(cast("Any", SimpleNamespace(pid=1)), cast("Any", line), Path(), 0.0)
-    slot.admit(Intake(True, None))
+    slot.admit(SlotIntake(True, None))
     assert line.sent == [], "nobody has said anything yet"
-    slot.admit(Intake(True, 0))
-    slot.admit(Intake(True, 0))
-    assert line.sent == [Intake(True, 0)]
+    slot.admit(SlotIntake(True, 0))
+    slot.admit(SlotIntake(True, 0))
+    assert line.sent == [SlotIntake(True, 0)]

@@ -22,7 +22,7 @@ Target = Workflow[..., Any] | str
 """The workflow of a submission: a function marked with @workflow, or its registered name."""
 
 
-class Options(TypedDict, total=False):
+class SubmitOptions(TypedDict, total=False):
     """The options of `submit` beside the workflow's own arguments. Times are in seconds."""
 
     timeout: float
@@ -53,17 +53,17 @@ class Options(TypedDict, total=False):
     """At a gate, where none is named: in how many of the best it runs; 1 by default."""
 
 
-OPTIONS = frozenset(Options.__annotations__)
+OPTIONS = frozenset(SubmitOptions.__annotations__)
 ALSO = {"timeout_seconds": "timeout", "stuck_threshold": "stuck"}
 """As the fields of a submission are called: an option that nobody reads would become an argument."""
 
 
 def split(
     target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None
-) -> tuple[Options, dict[str, Any]]:
+) -> tuple[SubmitOptions, dict[str, Any]]:
     """Options and arguments. A name that could be both is not guessed at."""
     given = {ALSO.get(key, key): value for key, value in given.items()}
-    options = cast("Options", {key: value for key, value in given.items() if key in OPTIONS})
+    options = cast("SubmitOptions", {key: value for key, value in given.items() if key in OPTIONS})
     named = {key: value for key, value in given.items() if key not in OPTIONS}
     if isinstance(target, Workflow):
         both = sorted(OPTIONS.intersection(target.parameters).intersection(options))
@@ -78,7 +78,7 @@ def split(
     return options, {**(arguments or {}), **named}
 
 
-def spec_for(target: Target, arguments: Mapping[str, Any], options: Options) -> WorkflowSpec:
+def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOptions) -> WorkflowSpec:
     """One workflow of a job, with its arguments checked against the function where there is one."""
     called = name_of(target)
     plain = target.sendable(arguments) if isinstance(target, Workflow) else plain_arguments(called, arguments)
@@ -93,7 +93,7 @@ def spec_for(target: Target, arguments: Mapping[str, Any], options: Options) -> 
 
 
 def submission_for(
-    target: Target, arguments: Mapping[str, Any], options: Options, ids: IdSource, queue: str = "default"
+    target: Target, arguments: Mapping[str, Any], options: SubmitOptions, ids: IdSource, queue: str = "default"
 ) -> JobSubmission:
     """A job of one workflow."""
     spec = spec_for(target, arguments, options)
@@ -118,7 +118,7 @@ def submission_for(
     )
 
 
-def submitting(submission: JobSubmission) -> tuple[str, dict[str, str]]:
+def submit_span(submission: JobSubmission) -> tuple[str, dict[str, str]]:
     """The name and the attributes of a submission's span."""
     names = ", ".join(spec.called for spec in submission.workflows[:3])
     return f"submit {names}", {"tenure.job": submission.job_id, "tenure.queue": submission.queue}

@@ -12,7 +12,7 @@ from tenure import Retry, hours, workflow
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission
-from tenure.work.submitting import split, spread, submission_for
+from tenure.work.job_submission import split, spread, submission_for
 
 
 @dataclass
