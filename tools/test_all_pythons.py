@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tools.pythons import HOPED_FOR, PROMISED, interpreter  # noqa: E402  found through the line above
 
 ENVIRONMENTS = ROOT / ".pythons"
+NOT_RUN = "NOT RUN"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Tried:
     said: str
 
     def __str__(self) -> str:
-        return f"Python {self.version:<6}{'ok' if self.ok else 'FAILED':<8}{self.seconds:>7.0f} s  {self.said}"
+        outcome = "FAILED" if not self.ok else "" if self.said.startswith(NOT_RUN) else "ok"
+        return f"Python {self.version:<6}{outcome:<8}{self.seconds:>7.0f} s  {self.said}"
 
 
 def environment_of(version: str, python: str) -> str:
@@ -60,10 +62,10 @@ def attempt(version: str, only: list[str]) -> Tried:
     begun, hoped = time.monotonic(), version in HOPED_FOR
     python = interpreter(version)
     if python is None:
-        return Tried(version, hoped, 0.0, "NOT RUN: there is no such Python here; name one in TENURE_PYTHONS")
+        return Tried(version, hoped, 0.0, f"{NOT_RUN}: there is no such Python here; name one in TENURE_PYTHONS")
     print(f"\n=== Python {version}: {python}", flush=True)
     if why := environment_of(version, python):
-        return Tried(version, hoped, time.monotonic() - begun, f"NOT RUN: {why}")
+        return Tried(version, hoped, time.monotonic() - begun, f"{NOT_RUN}: {why}")
     code = tests(version, only)
     return Tried(version, code == 0, time.monotonic() - begun, " ".join(only) or "all suites")
 
