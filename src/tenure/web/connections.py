@@ -33,7 +33,7 @@ _TOO_LARGE = (
 )
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """Where a connection stands between two requests and within one."""
 
     HEAD = auto()
@@ -122,10 +122,10 @@ class PortConnections:
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
 
-    def became(self, connection: GuardedConnection, phase: Phase) -> None:
+    def became(self, connection: GuardedConnection, phase: ConnectionPhase) -> None:
         """Keeps those that may be closed in the order in which they became idle."""
         self._idle.pop(connection, None)
-        if phase is Phase.HEAD:
+        if phase is ConnectionPhase.HEAD:
             self._idle[connection] = None
         elif connection.head_counts:
             connection.head_counts = False
@@ -201,7 +201,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._handler: asyncio.Protocol | None = None
-        self._phase = Phase.HEAD
+        self._phase = ConnectionPhase.HEAD
         self._head_bytes = 0
         self.head_counts = False  # whether the budget of heads has this one; most heads come whole, and are never in it
         self._tail = b""  # the last three bytes of the head, in case its end is cut in two
@@ -231,7 +231,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
         return self._connections.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._handler is None or self._phase is Phase.CLOSING:
+        if self._handler is None or self._phase is ConnectionPhase.CLOSING:
             return
         data = bytes(self._connections.buffer[:nbytes])
         if self._within_bounds(data):
@@ -261,8 +261,10 @@ class GuardedConnection(asyncio.BufferedProtocol):
     def begin(self, body_bytes: int | None) -> None:
         """A request is about to be answered. `body_bytes` is what its head announces; None for a chunked body."""
         self._body_bytes = body_bytes
-        if self._phase is not Phase.REQUEST:  # the end of the head was not seen, as with a line that ends in LF alone
-            self._enter(Phase.REQUEST)
+        if (
+            self._phase is not ConnectionPhase.REQUEST
+        ):  # the end of the head was not seen, as with a line that ends in LF alone
+            self._enter(ConnectionPhase.REQUEST)
 
     def body_read(self) -> None:
         """The body was read. Where it was chunked, what arrives from now on is of the next request, which this connection will not serve:
@@ -277,32 +279,32 @@ class GuardedConnection(asyncio.BufferedProtocol):
         It goes on only where the next byte is certainly the first of a new head: otherwise the bytes of that head could not be counted.
         """
         if not body_is_complete:
-            self._enter(Phase.LINGERING)
+            self._enter(ConnectionPhase.LINGERING)
             return False
         if self._is_last or self._body_bytes is None or self._after_head > self._body_bytes:
-            self._enter(Phase.CLOSING)
+            self._enter(ConnectionPhase.CLOSING)
             return False
         self._head_bytes, self._tail = 0, b""
-        self._enter(Phase.HEAD)
+        self._enter(ConnectionPhase.HEAD)
         return True
 
     def drop(self) -> None:
         """Close at once, without a word."""
         if self._transport is not None:
-            self._connections.became(self, Phase.CLOSING)
+            self._connections.became(self, ConnectionPhase.CLOSING)
             self._transport.abort()
 
     # Counting
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         self._stop_clock()
         self._phase = phase
         self._connections.became(self, phase)
 
     def _within_bounds(self, data: bytes) -> bool:
-        if self._phase is Phase.HEAD:
+        if self._phase is ConnectionPhase.HEAD:
             return self._take_head(data)
-        if self._phase is Phase.REQUEST:
+        if self._phase is ConnectionPhase.REQUEST:
             self._after_head += len(data)
             early = self._after_head - self._body_bytes if self._body_bytes is not None else 0
             if early > AHEAD_BYTES:
@@ -320,7 +322,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
             self._after_head = len(self._tail) + len(text) - end - len(_END)
             # Until `begin` says how long the body is, anything may be a part of it.
             self._body_bytes = None
-            self._enter(Phase.REQUEST)
+            self._enter(ConnectionPhase.REQUEST)
             self._head_bytes += len(data) - self._after_head
         else:
             self._head_bytes += len(data)
@@ -337,7 +339,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
     def _refuse_head(self) -> None:
         assert self._transport is not None
         self._connections.on_drop("head_bytes")
-        self._enter(Phase.CLOSING)
+        self._enter(ConnectionPhase.CLOSING)
         self._transport.write(_TOO_LARGE)
         self._transport.close()
 
