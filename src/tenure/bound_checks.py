@@ -1,7 +1,7 @@
-"""Whether a value is within the bounds of its type: the one reader of what `bounds` states.
+"""Checks whether a value is within the bounds of its type. It is the only reader of the bounds that `tenure.bounds` states.
 
-`check(message)` walks the type of a message once, keeps what it found as closures, and from then on only compares. A value that is the
-field's own default is not looked at: a test shows that every default is within its bounds.
+`check(message)` walks the type of a message once, keeps the checks as closures, and from then on only compares. It skips a value that
+is the field's own default: a test shows that every default is within its bounds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tenure.errors import OutOfBoundsError
 
 Check = Callable[[Any], None]
 MOST_SHOWN = 60
-"""Characters of a wrong value that an error repeats."""
+"""The characters of a wrong value that an error repeats."""
 
 
 class _Outside(Exception):
-    """Raised at the value and completed on its way out: each level adds where it is."""
+    """Raised at the wrong value. On its way out, each level adds its own step to the path."""
 
     def __init__(self, value: object, allowed: str) -> None:
         self.value, self.allowed, self.path = value, allowed, ""
@@ -38,7 +38,7 @@ class _Outside(Exception):
 def check(value: Any, kind: Any = None, *, field: str = "") -> None:
     """Raises `OutOfBoundsError`, which names the field, the value and what is allowed.
 
-    `kind` is the type of the value, where its class does not say it; `field` what the value is called.
+    `kind` is the type of the value, where its class does not state it. `field` is the name of the value in the error.
     """
     found = _compiled(type(value) if kind is None else kind)
     if found is None:
@@ -51,7 +51,7 @@ def check(value: Any, kind: Any = None, *, field: str = "") -> None:
 
 
 def shown(value: object) -> str:
-    """A value as an error may repeat it: short, and without anything that acts on a terminal."""
+    """Returns a value as an error may repeat it: short, and without anything that acts on a terminal."""
     if isinstance(value, str) and len(value) > MOST_SHOWN:
         return f"{value[:MOST_SHOWN]!r}… ({len(value):,} characters)"
     if isinstance(value, (list, tuple, dict)):
@@ -68,11 +68,11 @@ def _compiled(kind: Any) -> Check | None:
 
 
 _known: dict[Any, Check | None] = {}
-"""As many as there are types of messages."""
+"""Maps each type of message to its check. It holds as many entries as there are types."""
 
 
 def _check_for(kind: inspect.Type) -> Check | None:
-    """None where nothing can be wrong with a value that has been decoded."""
+    """Returns the check of a type; None where nothing can be wrong with a value that has been decoded."""
     bounds: dict[str, Any] = {}
     alone = False
     while isinstance(kind, inspect.Metadata):
@@ -100,7 +100,7 @@ def _text(bounds: dict[str, Any]) -> Check:
     least, most = bounds.get("minLength", 0), bounds.get("maxLength", inf)
     pattern = bounds.get("pattern", ANYTHING)
     allowed = f"{least:,} to {most:,} {WORDS[pattern]}"
-    # Between ^ and $, for `fullmatch`: Python's $ would let a newline stand at the end.
+    # Takes the part between ^ and $, for `fullmatch`: Python's $ would allow a newline at the end.
     fits = re.compile(pattern[1:-1] if pattern else r"[\s\S]*").fullmatch
 
     plain = pattern in (TEXT, ANYTHING)
@@ -109,7 +109,7 @@ def _text(bounds: dict[str, Any]) -> Check:
         if not isinstance(value, str) or not least <= len(value) <= most:
             raise _Outside(value, allowed)
         if plain and value.isascii() and value.isprintable():
-            return  # nearly always, and three times as fast as the pattern
+            return  # true for nearly every value, and three times as fast as the pattern
         if fits(value) is None:
             raise _Outside(value, allowed)
         if not value.isascii() and _has_surrogates(value):
@@ -129,7 +129,7 @@ def _choice(words: list[str]) -> Check:
 
 
 def _has_surrogates(value: str) -> bool:
-    """JSON cannot carry them; a program that decoded a file name wrongly has them."""
+    """Returns True for text with half of a surrogate pair. JSON cannot carry it; it comes from a file name that was decoded wrongly."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -166,7 +166,7 @@ def _fields(kind: inspect.StructType | inspect.DataclassType) -> Check | None:
     if not known:
         return None
     names, defaults, checks = zip(*known, strict=True)
-    # With one name, `attrgetter` gives the value itself and no tuple: then the same field is asked for twice.
+    # With one name, `attrgetter` returns the value itself and no tuple, so it is given that name twice.
     get = attrgetter(*names) if len(names) > 1 else attrgetter(names[0], names[0])
 
     def look(value: Any) -> None:
@@ -184,7 +184,7 @@ def _fields(kind: inspect.StructType | inspect.DataclassType) -> Check | None:
 
 
 def _union(kind: inspect.UnionType) -> Check | None:
-    """Of several structs, or of one bounded type and None."""
+    """Returns the check of a union of several structs, or of one bounded type and None."""
     structs = {one.cls: _check_for(one) for one in kind.types if isinstance(one, inspect.StructType)}
     rest = [one for one in kind.types if not isinstance(one, (inspect.StructType, inspect.NoneType))]
     others = [found for one in rest if (found := _check_for(one)) is not None]

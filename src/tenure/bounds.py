@@ -1,8 +1,8 @@
-"""The bounds of everything that somebody outside can set, each stated once, as a type.
+"""States the bounds of everything that a caller outside can set, each once, as a type.
 
 A bound is written as JSON Schema (`minLength`, `pattern`, `maximum` …), so the OpenAPI document states it and generated clients know it.
 Decoding does not enforce it: journals and snapshots of earlier releases hold values that a later release would not accept, and none of
-those may keep a node from starting. `bound_checks.check` enforces it, and every door calls that.
+those may keep a node from starting. `bound_checks.check` enforces it, and every entry point calls that.
 
 How to choose a type: a field that *makes* something (a queue, a schedule, a worker) has the type of that thing. A field that *refers* to
 something which may have been made by an earlier release has `AnyName`, so that an operator can still reach it. Decision 0190 has the reasons.
@@ -18,21 +18,21 @@ from msgspec import Meta
 
 # Patterns are anchored and use only what means the same in ECMA 262 and in Python: no \w, no \d, no dot.
 TEXT = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]*$"
-"""Neither control characters, which act on terminals and logs, nor the marks that reverse the order of what is shown."""
+"""Allows neither control characters, which act on terminals and logs, nor the marks that reverse the order of shown text."""
 NO_SLASH = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069/]*$"
 NO_AT = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069@]*$"
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"
-"""What may stand in the name of a mailbox, in a key, in a URL, in a file's name and on a command line without quotes."""
+"""Allows characters that are safe in the name of a mailbox, a key, a URL, a file's name and on a command line without quotes."""
 DATACENTER = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 DATACENTER_OR_NONE = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
 MAILBOX = r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"
-"""As `engines.checks.check_name` has it."""
+"""Equals the pattern of `engines.checks.check_name`."""
 MAILBOX_OR_NONE = r"^([A-Za-z0-9][A-Za-z0-9._/-]*)?$"
 _LABEL = "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _IPV6 = r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}(:[0-9]{1,3}(\.[0-9]{1,3}){3})?(%[A-Za-z0-9_-]{1,32})?"
 _NAMED = rf"{_LABEL}(\.{_LABEL})*\.?"
 HOST = rf"^(https?://)?({_NAMED}|\[{_IPV6}\]|{_IPV6})$"
-"""A name in ASCII, or an address. Whoever connects has the name encoded (IDNA), and that raises for anything else."""
+"""A name in ASCII, or an address. Connecting encodes the name (IDNA), and that raises for anything else."""
 HOST_OR_NONE = rf"^((https?://)?({_NAMED}|\[{_IPV6}\]|{_IPV6}))?$"
 EVENT_CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 PAGE = r"^([0-9]{1,12}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?:[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+)?$"
@@ -64,20 +64,20 @@ WORDS = {
 MAILBOX_CHARS = 128
 PRIORITY_MOST = 2**31 - 1
 QUEUE_CHARS = MAILBOX_CHARS - len(f".p-{PRIORITY_MOST}")
-"""A queue and any priority make the name of a mailbox: `queue.pN`."""
+"""The most characters of a queue's name: with any priority it must fit the name of a mailbox, `queue.pN`."""
 YEAR_S = 31_536_000.0
 LEAST_S = 0.001
 MOST_UNIX_S = 253_402_300_799.0
 """The last second of the year 9999."""
 MOST_COUNT = 2**53 - 1
-"""The largest number that every reader of JSON has exactly."""
+"""The largest number that every reader of JSON holds exactly."""
 LEAST_RATE = 1e-9
-"""One in thirty years. Its inverse is a time that a float still holds to the microsecond."""
+"""One attempt in thirty years. Its inverse is a time that a float still holds to the microsecond."""
 MOST_RATE = 1e6
 
 
 def as_name(text: str) -> str:
-    """A name that a program makes up from something else: what no name may hold becomes `_`, what is too long is cut off."""
+    """Returns a name made from any text: a character that no name may hold becomes `_`, and a long text is cut off."""
     return re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", text[:100]) or "_"
 
 
@@ -91,23 +91,23 @@ def _number(least: float, most: float, about: str | None = None) -> Meta:
 
 
 def items(least: int, most: int) -> Meta:
-    """How many a list may have."""
+    """Bounds the number of items of a list."""
     return Meta(extra_json_schema={"minItems": least, "maxItems": most})
 
 
 def one_of(words: Iterable[str]) -> Meta:
-    """A closed list, where the type is text because a document has it so."""
+    """Bounds a text to a closed list of words, for a field that is text because a document has it so."""
     return Meta(extra_json_schema={"enum": [str(word) for word in words]})
 
 
 def each_alone(least: int, most: int) -> Meta:
-    """The same, and whoever is given the list checks each of its items: one that is out of bounds does not keep the others from being served."""
+    """Bounds the number of items, and leaves each item to the receiver to check: one that is out of bounds does not stop the others."""
     return Meta(extra_json_schema={"minItems": least, "maxItems": most}, extra={ALONE: True})
 
 
 ALONE = "alone"
 
-# Names of what is made.
+# Names of things that a field makes.
 
 QueueName = Annotated[str, _text(1, QUEUE_CHARS, MAILBOX, "The name of a queue; with a priority it names a mailbox")]
 WorkflowName = Annotated[str, _text(1, 100, NAME, "The name of a workflow within its job")]
@@ -121,7 +121,7 @@ CalledFunction = Annotated[
 ]
 VersionName = Annotated[str, _text(0, 100, TEXT, "A version; empty: any")]
 
-# Names of what may have been made by an earlier release.
+# Names of things that an earlier release may have made.
 
 AnyName = Annotated[str, _text(1, 200, TEXT, "The name of something that exists")]
 AnyNameOrNone = Annotated[str, _text(0, 200, TEXT, "The name of something that exists, or nothing")]
@@ -152,7 +152,7 @@ CronText = Annotated[str, _text(0, 200, CRON, "A cron expression")]
 ZoneName = Annotated[str, _text(1, 64, ZONE, "A time zone")]
 OperationName = Annotated[str, _text(1, 64, OPERATION, "The name of an operation")]
 
-# What nodes tell of each other and of work: written by programs, so its characters are whatever the program met.
+# Texts that nodes send about each other and about work. Programs write them, so they may hold any character.
 
 Told = Annotated[str, _text(0, 16_384, ANYTHING, "What a node tells in words")]
 Note = Annotated[str, _text(0, 1_000, ANYTHING, "What an attempt says of itself")]

@@ -1,16 +1,16 @@
-"""Every error that a user of Tenure can meet, as one tree.
+"""Defines every error that a user of Tenure can meet, as one tree.
 
     TenureError
     ├── ConfigurationError            a setting or an argument is wrong; nothing was done
     │   ├── LimitError                a number or a size is outside of what is allowed
     │   │   └── OutOfBoundsError      one field is outside of the bounds of its type
     │   ├── LadderError               timeouts that cannot work together
-    │   └── PortTakenError            somebody else listens where we should
+    │   └── PortTakenError            another process listens where we should
     ├── EngineError                   the place where work lives did not do it
     │   ├── EngineUnavailableError    out of reach; the outcome may be unknown          (retry)
     │   │   └── MailboxConnectionError
     │   ├── EngineFullError           no room: disk, memory or quota                    (retry after making room)
-    │   ├── EngineBusyError           somebody else holds it for longer than we waited  (retry)
+    │   ├── EngineBusyError           another process holds it for longer than we waited (retry)
     │   ├── EngineReadOnlyError       we may not write there
     │   ├── EngineCorruptError        what is stored cannot be read
     │   │   └── JournalDamagedError   an entry or the snapshot of a journal cannot be read or applied; says which
@@ -26,7 +26,7 @@
     │   └── SerializationError        a body that cannot be written as JSON
     ├── JournalError
     │   ├── StaleEpochError           a newer leader has written
-    │   ├── SequenceConflictError     somebody appended first
+    │   ├── SequenceConflictError     another writer appended first
     │   ├── StaleSnapshotError        there is a newer snapshot
     │   └── Truncated                 the entries asked for were folded into a snapshot
     ├── SimulationError               a simulated run could not go on
@@ -51,7 +51,7 @@
     │   ├── VisibilityExpansionRequired  the model asked to read sections that it saw in summary
     │   ├── OutputError               the model's last answer does not fit the type that was asked for
     │   ├── SessionError              a session's file or checkpoint cannot be read
-    │   ├── ResourceMissingError      a tool needs something that nobody provided
+    │   ├── ResourceMissingError      a tool needs a resource that was not provided
     │   ├── ToolSilentError           a tool did not beat as often as it declared
     │   ├── PathEscapeError           a tool was asked for a path outside of its root
     │   └── ProviderError             the model's provider did not answer as it should
@@ -66,7 +66,7 @@
     │   ├── DatacenterFullError       there is no room for more state now                   (retry)
     │   ├── UnknownJobError           no job of that id
     │   ├── UnknownScheduleError      no schedule of that name
-    │   ├── JobNotEndedError          it still runs after the time that somebody waited     (retry)
+    │   ├── JobNotEndedError          it still runs after the time that the caller waited   (retry)
     │   ├── JobFailed                 it ended without a result; says why
     │   └── JobsFailed                some of many jobs ended so; says which
     ├── NodeError                     something about the nodes of a datacenter
@@ -75,9 +75,9 @@
     │   └── NodeRefusedError          a node answered that it does not do what was asked
     ├── ProductFailedError            Tenure's own code raised while it handled one thing: a bug of ours
     ├── DeposedError                  this node does not lead, or no longer: its writes are refused
-    ├── TermLostError                 somebody else leads, or the term ran out
+    ├── TermLostError                 another node leads, or the term ran out
     ├── HealthError
-    │   ├── UnknownWorkerError        nobody registered that worker, or it was removed
+    │   ├── UnknownWorkerError        that worker was never registered, or was removed
     │   └── PiggybackError            bytes that are not a health state
     └── StaleFenceError               a newer attempt has written that key
 
@@ -90,7 +90,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 MOST_FACT_CHARS = 1_000
-"""What a foreign error says may be as long as its input; our sentence about it is not."""
+"""The most characters of a fact that quotes a foreign error, whose text may be as long as its input."""
 
 
 class TenureError(Exception):
@@ -135,7 +135,7 @@ class LadderError(ConfigurationError):
 
 
 class PortTakenError(ConfigurationError):
-    """Somebody else listens on the port that we were to serve. Nothing was started."""
+    """Another process listens on the port that we were to serve. Nothing was started."""
 
     def __init__(self, what: str, host: str, port: int, reason: str) -> None:
         self.host, self.port = host, port
@@ -150,7 +150,7 @@ class EngineError(TenureError):
 
 
 class EngineUnavailableError(EngineError):
-    """The engine is out of reach. What was asked may or may not have happened."""
+    """The engine is out of reach. The request may or may not have been done."""
 
     retryable = True
     remedy = "Check that the server runs and can be reached; Tenure goes on trying"
@@ -168,7 +168,7 @@ class EngineFullError(EngineError):
 
 
 class EngineBusyError(EngineError):
-    """Somebody else holds the engine for longer than we were willing to wait."""
+    """Another process holds the engine for longer than we were willing to wait."""
 
     retryable = True
     remedy = "Find the process that holds it, or wait longer"
@@ -267,7 +267,7 @@ class StaleEpochError(JournalError):
 
 
 class SequenceConflictError(JournalError):
-    """Somebody appended first: what was decided was decided on old state."""
+    """Another writer appended first, so this decision was made on old state."""
 
     remedy = "Read the tail: if your append_id is there it succeeded, otherwise decide again"
 
@@ -352,7 +352,7 @@ class SubmissionConflictError(JobError):
 
 
 class DatacenterFullError(JobError):
-    """The state of a datacenter is at its budget: nothing new is accepted until jobs end. What was accepted goes on."""
+    """The state of a datacenter is at its budget: nothing new is accepted until jobs end. Accepted jobs go on."""
 
     retryable = True
     remedy = "Ask again later; wait for jobs to end, cancel some, keep finished ones for less long (--keep-finished), or submit smaller arguments"
@@ -381,7 +381,7 @@ class UnknownScheduleError(JobError):
 
 
 class JobNotEndedError(JobError, TimeoutError):
-    """The job still runs after the time that somebody waited for it. It goes on."""
+    """The job still runs after the time that the caller waited for it. It goes on."""
 
     retryable = True
     remedy = "Wait again, ask why, or cancel it"
@@ -418,7 +418,7 @@ class NodeError(TenureError):
 
 
 class NodeUnavailableError(NodeError):
-    """No node answered in time. What was asked may or may not have happened; asking again is safe."""
+    """No node answered in time. The request may or may not have been done; asking again is safe."""
 
     retryable = True
     remedy = "Check that a manager runs at one of the addresses, then ask again"
@@ -429,14 +429,14 @@ class NodeUnavailableError(NodeError):
 
 
 class UntrustedPeerError(NodeUnavailableError):
-    """There is somebody, and one of us does not trust the certificate of the other, or misses it. Nothing was asked."""
+    """A peer answers, and one of us does not trust the certificate of the other, or misses it. Nothing was asked."""
 
     retryable = False
     remedy = "Set TENURE_CA to the authority that signed its certificate, and TENURE_CERT and TENURE_KEY to what it wants to see"
 
 
 class NodeRefusedError(NodeError):
-    """A node answered that it does not do what was asked."""
+    """A node answered that it refuses the request."""
 
     def __init__(self, kind: str, fact: str, *, remedy: str | None = None) -> None:
         self.kind = kind
@@ -454,13 +454,13 @@ class ProductFailedError(TenureError):
 
 
 class DeposedError(TenureError):
-    """This node does not lead, or no longer does: what it decides is refused."""
+    """This node does not lead, or no longer does: its decisions are refused."""
 
     remedy = "Ask the node that leads"
 
 
 class TermLostError(TenureError):
-    """Somebody else leads, or the term ran out before it was renewed."""
+    """Another node leads, or the term ran out before it was renewed."""
 
     remedy = "Step down; campaign again"
 
@@ -484,7 +484,7 @@ class HealthError(TenureError):
 
 
 class UnknownWorkerError(HealthError):
-    """Nobody registered that worker here, or it was removed: it has no deadline that could move."""
+    """That worker was never registered here, or was removed: it has no deadline that could move."""
 
     remedy = "Register the worker first; one that was evicted rejoins under a new incarnation"
 
@@ -522,7 +522,7 @@ class LoopDiedError(WorkError):
 
 
 class LoopProcessError(WorkError):
-    """The process of a loop did not end well: it raised, it was killed because it stalled, or somebody killed it."""
+    """The process of a loop did not end well: it raised, it was killed because it stalled, or a signal from outside killed it."""
 
     def __init__(self, loop: str, exit_code: int, reason: str) -> None:
         self.loop, self.exit_code, self.reason = loop, exit_code, reason
@@ -535,7 +535,7 @@ class BoardError(WorkError):
 
 
 class ForeignFileError(BoardError):
-    """Something lies under a name of ours that somebody else put there, or could write to. It was not opened."""
+    """A file under a name of ours is a link, or another user made it or could write to it. It was not opened."""
 
     def __init__(self, path: object, why: str) -> None:
         self.path, self.why = path, why
@@ -587,11 +587,11 @@ class OutputError(AgentError):
 
 
 class SessionError(AgentError):
-    """A session's file or checkpoint cannot be read, or belongs to somebody else."""
+    """A session's file or checkpoint cannot be read, or belongs to another session."""
 
 
 class ResourceMissingError(AgentError):
-    """A tool needs something that nobody provided."""
+    """A tool needs a resource that was not provided."""
 
     def __init__(self, kind: type[object]) -> None:
         self.kind = kind

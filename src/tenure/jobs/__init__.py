@@ -1,7 +1,7 @@
-"""Jobs, their deadlines, and the fold over their events. Pure: told the time, does no I/O.
+"""Decides everything about jobs: their attempts, their deadlines and their end. Pure: it reads no clock and does no I/O.
 
 A shell calls `decide(book, command, now)`, appends the events to its journal, folds them with `book.apply`, and then
-does what `outbox` and `reports` say. A gate does the same with `decide_gate` and `GateJobTracker`.
+performs what `outbox` and `reports` return. A gate does the same with `decide_gate` and `GateJobTracker`.
 """
 
 from tenure.jobs.archive import ArchiveRecord, archive_record, read_record

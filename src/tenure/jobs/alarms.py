@@ -1,4 +1,4 @@
-"""What somebody on call should know before a user tells them. Pure: from the book and what workers said to alarms with a remedy."""
+"""Decides which alarms an operator on call needs. Pure: it reads the book and the workers' last reports, and returns alarms with a remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class AlarmKind(StrEnum):
-    """Each is also a metric: `tenure_alarm{kind,subject}`."""
+    """The kind of an alarm. Each is also a metric: `tenure_alarm{kind,subject}`."""
 
     NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
     NO_LEADER = "no_leader"
@@ -23,13 +23,13 @@ class AlarmKind(StrEnum):
     NEARLY_FULL = "state_nearly_full"
     JOURNAL_DAMAGED = "journal_cannot_be_read"
     PRODUCT_FAILED = "product_failed"
-    """Our own code raised: while it handled one thing, or in a loop that began again."""
+    """Our own code raised, either while it handled one thing or in a loop that was started again."""
     STATE_TOO_LARGE = "state_too_large"
-    """The state does not fit into a snapshot: the journal grows until it does."""
+    """The state does not fit into a snapshot. The journal grows until it does."""
 
 
 class Alarm(NamedTuple):
-    """Something is wrong now, since when, and what to do. It ends by itself when it is no longer so."""
+    """States what is wrong now, and what to do about it. An alarm ends by itself when it is no longer true."""
 
     kind: AlarmKind
     subject: str
@@ -45,13 +45,13 @@ class Alarm(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """Those who serve one lane, by their last word."""
+    """Counts the workers that serve one lane, by their last reports."""
 
     workers: int = 0
     accepting: int = 0
-    """Of these, how many the leader lets take work, and that want to."""
+    """The number of these workers that want work and that the leader lets take it."""
     free: int = 0
-    """Slots without work, of those."""
+    """The slots without work on the accepting workers."""
 
 
 def stranded(
@@ -61,9 +61,9 @@ def stranded(
     crew: Callable[[str], Crew],
     after_s: float = STRANDED_AFTER_S,
 ) -> list[Alarm]:
-    """Lanes with work in the engine that nobody takes. `started`: when work of a lane was last begun.
+    """Returns an alarm for each lane with work in the engine that no worker takes. `started` maps a lane to the last start of work in it.
 
-    Work that waits because every slot is busy is no alarm: that is what a queue is for.
+    Work that waits because every slot is busy raises no alarm: a queue exists for that.
     """
     alarms = []
     for lane, waiting in book.queued.items():
@@ -82,7 +82,7 @@ def stranded(
 
 
 def nearly_full(book: JobBook) -> list[Alarm]:
-    """The state comes near its budget, at which new jobs are refused."""
+    """Returns an alarm when the state comes near its budget. At the budget the leader refuses new jobs."""
     if not budget.is_crowded(book):
         return []
     jobs, ended, most = len(book.jobs), len(book.ended), book.settings.state_budget
@@ -94,7 +94,7 @@ def nearly_full(book: JobBook) -> list[Alarm]:
 
 
 def outgrown(state_bytes: int, most_bytes: int) -> list[Alarm]:
-    """An alarm when the state, as it was last measured, does not fit into a snapshot."""
+    """Returns an alarm when the state, as it was last measured, does not fit into a snapshot."""
     if state_bytes <= most_bytes:
         return []
     reason = f"the state is {state_bytes / MIB:.1f} MiB, and a snapshot may have {most_bytes / MIB:.0f} MiB: none is taken, and the journal grows"

@@ -1,4 +1,4 @@
-"""The whole record of an ended job, as bytes for the store: what the leader knew, and why it ended so.
+"""Encodes the whole record of an ended job for the store: what the leader knew, and why the job ended so.
 
 The shell writes it under the job's id before `ArchiveJob` lets the job leave memory.
 """
@@ -14,7 +14,7 @@ from tenure.jobs.why import Why, why
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is left of a job."""
+    """Holds everything that is kept of an archived job."""
 
     info: JobInfo
     why: Why
@@ -25,12 +25,12 @@ _decoder = msgspec.msgpack.Decoder(ArchiveRecord)
 
 
 def archive_record(book: JobBook, job_id: str) -> bytes:
-    """The record of a job that is in memory; raises `UnknownJobError`. The history is in `why`, in words and as data."""
+    """Returns the record of a job that is in memory; raises `UnknownJobError`. The history is in `why`, in words and as data."""
     return _encode(ArchiveRecord(info=msgspec.structs.replace(book.job(job_id), history=[]), why=why(book, job_id)))
 
 
 def read_record(record: bytes) -> ArchiveRecord:
-    """The record as it was written; raises `EngineCorruptError` for anything else."""
+    """Returns the record as it was written; raises `EngineCorruptError` for anything else."""
     try:
         return _decoder.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

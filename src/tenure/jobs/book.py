@@ -1,6 +1,6 @@
-"""The state of a datacenter's jobs: a fold over its journal, its snapshot, and the indexes that answer questions fast.
+"""Holds the state of a datacenter's jobs: the fold over its journal, its snapshot, and the indexes that answer questions fast.
 
-`apply` is the only thing that changes it. Indexes are derived: they are rebuilt from the state on restore, and are
+Only `apply` changes the state. Indexes are derived: `restore` rebuilds them from the state, and they are
 never part of a snapshot. Two books that folded the same events have the same snapshot, byte for byte, whether or not
 one of them was restored on the way.
 """
@@ -33,7 +33,7 @@ from tenure.jobs.timers import Timers
 SNAPSHOT_VERSION = 1
 
 HISTORY_SHARE = 4
-"""The histories of all jobs together take at most this part of the budget, and beyond it `SHORT_HISTORY_BYTES` each."""
+"""The histories of all jobs together take at most one part in HISTORY_SHARE of the budget. Beyond it, each takes `SHORT_HISTORY_BYTES`."""
 SHORT_HISTORY_BYTES = 512
 
 WorkflowKey = tuple[str, str]
@@ -43,7 +43,7 @@ Lane = tuple[str, int]
 
 
 class BookState(msgspec.Struct, kw_only=True):
-    """What a snapshot holds. Dictionaries keep the order in which things happened."""
+    """The contents of a snapshot. Dictionaries keep the order in which things happened; `fold.forgotten` relies on it."""
 
     version: int = SNAPSHOT_VERSION
     epoch: int = 0
@@ -56,9 +56,9 @@ class BookState(msgspec.Struct, kw_only=True):
     workers: dict[str, WorkerRecord] = {}
     queues: dict[str, QueueRecord] = {}
     drained: dict[str, DrainRecord] = {}
-    """Workers that an operator drained, by name."""
+    """Maps the name of each worker that an operator drained to the record of it."""
     forgotten_early: int = 0
-    """Ids that left memory before their time because there were too many."""
+    """The number of ids that left memory before their time because there were too many."""
 
 
 _encode_state = msgspec.msgpack.Encoder().encode
@@ -66,7 +66,7 @@ _state_decoder = msgspec.msgpack.Decoder(BookState)
 
 
 class JobBook:
-    """Every job that this datacenter knows."""
+    """Holds every job that this datacenter knows."""
 
     def __init__(
         self, settings: JobSettings | None = None, state: BookState | None = None, *, state_bytes: int | None = None
@@ -74,25 +74,25 @@ class JobBook:
         self.settings = settings or JobSettings()
         self.state = state or BookState()
         self.size = StateSize(self.state, state_bytes)
-        """The bytes that a snapshot has at most."""
+        """Counts the bytes that a snapshot has at most."""
         self.resting: Timers[WorkflowKey] = Timers()
-        """Workflows whose attempt is decided and not recorded as sent, until its time comes."""
+        """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
-        """And those whose time has come, oldest first in each lane; `wake` moves them here."""
+        """Workflows whose `not_before` has come, oldest first in each lane. `wake` moves them here from `resting`."""
         self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
-        """Attempts in the engine that nobody has started, oldest first in each lane."""
+        """Attempts in the engine that no worker has started, oldest first in each lane."""
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}
-        """Attempts that a worker has started and not ended."""
+        """Maps each worker to the attempts that it has started and not ended."""
         self.in_queue: dict[str, int] = {}
-        """How many attempts of each queue are in the engine or running."""
+        """Maps each queue to the number of its attempts that are in the engine or running."""
         self.uncleaned: dict[str, None] = {}
-        """Ended jobs whose messages are not known to be revoked."""
+        """Ended jobs whose messages the leader has not confirmed as revoked."""
         self.ended: dict[str, None] = {}
         """Ended jobs that are not archived, in the order of their end."""
         self.expiring: Timers[str] = Timers()
-        """Ended jobs whose results are kept for a while only."""
+        """Ended jobs whose submission limits how long results are kept, each with the time at which they expire."""
         self.keys: dict[str, str] = {}
-        """Idempotency keys of live and archived jobs."""
+        """Maps each idempotency key to the id of its job, in memory or archived."""
         self._index()
 
     @property
@@ -104,14 +104,14 @@ class JobBook:
         return self.state.jobs
 
     def job(self, job_id: str) -> JobInfo:
-        """The job, or `UnknownJobError`."""
+        """Returns the job, or raises `UnknownJobError`."""
         info = self.state.jobs.get(job_id)
         if info is None:
             raise UnknownJobError(job_id)
         return info
 
     def apply(self, event: Event, encoded: bytes | None = None) -> None:
-        """Fold one event. `encoded` saves encoding it again for the job's history."""
+        """Folds one event. A caller that has it `encoded` passes that, which saves encoding it again for the job's history."""
         fold = FOLD.get(type(event))
         if fold is None:
             raise EngineVersionError(f"this Tenure cannot fold a {type(event).__name__}")
@@ -125,23 +125,23 @@ class JobBook:
             self.apply(event)
 
     def replay(self, encoded_events: Iterable[bytes]) -> None:
-        """Fold events as the journal keeps them."""
+        """Folds events as the journal keeps them."""
         for encoded in encoded_events:
             self.apply(decode_event(encoded), encoded)
 
     def snapshot(self) -> bytes:
-        """All of the state, in an encoding that depends on nothing but the state."""
+        """Returns all of the state, in an encoding that depends on nothing but the state."""
         state = _encode_state(self.state)
         self.size.measured(len(state))
         return state
 
     def measure(self) -> None:
-        """Make `size` exact. Costs about 2 ms for each megabyte."""
+        """Makes `size` exact. It costs about 2 ms for each megabyte."""
         self.snapshot()
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: JobSettings | None = None) -> JobBook:
-        """The book that `snapshot` was taken of."""
+        """Returns the book that `snapshot` was taken of."""
         try:
             state = _state_decoder.decode(snapshot)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -157,13 +157,13 @@ class JobBook:
         return (info for info in self.state.jobs.values() if not info.state.terminal)
 
     def history(self, job_id: str) -> list[ManagerEvent]:
-        """The events of a job that are still in memory, oldest first; `JobInfo.elided` says how many are not."""
+        """Returns the events of a job that are still in memory, oldest first. `JobInfo.elided` counts those that are not."""
         return [decode_event(encoded) for encoded in self.job(job_id).history]
 
-    # What the fold tells the indexes.
+    # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
     def moved(self, info: JobInfo, workflow: Workflow, old: WorkflowState) -> None:
-        """A workflow changed its state: keep the indexes right."""
+        """Updates the indexes after a workflow has changed its state."""
         key = (info.id, workflow.spec.name)
         new = workflow.state
         if old is WorkflowState.PENDING:
@@ -183,8 +183,10 @@ class JobBook:
             self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
-        """Let attempts whose rest is over stand in their lanes. Costs what is due. As in `outbox.to_dispatch`, jobs in `skip` are left
-        out, and one whose lane cannot be told goes into `failed`, where that is given."""
+        """Moves the attempts whose rest is over from `resting` to their lanes in `ready`. It costs only what is due.
+
+        As in `outbox.to_dispatch`, it leaves out the jobs in `skip`. Where `failed` is given, a job whose lane raises goes into it.
+        """
         for key in self.resting.pop_due(now):
             if key[0] in skip:
                 continue
@@ -221,7 +223,7 @@ class JobBook:
                 self.keys[archived.idempotency_key] = job_id
 
     def _note(self, event: Event, encoded: bytes | None) -> None:
-        """Keep the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
+        """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
         jobs = self.state.jobs
         job_id = getattr(event, "job_id", None)
         if job_id is not None:
@@ -247,7 +249,7 @@ class JobBook:
             info.elided += 1
         limit = self.settings.history_limit
         if len(history) >= limit:
-            # The beginning explains the end: keep some of it.
+            # The first events of a job explain its end: keep the first tenth, and drop the oldest line after it.
             self._elide(info, limit // 10)
         if self.size.history + len(encoded) > self.settings.state_budget // HISTORY_SHARE:
             self._elide_all_but(info, SHORT_HISTORY_BYTES - len(encoded))
@@ -262,7 +264,7 @@ class JobBook:
         info.elided += 1
 
     def _elide_all_but(self, info: JobInfo, room: int) -> None:
-        """All histories together are at their share: this one keeps its newest lines, as far as they fit."""
+        """Drops the oldest lines of this history until the rest fits into `room`, because all histories together are at their share."""
         held = sum(map(len, info.history))
         while info.history and held > room:
             held -= len(info.history[0])
@@ -270,7 +272,7 @@ class JobBook:
 
 
 def results_expire_at(info: JobInfo) -> float:
-    """Infinity for results that are kept as long as the job's record, or are gone."""
+    """Returns when the job's results expire. Infinity: they are kept as long as the job's record, or are gone."""
     ttl = info.job.submission.result_ttl
     return math.inf if ttl is None or info.results_expired else info.ended_at + ttl
 

@@ -1,4 +1,4 @@
-"""How much state a datacenter may have, and what happens as it fills up. Pure questions about a book; decision 0220.
+"""Limits the state of a datacenter, and decides what happens as it fills up. Pure questions about a book; see decision 0220.
 
 With B for the budget (`JobSettings.state_budget`, at most 48 of the 64 MiB that a snapshot may have):
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
 ALLOWANCE_BYTES = 512
-"""Kept free for each job that has not ended: for its history (`book.SHORT_HISTORY_BYTES`)."""
+"""The bytes that are kept free for the history of each job that has not ended (`book.SHORT_HISTORY_BYTES`)."""
 SMALL_RECORD_BYTES = 2_048
-"""A queue, a drained worker, a tombstone."""
+"""The bytes that a queue, a drained worker or a tombstone takes at most."""
 RETRY_AFTER_S = 10.0
 ARCHIVE_SHARE = 2
 TOMBSTONE_SHARE = 8
@@ -33,28 +33,28 @@ SCHEDULE_SHARE = 4
 SHORT_ERROR_CHARS = 200
 SHORT_RESULT_BYTES = 256
 MAX_WORKERS = 5_000
-"""Workers whose verdict the journal keeps. One that was evicted and stays away is forgotten."""
+"""The most workers whose verdict the journal keeps. The leader forgets one that was evicted and stays away."""
 
 _LIMITS = JobLimits()
 
 
 def claimed(book: JobBook) -> int:
-    """The bytes of the state, and those that its live jobs may yet need."""
+    """Returns the bytes of the state, and those that its live jobs may still need."""
     return book.size.total + ALLOWANCE_BYTES * (len(book.jobs) - len(book.ended))
 
 
 def is_full(book: JobBook) -> bool:
-    """True while nothing new is accepted."""
+    """Returns True while nothing new is accepted."""
     return claimed(book) + SMALL_RECORD_BYTES > book.settings.state_budget
 
 
 def is_crowded(book: JobBook) -> bool:
-    """True when somebody should be told."""
+    """Returns True when the state is so full that an operator needs an alarm."""
     return claimed(book) * 4 >= book.settings.state_budget * 3
 
 
 def keep_finished(book: JobBook) -> float:
-    """For how many seconds a finished job stays in memory: `archive_after`, or 0 where its room is needed."""
+    """Returns the seconds for which a finished job stays in memory: `archive_after`, or 0 while its room is needed."""
     return 0.0 if claimed(book) * 2 >= book.settings.state_budget else book.settings.archive_after
 
 
@@ -65,12 +65,12 @@ def check_room(book: JobBook, more: int = SMALL_RECORD_BYTES) -> None:
 
 
 def check_tombstones(book: JobBook) -> None:
-    """The same, also when cancels of unknown jobs take more than their share."""
+    """Raise `DatacenterFullError` as `check_room` does, and also when cancels of unknown jobs take more than their share."""
     _check_share(book, "cancels of jobs that are not known", book.size.tombstones, TOMBSTONE_SHARE)
 
 
 def check_schedules(book: JobBook, more: int) -> None:
-    """The same, also when schedules take more than their share."""
+    """Raise `DatacenterFullError` as `check_room` does, and also when schedules take more than their share."""
     _check_share(book, "the schedules of this datacenter", book.size.schedules, SCHEDULE_SHARE, more)
 
 
@@ -92,22 +92,22 @@ def check_worker(book: JobBook, worker: str) -> None:
 
 
 def needs_measuring(book: JobBook) -> bool:
-    """True when the bound may be so much too high that it would alarm or refuse without need."""
+    """Returns True when the bound may be so much too high that it would alarm or refuse without need."""
     return is_crowded(book) and book.size.since_measured * 8 >= book.settings.state_budget
 
 
 def archive_is_full(book: JobBook, more: int) -> bool:
-    """True when archived ids, with `more` bytes, take more than their share."""
+    """Returns True when archived ids, with `more` bytes, take more than their share."""
     return (book.size.archive + more) * ARCHIVE_SHARE > book.settings.state_budget
 
 
 def max_result_bytes(book: JobBook) -> int:
-    """How large a result may be in the journal; the leader puts a larger one into the store."""
+    """Returns the most bytes of a result in the journal. The leader puts a larger one into the store."""
     return SHORT_RESULT_BYTES if book.size.total >= book.settings.state_budget else _LIMITS.max_result_bytes
 
 
 def max_error_chars(book: JobBook) -> int:
-    """How much of an error is kept."""
+    """Returns the most characters of an error that the state keeps."""
     if book.size.total * 6 >= book.settings.state_budget * 7:
         return 0
     return SHORT_ERROR_CHARS if book.size.total >= book.settings.state_budget else _LIMITS.max_error_chars

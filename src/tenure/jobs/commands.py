@@ -1,6 +1,6 @@
-"""What can be asked of a datacenter's jobs, and the shape of every answer.
+"""Defines the commands about a datacenter's jobs that `decide` takes, and the decision that it returns.
 
-A shell calls `decide(book, command, now)`, appends the events, folds them, and only then acts. Commands carry what was
+A shell calls `decide(book, command, now)`, appends the events, folds them, and only then acts. Commands carry what a node
 observed; they never carry a conclusion.
 """
 
@@ -21,16 +21,16 @@ from tenure.jobs.states import AttemptCause
 
 
 class Outcome(StrEnum):
-    """What became of a command."""
+    """States what became of a command."""
 
     ACCEPTED = "accepted"
-    ALREADY = "already"  # it was done before: the same answer again
+    ALREADY = "already"  # it was done before; the answer is the same again
     REFUSED = "refused"
     NOTHING = "nothing"  # nothing to do, or not yet
 
 
 class Decision(NamedTuple):
-    """The events to append, in one append, and the answer with its reason."""
+    """The events to append, all in one append, and the answer with its reason."""
 
     events: list[Event]
     outcome: Outcome
@@ -38,11 +38,11 @@ class Decision(NamedTuple):
     reason: str = ""
     job_id: str = ""
     reply: JobStatusCorrection | None = None
-    """What goes back to a gate."""
+    """The answer to a gate, when the command came from one."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked or observed, and by whom."""
+    """A request or an observation, and its author."""
 
     by: str = ""
 
@@ -64,7 +64,7 @@ class FireCron(Command, frozen=True, kw_only=True):
 
 
 class RunSchedule(Command, frozen=True, kw_only=True):
-    """Somebody wants a run now, beside those of its instants. The same `job_id` again is the same run."""
+    """A user wants a run now, beside those of the schedule's instants. The same `job_id` again is the same run."""
 
     schedule: str
     job_id: str
@@ -80,13 +80,13 @@ class SkipInstants(Command, frozen=True, kw_only=True):
 
 
 class PutSchedule(Command, frozen=True, kw_only=True):
-    """A new schedule, or another one under a name that there is."""
+    """A user sets a new schedule, or replaces the one of that name."""
 
     schedule: Schedule
 
 
 class RemoveSchedule(Command, frozen=True, kw_only=True):
-    """Nothing more fires; what runs goes on."""
+    """A user removes a schedule. It fires no more; runs that have begun go on."""
 
     schedule: str
 
@@ -106,7 +106,7 @@ class FailJob(Command, frozen=True, kw_only=True):
 
 
 class PauseSchedule(Command, frozen=True, kw_only=True):
-    """The leader's own code raised while it handled this schedule: it fires no more until somebody sets it anew."""
+    """The leader's own code raised while it handled this schedule: it fires no more until a user sets it anew."""
 
     schedule: str
     error: str
@@ -114,7 +114,7 @@ class PauseSchedule(Command, frozen=True, kw_only=True):
 
 
 class AttemptCommand(Command, frozen=True, kw_only=True):
-    """Something about one attempt of one workflow."""
+    """A command about one attempt of one workflow."""
 
     job_id: str
     workflow: str
@@ -122,7 +122,7 @@ class AttemptCommand(Command, frozen=True, kw_only=True):
 
 
 class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
-    """The engine has the message (or refused it because it has it already)."""
+    """The engine has the message. It may have refused it now because it had it already."""
 
 
 class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
 
 
 class RecordProgress(AttemptCommand, frozen=True, kw_only=True):
-    """A worker's word on an attempt that it runs: the counter, which only grows, and the fraction beside it."""
+    """A worker reports on an attempt that it runs: the counter, which only grows, and the fraction beside it."""
 
     worker: str
     steps: int
@@ -152,7 +152,7 @@ class TouchProgress(Command, frozen=True, kw_only=True):
 class RecordResult(AttemptCommand, frozen=True, kw_only=True):
     worker: str = ""
     delivery: int = 0
-    """0: not known; otherwise a delivery below the one that was started last is stale."""
+    """0 when it is not known. Otherwise a delivery below the one that was started last is stale."""
     result: Any = None
     result_key: str = ""
     enqueued_at: float = 0.0
@@ -167,12 +167,12 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     retryable: bool = True
     enqueued_at: float = 0.0
     redelivered: int = 0
-    """How often the engine had given this attempt out before: a worker that dies says nothing."""
+    """The number of times that the engine had delivered this attempt before. Only the engine knows it: a worker that dies reports nothing."""
     evidence: dict[str, Any] = {}
 
 
 class EvictWorker(Command, frozen=True, kw_only=True):
-    """Health decided it: the worker's attempts fail, and are issued anew."""
+    """The health rules evict a worker: its attempts fail, and the leader issues them anew."""
 
     worker: str
     reason: str
@@ -189,7 +189,7 @@ class JudgeWorker(Command, frozen=True, kw_only=True):
 
 
 class GrantExtension(Command, frozen=True, kw_only=True):
-    """Health granted a worker time. `advanced`: the jobs whose workflows advanced there since the last grant."""
+    """The health rules granted a worker time. `advanced` names the jobs whose workflows advanced there since the last grant."""
 
     worker: str
     seconds: float
@@ -200,7 +200,7 @@ class GrantExtension(Command, frozen=True, kw_only=True):
     advanced: tuple[str, ...]
     counter: int | None = None
     deadline: float = 0.0
-    """Until when the worker has time now, in the engine's time: a new leader goes on from there."""
+    """The engine's time until which the worker now has time. A new leader goes on from there."""
     reason: str = ""
     evidence: dict[str, Any] = {}
 
@@ -217,14 +217,14 @@ class ResetExtensions(Command, frozen=True, kw_only=True):
 
 
 class ForgetWorker(Command, frozen=True, kw_only=True):
-    """It left, or was evicted long ago and never came back."""
+    """The worker left, or was evicted long ago and never came back."""
 
     worker: str
     reason: str
 
 
 class CheckJob(Command, frozen=True, kw_only=True):
-    """Has time run out? Results that were enqueued up to `drained_until` are recorded: None means up to now."""
+    """Asks whether the job's time has run out. Results that were enqueued up to `drained_until` are recorded; None means up to now."""
 
     job_id: str
     drained_until: float | None = None
@@ -233,7 +233,7 @@ class CheckJob(Command, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who speaks for a datacenter, as its messages name it."""
+    """Names the manager that answers for a datacenter, as its messages carry it."""
 
     datacenter: str
     manager_id: str
@@ -252,7 +252,7 @@ class ObeyGlobalCancel(Command, frozen=True, kw_only=True):
 
 
 class AnswerQuery(Command, frozen=True, kw_only=True):
-    """A gate that lost its journal asks how a job stands."""
+    """A gate that lost its journal asks for the state of a job."""
 
     message: JobStatusQuery
     identity: Identity
@@ -271,7 +271,7 @@ class ConfirmCleaned(Command, frozen=True, kw_only=True):
 
 
 class SetQueue(Command, frozen=True, kw_only=True):
-    """What is not given stays as it is; None lifts a limit."""
+    """An operator changes a queue. A field that is not given stays as it is; None lifts a limit."""
 
     queue: b.QueueName
     paused: bool | UnsetType = UNSET
@@ -281,13 +281,13 @@ class SetQueue(Command, frozen=True, kw_only=True):
 
 
 class ExpireResults(Command, frozen=True, kw_only=True):
-    """What the job's results were kept for is over; whatever of them is in the store is deleted."""
+    """The time for which the job's results were kept is over. Those of them that are in the store are deleted, too."""
 
     job_id: str
 
 
 class DrainWorker(Command, frozen=True, kw_only=True):
-    """An operator wants a worker to get no more work, or to get some again."""
+    """An operator wants a worker to get no more work, or to get work again."""
 
     worker: str
     drained: bool = True
@@ -301,9 +301,9 @@ class ArchiveJob(Command, frozen=True, kw_only=True):
 
 
 class ForgetOld(Command, frozen=True, kw_only=True):
-    """Let go of ids and tombstones that are past their memory."""
+    """Asks to drop the ids and tombstones that are older than `id_memory`."""
 
 
 def cron_job_id(schedule: str, instant: float) -> str:
-    """`name/instant`: whoever fires it, however often, it is one job."""
+    """Returns `name/instant`. An instant that fires twice, also under two leaders, has one id and so is one job."""
     return f"{schedule}/{int(instant)}"

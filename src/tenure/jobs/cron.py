@@ -1,4 +1,4 @@
-"""Cron expressions, as whole minutes of a calendar: pure arithmetic, without a clock and without time zones.
+"""Parses cron expressions and finds when they are due, in whole minutes of a calendar. Pure arithmetic: it knows no clock and no time zone.
 
 A *civil minute* is a minute on a wall calendar, counted from 1970-01-01 00:00 of that calendar. `tenure.zones` says which instant it is.
 Five fields (minute, hour, day of month, month, day of week), lists, ranges, steps, names, and the usual @words. When both days are
@@ -44,7 +44,7 @@ _FIELDS = (
 
 
 class Cron(NamedTuple):
-    """When a schedule is due. `parse` makes one."""
+    """The minutes at which a schedule is due. `parse` makes one."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -53,11 +53,11 @@ class Cron(NamedTuple):
     weekdays: frozenset[int]
     """0 is Sunday."""
     either_day: bool
-    """Both kinds of day are restricted: one of them suffices."""
+    """True when both kinds of day are restricted. Then one of them suffices."""
 
     @classmethod
     def parse(cls, text: str) -> Cron:
-        """Raises `ConfigurationError`, naming the field, what is wrong with it, and what may stand there."""
+        """Returns the parsed expression. Raises `ConfigurationError`, naming the field, what is wrong with it, and what may stand there."""
         fields = WORDS.get(text.strip().lower(), text).split()
         if len(fields) != len(_FIELDS):
             raise ConfigurationError(
@@ -81,7 +81,7 @@ class Cron(NamedTuple):
         return len(self.hours) == 24
 
     def next_after(self, minute: int) -> int | None:
-        """The first civil minute after this one that is due; None when there is none (30 February)."""
+        """Returns the first civil minute after this one that is due; None when there is none (30 February)."""
         day, rest = divmod(minute + 1, DAY)
         found = self._within_day(rest) if self._on(day) else None
         for _ in range(_LOOK_AHEAD_YEARS * 366):
@@ -107,12 +107,12 @@ class Cron(NamedTuple):
 
 
 def weekday(day: int) -> int:
-    """0 is Sunday; 1970-01-01 was a Thursday."""
+    """Returns the day of the week, 0 for Sunday. 1970-01-01 was a Thursday."""
     return (day + 4) % 7
 
 
 def civil_date(day: int) -> tuple[int, int, int]:
-    """Year, month and day of month of the day with this number; day 0 is 1970-01-01. Years begin in March inside."""
+    """Returns year, month and day of month of the day with this number; day 0 is 1970-01-01. Inside, years begin in March."""
     era, of_era = divmod(day + 719_468, 146_097)
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -142,7 +142,7 @@ def _span(text: str, span: str, field: _Field, part: str, *, stepped: bool) -> t
     first = _one(text, low, field, part)
     if dash:
         last = _one(text, high, field, part)
-        # A week that ends on Sunday: fri-sun is 5-7.
+        # A week may end on Sunday: fri-sun is 5-7.
         return (first, 7) if field.most == 7 and last == 0 and first > 0 else (first, last)
     return first, field.most if stepped else first
 

@@ -1,4 +1,4 @@
-"""When a job's time is over: the arithmetic of document 002, parts 3, 4 and 8. Numbers in, numbers and reasons out."""
+"""Computes when a job's time is over: the arithmetic of document 002, parts 3, 4 and 8. Numbers in, numbers and reasons out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEVER = math.inf
 
 
 class Expiry(NamedTuple):
-    """Time ran out: by which rule, since when, and from which numbers."""
+    """States that time ran out: by which rule, since when, and from which numbers."""
 
     reason: TimeoutReason
     rule: Rule
@@ -25,17 +25,17 @@ class Expiry(NamedTuple):
 
 
 def deadline(tracking: TimeoutTrackingState) -> float:
-    """`started_at + timeout_seconds + total_extensions_granted` (document 002, part 8)."""
+    """Returns `started_at + timeout_seconds + total_extensions_granted` (document 002, part 8)."""
     return tracking.started_at + tracking.timeout_seconds + tracking.total_extensions_granted
 
 
 def progress_since(tracking: TimeoutTrackingState, progress_at: float = 0.0) -> float:
-    """Where the stuck clock starts: the newest progress, but not before the present leader took over."""
+    """Returns where the stuck clock starts: the newest progress, but not before the present leader took over."""
     return max(tracking.last_progress_at, tracking.resumed_at, progress_at)
 
 
 def stuck_at(info: JobInfo, progress_at: float = 0.0) -> float:
-    """When the job is stuck unless something advances; never while nothing of it runs."""
+    """Returns when the job is stuck unless something advances. `NEVER` while nothing of it runs: work that waits in a queue is not stuck."""
     if not info.running_workflows:
         return NEVER
     tracking = info.timeout_tracking
@@ -43,12 +43,12 @@ def stuck_at(info: JobInfo, progress_at: float = 0.0) -> float:
 
 
 def fallback_at(tracking: TimeoutTrackingState, settings: JobSettings) -> float:
-    """When a local timeout that no gate has answered is executed here, whoever leads by then."""
+    """Returns when the leader executes a local timeout that no gate has answered. It counts from the first report, under any leader."""
     return tracking.first_reported_at + settings.fallback_after
 
 
 def expiry(info: JobInfo, now: float, progress_at: float = 0.0) -> Expiry | None:
-    """Check 1, overall timeout, then check 2, stuck detection (document 002, part 3). Both are strict."""
+    """Applies check 1, overall timeout, then check 2, stuck detection (document 002, part 3). Both compare strictly."""
     tracking = info.timeout_tracking
     due = deadline(tracking)
     elapsed = now - tracking.started_at
@@ -84,9 +84,9 @@ def expiry(info: JobInfo, now: float, progress_at: float = 0.0) -> Expiry | None
 
 
 def next_due(info: JobInfo, settings: JobSettings, progress_at: float = 0.0, rules: Rules = RULES) -> float:
-    """The next time at which checking this job can matter. `NEVER` for one that has ended.
+    """Returns the next time at which checking this job can matter. `NEVER` for one that has ended.
 
-    Checks are strict, so this is the first instant after the deadline: a timer that fires at it finds it passed.
+    The checks compare strictly, so this is the first instant after the deadline. A timer that fires at it finds the deadline passed.
     """
     if info.state.terminal:
         return NEVER

@@ -1,7 +1,7 @@
-"""`decide(book, command, now)`: what follows from a command, as events. Changes nothing.
+"""Decides what follows from a command: `decide(book, command, now)` returns events and changes nothing.
 
 One writer decides, appends and folds, in that order. To put several commands into one append, fold each decision's
-events before the next command, append them all, and act after that; when the append fails, the leader was deposed and
+events before the next command, append them all, and act after that. When the append fails, the leader was deposed and
 throws its book away.
 """
 
@@ -55,5 +55,5 @@ DECIDE: Mapping[type[c.Command], Decider] = {
 
 
 def decide(book: JobBook, command: c.Command, now: float, rules: Rules = RULES) -> c.Decision:
-    """What follows from `command` at `now`, the engine's time. Raises for what the caller got wrong."""
+    """Returns the decision that follows from `command` at `now`, the engine's time. Raises for a mistake of the caller."""
     return DECIDE[type(command)](book, command, now, rules)

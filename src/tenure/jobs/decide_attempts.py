@@ -1,6 +1,6 @@
-"""Decisions about attempts: started, advancing, done, failed, tried again, refused.
+"""Decides about attempts: their start, progress, result, failure, retry and refusal.
 
-The fence of a delivery is (attempt, delivery). It only grows; whatever comes with a lower one is from the past.
+The fence of a delivery is (attempt, delivery). It only grows, so a report with a lower one is about a delivery that was replaced.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tenure.jobs.rules import Rules
 from tenure.jobs.states import AttemptCause, JobState, OnFailure, WorkflowState
 
 EXCLUDING = frozenset({AttemptCause.STALL, AttemptCause.CRASH, AttemptCause.LOST_LEASE, AttemptCause.EVICTED})
-"""Ends that may be the worker's doing, or may do the worker harm: the next attempt goes elsewhere."""
+"""The causes for which the worker may be to blame, or by which the work may harm the worker. The next attempt goes elsewhere."""
 FINAL = frozenset({AttemptCause.DEAD_LETTER})
-"""The engine has tried as often as it may."""
+"""The causes after which nothing is tried again: the engine has delivered as often as it may."""
 
 
 def find(book: JobBook, command: c.AttemptCommand) -> tuple[JobInfo, Workflow] | None:
@@ -52,11 +52,12 @@ def dispatched(book: JobBook, command: c.RecordDispatched, now: float, rules: Ru
 
 
 def stale(info: JobInfo, workflow: Workflow, attempt: int, delivery: int) -> tuple[Rule, str] | None:
-    """Why a word about this attempt does not count, or None when it does."""
+    """Returns why a report about this attempt does not count, or None when it does."""
     if workflow.state is WorkflowState.WAITING or attempt > workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was never issued"
     if attempt < workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was replaced by attempt {workflow.attempt}"
+    # Delivery 0: the reporter does not know it, so only the attempt fences.
     if delivery and delivery < workflow.delivery:
         return Rule.STALE_DELIVERY, f"delivery {delivery} was replaced by delivery {workflow.delivery}"
     if info.state.terminal:
@@ -93,7 +94,7 @@ def start_event(command: c.RecordStarted | c.RecordProgress, now: float) -> e.Wo
 
 
 def progress(book: JobBook, command: c.RecordProgress, now: float, rules: Rules) -> Decision:
-    """Journaled at most every quarter of the stuck threshold per job. `ProgressWatch` sees the rest."""
+    """Records progress, for each job at most once in a quarter of its stuck threshold. `ProgressWatch` holds the rest."""
     check_progress(command)
     found = find(book, command)
     if found is None:
@@ -102,7 +103,7 @@ def progress(book: JobBook, command: c.RecordProgress, now: float, rules: Rules)
     if why := stale(info, workflow, command.attempt, command.delivery):
         return Decision([], Outcome.REFUSED, *why, info.id)
     if workflow.state is not WorkflowState.RUNNING or workflow.delivery != command.delivery:
-        # The word of its start was lost: a report is the whole state, so it is said here too.
+        # The report of its start was lost. A progress report holds the whole state of the attempt, so it records the start, too.
         return Decision([start_event(command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
     if command.steps <= workflow.steps:
         return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "the counter has not risen", info.id)
@@ -176,7 +177,7 @@ def result(book: JobBook, command: c.RecordResult, now: float, rules: Rules) -> 
 
 
 def check_result(command: c.RecordResult) -> None:
-    """A result in the journal is small; a larger one lies in the store, and its key is recorded."""
+    """Raises `LimitError` for a result that is too large for the journal. It belongs into the store, and its key into the journal."""
     if command.result is None:
         return
     size = len(msgspec.json.encode(command.result))
@@ -190,7 +191,7 @@ def check_result(command: c.RecordResult) -> None:
 
 
 def finish(info: JobInfo, now: float, *, completed: int, failed: int) -> e.JobEnded:
-    """Everything has ended. A job in which nothing completed has not completed, whatever its settings say."""
+    """Returns the end of a job whose workflows have all ended. When none completed the job fails, whatever `on_failure` its workflows have."""
     stood = {"completed": completed, "failed": failed, "running": 0}
     if completed:
         reason = f"all {len(info.workflows)} workflows ended, {failed} failed" if failed else "all workflows completed"
@@ -207,7 +208,7 @@ def refuse(
     why: tuple[Rule, str],
     now: float,
 ) -> Decision:
-    """Refused, and recorded as refused: once for each delivery, however often its message comes."""
+    """Refuses a result, and records the refusal once for each delivery, however often its message comes."""
     rule, reason = why
     if (command.attempt, delivery, worker) in workflow.refused or len(workflow.refused) >= 20:
         return Decision([], Outcome.REFUSED, rule, reason, info.id)
@@ -249,9 +250,9 @@ def failure(book: JobBook, command: c.RecordFailure, now: float, rules: Rules) -
 
 
 def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, now: float) -> e.AttemptFailed:
-    """The end of an attempt, and what comes next: another attempt after its rest, or nothing."""
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
     retry = workflow.spec.retry
-    # Attempts of ours, and starts of them that ended with their worker: only the engine saw those.
+    # This counts our attempts, and those deliveries of them that ended with their worker, which only the engine saw.
     used = workflow.attempt + workflow.redelivered + command.redelivered
     final = command.cause in FINAL or not command.retryable or used >= retry.max_attempts
     upcoming = 0 if final else workflow.attempt + 1
@@ -280,7 +281,7 @@ def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, 
 
 
 def backoff(retry: RetryPolicy, job_id: str, workflow: Workflow) -> float:
-    """The rest before the next attempt. Its jitter comes from the key, so that replay and proof give the same."""
+    """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
     plain = min(retry.max_delay, retry.delay * retry.factor ** (workflow.attempt - 1))
     share = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
     return plain * (1 + retry.jitter * (2 * share - 1))
@@ -295,7 +296,7 @@ def consequence(
     failed_before: int,
     open_before: int,
 ) -> e.JobEnded | None:
-    """What a failed attempt means for its job."""
+    """Returns the end of the job when this failed attempt ends it, otherwise None."""
     if failed.next_attempt:
         return None
     if workflow.spec.on_failure is OnFailure.FAIL:

@@ -1,4 +1,4 @@
-"""Decisions about whole jobs: accepted once, ended once, archived, and known for long after."""
+"""Decides about whole jobs: each is accepted once, ends once, is archived, and stays known for long after."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tenure.jobs.submission import digest, encoded_size, settled, validate
 
 LIMITS = JobLimits()
 ARCHIVED_BYTES = 512
-"""An archived id takes at most about this much."""
+"""The bytes that an archived id takes at most, about."""
 MOST_TRACE_CHARS = 4_000
-"""Of a traceback that is kept as evidence: its end names the place."""
+"""The characters of a traceback that are kept as evidence: its end, because that names the place."""
 
 
 def take_lead(book: JobBook, command: c.TakeLead, now: float, rules: Rules) -> Decision:
+    # Epochs only grow: a leader with an epoch that the journal has seen was replaced.
     if command.epoch <= book.epoch:
         raise StaleEpochError(command.epoch, book.epoch)
     elected = e.LeaderElected(
@@ -52,7 +53,7 @@ def submit(book: JobBook, command: c.SubmitJob, now: float, rules: Rules) -> Dec
         if known_digest(book, other) != contents:
             raise SubmissionConflictError("idempotency key", key, other)
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "its idempotency key was used before", other)
-    # The state holds each workflow twice, and what becomes of it.
+    # The state holds each workflow twice (in the submission and in its record), and its outcome.
     budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_size(submission))
     submitted = e.JobSubmitted(
         at=now,
@@ -63,6 +64,7 @@ def submit(book: JobBook, command: c.SubmitJob, now: float, rules: Rules) -> Dec
         digest=contents,
     )
     stone = book.state.tombstones.get(job_id)
+    # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
     if stone is None:
         return Decision([submitted], Outcome.ACCEPTED, Rule.ASKED, "", job_id)
     ended = e.JobEnded(
@@ -105,7 +107,7 @@ def cancel(book: JobBook, command: c.CancelJob, now: float, rules: Rules) -> Dec
 
 
 def fail(book: JobBook, command: c.FailJob, now: float, rules: Rules) -> Decision:
-    """Deliberately plain: it must succeed for a job on which other rules raise."""
+    """Ends a job on which our own code raised. Deliberately plain: it must succeed for a job on which other rules raise."""
     info = book.jobs.get(command.job_id)
     if info is None:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is not in memory", command.job_id)
@@ -128,7 +130,7 @@ def end(
     evidence: e.Evidence | None = None,
     gate_epoch: int = 0,
 ) -> e.JobEnded:
-    """The terminal event, with where the job stood."""
+    """Returns the terminal event, with the counts of workflows at that moment as evidence."""
     stood = {
         "completed": info.completed_workflows,
         "failed": info.failed_workflows,
@@ -183,16 +185,16 @@ def archive(book: JobBook, command: c.ArchiveJob, now: float, rules: Rules) -> D
 
 
 def no_longer_remembered(book: JobBook) -> tuple[str, ...]:
-    """The oldest archived ids that make way for one more: those beyond `max_remembered`, or one after the other beyond their share of the budget."""
+    """Returns the oldest archived ids that make way for one more: those beyond `max_remembered`, or two while ids are beyond their share."""
     archive = book.state.archive
     surplus = max(0, len(archive) + 1 - book.settings.max_remembered)
     if not surplus and archive and budget.archive_is_full(book, ARCHIVED_BYTES):
-        surplus = 2  # two for one: a budget that was lowered is reached as well
+        surplus = 2  # two leave for one that comes, so that the archive shrinks to a budget that was lowered
     return tuple(islice(archive, surplus))
 
 
 def why_not_archived(book: JobBook, info: JobInfo, now: float) -> str:
-    """Empty when the job may leave memory."""
+    """Returns why the job must stay in memory; empty when it may leave."""
     if not info.state.terminal:
         return f"it is {info.state}"
     if now < info.ended_at + budget.keep_finished(book):

@@ -1,4 +1,4 @@
-"""Decisions about schedules: an instant fires once or is skipped once, whoever leads."""
+"""Decides about schedules: an instant fires once or is skipped once, also when the leader changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_SCHEDULES = 10_000
 
 
 def run_of(schedule: Schedule, instant: float) -> JobSubmission:
-    """The submission for one instant: the template, under the id that makes it one job."""
+    """Returns the submission for one instant: the template under the id of the instant. The id makes every firing of it the same job."""
     return msgspec.structs.replace(
         schedule.job,
         job_id=c.cron_job_id(schedule.name, instant),
@@ -83,7 +83,7 @@ def fire(book: JobBook, command: c.FireCron, now: float, rules: Rules) -> Decisi
         job_id=job_id,
         evidence={"late_by": now - command.instant},
     )
-    # The job first: the fold notes an event with the job that it is about.
+    # The job's own events come first: the fold keeps `CronFired` in the history of the job, which must exist by then.
     return decision._replace(events=[*decision.events, fired])
 
 
@@ -96,7 +96,7 @@ def run_now(book: JobBook, command: c.RunSchedule, now: float, rules: Rules) -> 
 
 
 def pause(book: JobBook, command: c.PauseSchedule, now: float, rules: Rules) -> Decision:
-    """Without the checks of `put`: what this version finds wrong with a schedule may be the reason to pause it."""
+    """Pauses a schedule without the checks of `put`: a fault that this version finds in it may be the reason to pause it."""
     record = book.state.schedules.get(command.schedule)
     if record is None or record.schedule.paused:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it does not fire")
@@ -111,7 +111,7 @@ def pause(book: JobBook, command: c.PauseSchedule, now: float, rules: Rules) -> 
 
 
 def still_running(book: JobBook, record: ScheduleRecord) -> str:
-    """The last run, while the schedule does not allow another beside it."""
+    """Returns the id of the last run while it goes on and the schedule allows no other beside it; otherwise an empty string."""
     if record.schedule.overlap is Overlap.ALLOW:
         return ""
     last = book.jobs.get(record.last_job)

@@ -1,4 +1,4 @@
-"""Decisions about time and about the gate's words: local authority, gate coordination, fallback, stale decisions.
+"""Decides about a job's time and about the gate's messages: local authority, gate coordination, fallback, stale decisions.
 
 Document 002, parts 3, 4 and 7, with the rulings of DESIGN.md (`rules.py`).
 """
@@ -22,7 +22,7 @@ from tenure.jobs.states import JobState, StrategyType
 
 
 def check(book: JobBook, command: c.CheckJob, now: float, rules: Rules) -> Decision:
-    """Has time run out, and who may say so? Idempotent: asked again, it answers the same."""
+    """Decides whether the job's time has run out. The leader then ends the job, or reports to the gate where a gate decides. Idempotent."""
     info = book.job(command.job_id)
     if rules.is_final(info.state):
         return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, info.reason, info.id)
@@ -33,7 +33,7 @@ def check(book: JobBook, command: c.CheckJob, now: float, rules: Rules) -> Decis
     if over is None:
         return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "", info.id)
     if command.drained_until is not None and command.drained_until < over.since:
-        # A result enqueued before the deadline wins over the deadline, so they have to be read first.
+        # A result enqueued before the deadline wins over the deadline, so the leader has to read those results first.
         return Decision(
             [], Outcome.NOTHING, over.rule, "results from before the deadline may still be waiting", info.id
         )
@@ -56,7 +56,7 @@ def report(book: JobBook, info: JobInfo, over: Expiry, now: float) -> e.LocalTim
 
 
 def await_gate(book: JobBook, info: JobInfo, now: float, rules: Rules) -> Decision:
-    """Reported, and waiting for the gate: fall back after five minutes, or say it again as the new leader."""
+    """Handles a local timeout that the gate has not answered: ends the job after `fallback_after`, or reports again as a new leader."""
     tracking = info.timeout_tracking
     assert tracking.reported_reason is not None, "a local timeout has a reason"
     waited = now - tracking.first_reported_at
@@ -82,7 +82,7 @@ def await_gate(book: JobBook, info: JobInfo, now: float, rules: Rules) -> Decisi
 
 
 class GlobalWord(NamedTuple):
-    """A decision of the gate, whichever message brought it."""
+    """A decision of the gate, in one form for all messages that carry one."""
 
     job_id: str
     state: JobState
@@ -106,14 +106,14 @@ def obey_cancel(book: JobBook, command: c.ObeyGlobalCancel, now: float, rules: R
 
 
 def obey(book: JobBook, identity: Identity, word: GlobalWord, now: float, rules: Rules) -> Decision:
-    """Obeyed, answered with the final status, or refused as stale with a correction."""
+    """Obeys the decision, answers with the final status, or refuses it as stale with a correction."""
     info = book.jobs.get(word.job_id)
     if info is None:
         return obey_unknown(book, identity, word, now)
     tracking = info.timeout_tracking
     token, epoch = tracking.timeout_fence_token, max(tracking.gate_epoch, word.gate_epoch)
     if rules.is_final(info.state):
-        # Terminal wins: whichever came first is the answer, and the gate keeps it for this datacenter.
+        # The end that came first stands: the reply carries it, and the gate keeps it for this datacenter.
         words = f"it had ended before: {info.state}"
         reply = correction(identity, word.job_id, info.state, token, epoch, reason=words, by_gate=info.ended_by_gate)
         return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, words, info.id, reply)
@@ -163,7 +163,7 @@ def refusal(info: JobInfo, word: GlobalWord, why: Rule, now: float) -> e.GlobalD
 
 
 def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float) -> Decision:
-    """Archived: the final status. Never heard of: a tombstone, so that a late submission does not run."""
+    """Answers for an archived job with its final status. An unknown one gets a tombstone, so that a late submission does not run."""
     job_id = word.job_id
     if archived := book.state.archive.get(job_id):
         words = f"it had ended before: {archived.state}"
@@ -190,7 +190,7 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
             by_gate=stone.gate_epoch > 0,
         )
         return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, stone.reason, job_id, reply)
-    # A gate's word has no share of its own: it would be told again and again.
+    # No share of its own limits the tombstones of a gate: the gate would send a refused decision again and again.
     budget.check_room(book)
     event = e.TombstoneSet(
         at=now,
@@ -206,7 +206,7 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
 
 
 def answer_query(book: JobBook, command: c.AnswerQuery, now: float, rules: Rules) -> Decision:
-    """How the job stands here. One that never arrived never will: the gate that could send it has lost it."""
+    """Answers with the job's state here. A job that never arrived gets a tombstone: the gate that could send it has lost it."""
     asked = command.message
     info = book.jobs.get(asked.job_id)
     if info is None:
@@ -257,7 +257,7 @@ def correction(
 
 
 def hear_gate(book: JobBook, command: c.HearGate, now: float, rules: Rules) -> Decision:
-    """The gate answered a report: it knows how the job ended here, or it shows a newer epoch."""
+    """Handles the gate's answer to a report: the gate knows how the job ended here, or it shows a newer epoch."""
     ack = command.message
     info = book.jobs.get(ack.job_id)
     if info is None:

@@ -1,4 +1,4 @@
-"""Decisions about workers, as far as jobs feel them: verdicts, earned time, eviction and what it costs."""
+"""Decides about workers, as far as it concerns jobs: verdicts, earned time, and evictions with their failed attempts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tenure.jobs.states import AttemptCause
 
 
 def jobs_on(book: JobBook, worker: str) -> tuple[str, ...]:
-    """The jobs with an attempt on this worker, each once."""
+    """Returns the jobs with an attempt on this worker, each once."""
     return tuple(dict.fromkeys(job_id for job_id, _ in book.on_worker.get(worker, ())))
 
 
 def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> Decision:
-    """The worker's attempts fail and are issued anew, with a higher attempt, elsewhere: all in one append."""
+    """Evicts a worker. Its attempts fail and are issued anew elsewhere, with a higher attempt, all in one append."""
+    # Attempts that another incarnation of the worker started are not concerned.
     held = [
         (job_id, name)
         for job_id, name in book.on_worker.get(command.worker, ())
@@ -52,7 +53,7 @@ def evict(book: JobBook, command: c.EvictWorker, now: float, rules: Rules) -> De
 def failed_with_it(
     book: JobBook, command: c.EvictWorker, held: list[WorkflowKey], now: float
 ) -> Iterator[e.AttemptFailed | e.JobEnded]:
-    """What eviction means for each attempt that the worker had, and for their jobs. A job ends at most once."""
+    """Yields the failure of each attempt that the worker had, and the end of each job that it ends. A job ends at most once."""
     ended: set[str] = set()
     failed_here: Counter[str] = Counter()
     for job_id, name in held:
@@ -154,7 +155,7 @@ def reset(book: JobBook, command: c.ResetExtensions, now: float, rules: Rules) -
 
 
 def forget(book: JobBook, command: c.ForgetWorker, now: float, rules: Rules) -> Decision:
-    """Never while attempts count as running there: those are evicted first."""
+    """Forgets a worker, but never while attempts count as running there: the worker has to be evicted first."""
     if command.worker not in book.state.workers:
         return Decision([], Outcome.NOTHING, Rule.HEALTH, "it is not known")
     if book.on_worker.get(command.worker):
@@ -164,7 +165,7 @@ def forget(book: JobBook, command: c.ForgetWorker, now: float, rules: Rules) -> 
 
 
 def drain(book: JobBook, command: c.DrainWorker, now: float, rules: Rules) -> Decision:
-    """What an operator says of a worker, known or not: it may be about to start."""
+    """Records that an operator drained a worker, or undid it. The worker need not be known: it may be about to start."""
     name = command.worker
     if command.drained == (name in book.state.drained):
         word = "it is drained already" if command.drained else "it is not drained"

@@ -1,8 +1,8 @@
-"""Everything that a manager's journal can say about jobs.
+"""Defines every event about jobs in a manager's journal.
 
-Each event is a decision that was made, with who made it, by which rule, when, and from which inputs: the journal is
+Each event is a decision, with its author, its rule, its time and its inputs: the journal is
 the evidence. One event is one line of JSON that a person can read. Folding events never fails for an event that
-`decide` made, and never asks anything but the event and the state before it.
+`decide` made, and reads nothing but the event and the state before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Evidence = dict[str, Any]
 
 
 class Rule(StrEnum):
-    """Which rule decided. `words.py` says each in a sentence."""
+    """The rule that decided. `words.py` puts each into a sentence."""
 
     ASKED = "asked"  # a user, a schedule or an operator asked for it
     FOLLOWED = "followed"  # it follows from an earlier decision
@@ -53,15 +53,15 @@ class Rule(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """What all events carry."""
+    """The fields that all events carry."""
 
     at: float
     """The engine's time."""
     by: str = ""
-    """Who decided, or whose word it was: a client, a worker, the leader, a gate."""
+    """The author of the decision or of the report: a client, a worker, the leader, a gate."""
     rule: Rule = Rule.FOLLOWED
     evidence: Evidence = {}
-    """The inputs that led to it."""
+    """The inputs that led to the decision."""
 
 
 class JobEvent(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -69,7 +69,7 @@ class JobEvent(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class LeaderElected(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The first word of a leader. Tokens rise, stuck clocks restart."""
+    """The first event of a leader. Tokens rise and stuck clocks restart with it."""
 
     epoch: int
     leader: str
@@ -81,7 +81,7 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
 
 
 class CronFired(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Written in one append with the `JobSubmitted` that it caused: an instant fires once."""
+    """An instant fired. The leader writes it in one append with the `JobSubmitted` that it caused, so an instant fires once."""
 
     schedule: str
     instant: float
@@ -103,13 +103,13 @@ class InstantsSkipped(Event, frozen=True, kw_only=True, tag=True, omit_defaults=
 
     schedule: str
     until: float
-    """The newest of them."""
+    """The newest of the instants."""
     count: int
     reason: str
 
 
 class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The attempt is in the engine; until then a new leader sends it again, which is safe."""
+    """The attempt is in the engine. Without this event a new leader sends it again, which is safe."""
 
     workflow: str
     attempt: int
@@ -124,10 +124,10 @@ class WorkflowStarted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaul
 
 
 class ProgressRecorded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The counter of an attempt rose; journaled at most every quarter of the stuck threshold."""
+    """The counter of an attempt rose. The leader journals it at most once in a quarter of the stuck threshold."""
 
     workflow: str = ""
-    """Empty when the job as a whole is said to have advanced."""
+    """Empty when the report was about the job as a whole."""
     attempt: int = 0
     worker: str = ""
     steps: int = 0
@@ -155,9 +155,9 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     not_before: float = 0.0
     exclude: bool = False
     dump_key: str = ""
-    """Where the stack dump taken before a kill lies in the store."""
+    """The key in the store of the stack dump that was taken before a kill."""
     redelivered: int = 0
-    """How often the engine had given this attempt out before, without any outcome. Each counts as an attempt."""
+    """The number of times that the engine had delivered this attempt before, without any outcome. Each counts as an attempt."""
 
 
 class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -168,12 +168,12 @@ class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class JobEnded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The one terminal transition. Whatever was not done is cancelled with it."""
+    """The one terminal transition of a job. It cancels every workflow that has not ended."""
 
     state: JobState
     reason: str
     gate_epoch: int = 0
-    """Of the gate that decided, when a gate did."""
+    """The epoch of the gate that decided; 0 when no gate did."""
 
     @property
     def by_gate(self) -> bool:
@@ -193,14 +193,14 @@ class TombstoneSet(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
 
 
 class LocalTimeoutReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Time ran out here, and the gate is told, with this leader's token."""
+    """Time ran out here. The leader reports it to the gate, with its own token."""
 
     reason: TimeoutReason
     token: int
 
 
 class GlobalDecisionRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A decision of the gate was stale; the answer was a correction."""
+    """A decision of the gate was stale. The leader answered with a correction."""
 
     fence_token: int
     gate_epoch: int
@@ -225,7 +225,7 @@ class ExtensionGranted(Event, frozen=True, kw_only=True, tag=True, omit_defaults
     count: int
     total: float
     bound: float
-    """What one worker's series can add up to: the cap of the time that a job can be given."""
+    """The most seconds that one worker's series can add up to. It also caps the time that a job can be given."""
     progress: float = 0.0
     counter: int | None = None
     deadline: float = 0.0
@@ -254,7 +254,7 @@ class WorkerJudged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
 
 class WorkerEvicted(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Its attempts fail in the same append, and are issued anew elsewhere."""
+    """A worker was evicted. Its attempts fail in the same append, and are issued anew elsewhere."""
 
     worker: str
     reason: str
@@ -263,7 +263,7 @@ class WorkerEvicted(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
 
 class WorkerForgotten(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Nothing more is expected of it; whoever comes under its name is new."""
+    """The leader expects nothing more of a worker. A worker that comes under its name later is new."""
 
     worker: str
     reason: str = ""
@@ -278,11 +278,11 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
 
 class ResultsExpired(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Its results were kept for as long as its submission asked."""
+    """The job's results are dropped: they were kept for as long as its submission asked."""
 
 
 class WorkerDrained(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """An operator's word on a worker: it stands over restarts of the worker, and whatever its health says."""
+    """An operator drained a worker, or undid it. It holds over restarts of the worker, and whatever its health is."""
 
     worker: str
     drained: bool = True
@@ -336,11 +336,11 @@ ManagerEvent = (
 )
 
 encode_event = msgspec.json.Encoder().encode
-"""One event as the journal keeps it."""
+"""Encodes one event as the journal keeps it."""
 
 _decoder: msgspec.json.Decoder[ManagerEvent] = msgspec.json.Decoder(ManagerEvent)
 
 
 def decode_event(encoded: bytes) -> ManagerEvent:
-    """The event that was written; raises `msgspec.ValidationError` for anything else."""
+    """Returns the event that was written; raises `msgspec.ValidationError` for anything else."""
     return _decoder.decode(encoded)

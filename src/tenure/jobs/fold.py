@@ -1,7 +1,7 @@
-"""How each event changes the book. One function per event, and a table.
+"""Folds each event into the book: one function per event, and a table of them.
 
-The only code that writes to `JobInfo`. It decides nothing: whatever needs judgement was judged before the event was
-written. It asserts what must hold, so that a wrong decision stops at the journal's door rather than in somebody's job.
+Only the folds write to `JobInfo`; `JobBook` adds its history. They decide nothing: `decide` judged everything before the event was
+written. They assert what must hold, so that a wrong decision stops here and does no harm in a user's job.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DONE = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
 
 
 def move(book: JobBook, info: JobInfo, workflow: Workflow, new: WorkflowState) -> None:
-    """The one place where a workflow changes its state: table, counters and indexes together."""
+    """Changes the state of a workflow. It is the only code that does, so table, counters and indexes change together."""
     old = workflow.state
     check_workflow_transition(info.id, workflow.spec.name, old, new)
     workflow.state = new
@@ -65,6 +65,8 @@ def leader_elected(book: JobBook, event: e.LeaderElected) -> None:
     for info in state.jobs.values():
         if not info.state.terminal:
             tracking = info.timeout_tracking
+            # The higher token fences decisions of the gate that answer the last leader. The stuck clock starts at the takeover,
+            # because progress that the last leader did not journal is lost.
             tracking.timeout_fence_token += 1
             tracking.resumed_at = event.at
 
@@ -92,7 +94,7 @@ def job_submitted(book: JobBook, event: e.JobSubmitted) -> None:
 
 
 def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingState:
-    """The strategy is chosen by `gate_addr`, with no configuration (document 002, part 1)."""
+    """Returns the tracking of a new job. `gate_addr` alone chooses the strategy, with no configuration (document 002, part 1)."""
     gate = submission.gate_addr
     return TimeoutTrackingState(
         strategy_type=StrategyType.LOCAL_AUTHORITY if gate is None else StrategyType.GATE_COORDINATED,
@@ -166,11 +168,12 @@ def attempt_failed(book: JobBook, event: e.AttemptFailed) -> None:
     else:
         assert event.next_attempt > workflow.attempt, "an attempt only grows"
         workflow.attempt = event.next_attempt
+        # The fence is (attempt, delivery): the deliveries of a new attempt count from the start.
         workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
 
 
 def release_followers(book: JobBook, info: JobInfo, at: float) -> None:
-    """What came after the workflow that has just ended may go, if nothing else holds it."""
+    """Makes each waiting workflow pending when all workflows that it comes after have ended."""
     if not info.waiting_workflows:
         return
     for workflow in info.workflows.values():
@@ -204,7 +207,7 @@ def job_ended(book: JobBook, event: e.JobEnded) -> None:
     for workflow in info.workflows.values():
         if workflow.state not in _DONE:
             if workflow.state is not WorkflowState.WAITING:
-                info.cleaned = False  # it has, or may have, a live message
+                info.cleaned = False  # it may have a live message in the engine
             move(book, info, workflow, WorkflowState.CANCELLED)
             workflow.ended_at = event.at
     book.ended[event.job_id] = None
@@ -301,7 +304,7 @@ def drop_archived(book: JobBook, job_id: str) -> None:
 
 
 def forgotten(book: JobBook, event: e.Forgotten) -> None:
-    # Both are in the order of time, so this costs what it removes.
+    # Both dictionaries are in the order of time, so this costs only what it removes.
     archive, stones = book.state.archive, book.state.tombstones
     while archive and archive[job_id := next(iter(archive))].archived_at <= event.until:
         drop_archived(book, job_id)

@@ -1,4 +1,4 @@
-"""How events about schedules change the book."""
+"""Folds the events about schedules into the book."""
 
 from __future__ import annotations
 

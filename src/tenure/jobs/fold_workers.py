@@ -1,4 +1,4 @@
-"""How events about workers change the book: verdicts, evictions, and the time that they earned for their jobs."""
+"""Folds the events about workers into the book: verdicts, evictions, and the time that workers earned for their jobs."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def extensions_reset(book: JobBook, event: e.ExtensionsReset) -> None:
 def worker_judged(book: JobBook, event: e.WorkerJudged) -> None:
     record = worker_record(book, event.worker)
     if event.incarnation and event.incarnation != record.incarnation:
+        # A new incarnation inherits neither the verdict nor the series of extensions of the one before it.
         record = book.state.workers[event.worker] = WorkerRecord(incarnation=event.incarnation)
     record.verdict, record.reason, record.since = event.verdict, event.reason, event.at
 
@@ -55,8 +56,8 @@ def worker_judged(book: JobBook, event: e.WorkerJudged) -> None:
 def worker_evicted(book: JobBook, event: e.WorkerEvicted) -> None:
     record = book.state.workers.get(event.worker)
     if record is not None and event.incarnation and record.incarnation not in ("", event.incarnation):
-        return  # another start of it is there now
-    # Kept, so that a new leader too tells this incarnation, should it wake, that it is over.
+        return  # the record is of another incarnation, which this eviction does not concern
+    # The record stays, so that a new leader, too, tells this incarnation that it was evicted if it ever reports again.
     book.state.workers[event.worker] = WorkerRecord(
         incarnation=event.incarnation, verdict=EVICTED, reason=event.reason, since=event.at
     )

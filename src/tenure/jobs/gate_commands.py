@@ -1,4 +1,4 @@
-"""What can be asked of a gate's jobs, and the shape of every answer."""
+"""Defines the commands about a gate's jobs that `decide_gate` takes, and the decision that it returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenure.jobs.model import JobSubmission
 
 
 class GateDecision(NamedTuple):
-    """The events to append, in one append, and the answer with its reason."""
+    """The events to append, all in one append, and the answer with its reason."""
 
     events: list[Event]
     outcome: Outcome
@@ -25,9 +25,9 @@ class GateDecision(NamedTuple):
     reason: str = ""
     job_id: str = ""
     ack: JobReportAck | None = None
-    """What goes back to the manager that reported, once the append has returned."""
+    """The answer to the manager that reported. The gate sends it once the append has returned."""
     campaign_above: int = 0
-    """A datacenter has seen a gate epoch above ours: lead again with a higher one before deciding anything."""
+    """Above 0 when a datacenter has seen this gate epoch, which is above ours. The gate must lead with a higher one before it decides anything."""
 
 
 class GateTakeLead(Command, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class GateTakeLead(Command, frozen=True, kw_only=True):
 
 
 class GateSubmit(Command, frozen=True, kw_only=True):
-    """Placed: `target_datacenters` are where it is to run."""
+    """A job that has been placed: `target_datacenters` are those in which it is to run."""
 
     submission: JobSubmission
     target_datacenters: tuple[str, ...]
@@ -59,7 +59,7 @@ class HearTransfer(Command, frozen=True, kw_only=True):
 
 
 class CheckGlobal(Command, frozen=True, kw_only=True):
-    """The periodic check of one job. `link_suspect`: the gate takes its own link for broken, so silence proves nothing."""
+    """Asks for the periodic check of one job. While `link_suspect`, the gate takes its own link for broken, so silence proves nothing."""
 
     job_id: str
     link_suspect: bool = False
@@ -71,7 +71,7 @@ class GateCancel(Command, frozen=True, kw_only=True):
 
 
 class GateFailJob(Command, frozen=True, kw_only=True):
-    """The leading gate's own code raised while it handled this job: the job is withdrawn everywhere, and all else goes on."""
+    """The leading gate's own code raised while it handled this job: the job is withdrawn everywhere, and everything else goes on."""
 
     job_id: str
     doing: str

@@ -1,7 +1,7 @@
-"""`decide_gate(tracker, command, now)`: what a gate concludes about its jobs, as events. Changes nothing.
+"""Decides for a gate about its jobs: `decide_gate(tracker, command, now)` returns events and changes nothing.
 
-The three conditions of document 002, part 5, and what comes of reports, corrections, cancels and takeovers. A decision,
-once journaled, is final; only `gate_outbox` knows to whom it still has to be said.
+This module has the three conditions of document 002, part 5, submissions, cancels and takeovers; `gate_hear` has the messages of
+datacenters. A journaled decision is final; only `gate_outbox` knows which datacenters it still has to be sent to.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tenure.jobs.submission import digest, validate
 
 
 def take_lead(tracker: GateJobTracker, command: gc.GateTakeLead, now: float, rules: Rules) -> GateDecision:
+    # Epochs only grow: a gate with an epoch that the journal has seen was replaced.
     if command.epoch <= tracker.epoch:
         raise StaleEpochError(command.epoch, tracker.epoch)
     elected = g.GateElected(
@@ -88,7 +89,7 @@ def known_digest(tracker: GateJobTracker, job_id: str) -> str | None:
 
 
 class Condition(NamedTuple):
-    """One of the three, come true."""
+    """One of the three conditions, when it holds."""
 
     rule: Rule
     reason: str
@@ -97,7 +98,7 @@ class Condition(NamedTuple):
 
 
 def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, link_suspect: bool) -> Condition | None:
-    """Global timeout exceeded? Any datacenter timed out? All datacenters stuck? (document 002, part 5)."""
+    """Returns the first that holds: global timeout exceeded, any datacenter timed out, all datacenters stuck (document 002, part 5)."""
     elapsed = now - info.submitted_at
     due = tracker.deadline(info)
     if now > due:
@@ -122,6 +123,7 @@ def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, l
             {"datacenters": over, "tokens": tokens, "highest_tokens": dict(info.dc_fence_tokens)},
         )
     running = info.running
+    # While the gate doubts its own link, the silence of the datacenters proves nothing.
     if running and not link_suspect and now > tracker.all_stuck_at(info):
         silent = {dc: round(now - tracker.last_progress(info, dc), 3) for dc in running}
         return Condition(
@@ -134,7 +136,7 @@ def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, l
 
 
 def check(tracker: GateJobTracker, command: gc.CheckGlobal, now: float, rules: Rules) -> GateDecision:
-    """Idempotent: a decision is made once."""
+    """Decides when one of the conditions holds. Idempotent: a decision is made once."""
     info = tracker.job(command.job_id)
     if info.state.terminal or info.decided is not None:
         return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, info.decided_reason or info.reason, info.job_id)
@@ -185,7 +187,7 @@ def cancel(tracker: GateJobTracker, command: gc.GateCancel, now: float, rules: R
 
 
 def fail(tracker: GateJobTracker, command: gc.GateFailJob, now: float, rules: Rules) -> GateDecision:
-    """Datacenters hear of it as of a cancel, which every version of them obeys; the rule and the reason say what it was."""
+    """Ends a job on which our own code raised. Datacenters get a cancel, which every version of them obeys; rule and reason state the fault."""
     info = tracker.jobs.get(command.job_id)
     if info is None or info.state.terminal or info.decided is not None:
         return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it is decided, or not known", command.job_id)
@@ -248,5 +250,5 @@ DECIDE_GATE: Mapping[type[Command], GateDecider] = {
 
 
 def decide_gate(tracker: GateJobTracker, command: Command, now: float, rules: Rules = RULES) -> GateDecision:
-    """What follows from `command` at `now`, the gate's engine time. Raises for what the caller got wrong."""
+    """Returns the decision that follows from `command` at `now`, the gate's engine time. Raises for a mistake of the caller."""
     return DECIDE_GATE[type(command)](tracker, command, now, rules)

@@ -1,4 +1,4 @@
-"""Everything that a gate's journal can say about jobs. Decisions with their evidence, as in `events.py`."""
+"""Defines every event about jobs in a gate's journal. Each is a decision with its evidence, as in `events.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenure.jobs.states import JobState, TimeoutReason
 
 
 class GateElected(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The first word of a gate that leads its cluster. Stuck clocks restart."""
+    """The first event of a gate that leads its cluster. Stuck clocks restart with it."""
 
     epoch: int
     gate: str
@@ -23,16 +23,16 @@ class GateJobAccepted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaul
 
 
 class GateJobRebuilt(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A report came for a job that this gate does not know: its journal was lost, and this is what the report says."""
+    """A report came for a job that this gate does not know, because its journal was lost. The event holds what the report states."""
 
     submitted_at: float
-    """By the gate's own clock: now, less the seconds that the report says have elapsed."""
+    """By the gate's own clock: now, less the elapsed seconds that the report states."""
     timeout_seconds: float
     target_datacenters: tuple[str, ...]
 
 
 class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """What a datacenter said, as far as it changes what the gate knows."""
+    """A datacenter's report, as far as it changes what the gate knows."""
 
     datacenter: str
     token: int
@@ -43,11 +43,11 @@ class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_def
     reason: str = ""
     ended_by_gate: bool = False
     gate_epoch: int = 0
-    """The highest gate epoch that the datacenter had seen when it said this."""
+    """The highest gate epoch that the datacenter had seen when it sent this."""
 
 
 class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A timeout report that counts."""
+    """A timeout report that counts: its token is not stale, and the datacenter was not terminal."""
 
     datacenter: str
     token: int
@@ -58,7 +58,7 @@ class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_def
 
 
 class GlobalDecisionMade(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Final. Sent to every datacenter until each is terminal."""
+    """A decision of the gate. It is final, and the gate sends it to every datacenter until each is terminal."""
 
     state: JobState
     reason: str
@@ -103,7 +103,7 @@ _decoder: msgspec.json.Decoder[GateEvent] = msgspec.json.Decoder(GateEvent)
 
 
 def decode_gate_event(encoded: bytes) -> GateEvent:
-    """The event that was written; raises `msgspec.ValidationError` for anything else."""
+    """Returns the event that was written; raises `msgspec.ValidationError` for anything else."""
     return _decoder.decode(encoded)
 
 
@@ -111,5 +111,5 @@ _any_decoder: msgspec.json.Decoder[ManagerEvent | GateEvent] = msgspec.json.Deco
 
 
 def decode_any_event(encoded: bytes) -> ManagerEvent | GateEvent:
-    """An event of a manager's journal or of a gate's: whoever listens need not know whose it is."""
+    """Returns an event of a manager's journal or of a gate's, for a reader that does not know whose it is."""
     return _any_decoder.decode(encoded)

@@ -1,4 +1,4 @@
-"""What a gate makes of a datacenter's words: progress, timeouts, corrections, transfers.
+"""Decides for a gate about the messages of datacenters: progress, timeouts, corrections, transfers.
 
 Reports may come late, twice, out of order, from a leader long gone, or for a job that this gate has lost. None of that
 may move a datacenter out of a terminal state, or count as a timeout that the present leader did not report.
@@ -33,7 +33,7 @@ def progress(tracker: GateJobTracker, command: gc.HearProgress, now: float, rule
         return GateDecision([], Outcome.REFUSED, Rule.DATACENTER_SAID, f"{dc} is no target of this job", info.job_id)
     if info.dc_status[dc].terminal:
         return acked(tracker, info, dc, [], Outcome.ALREADY, f"{dc} is {info.dc_status[dc]}")
-    # How a job ended is true whoever says it: it was journaled there. Anything else from a leader long gone is not.
+    # The end of a job is true from any leader, because it was journaled there. Any other report from a replaced leader is stale.
     if report.fence_token < info.dc_fence_tokens[dc] and not report.status.terminal:
         return GateDecision([], Outcome.REFUSED, Rule.STALE_TOKEN, f"{dc} has a newer leader", info.job_id)
     events: list[Event] = [word(report, now)] if worth_journaling(tracker, info, report, now) else []
@@ -41,7 +41,7 @@ def progress(tracker: GateJobTracker, command: gc.HearProgress, now: float, rule
 
 
 def progressed(report: JobProgressReport) -> bool:
-    """A report without progress does not reset the stuck clock; one with nothing running holds it."""
+    """Returns True when the report moves the stuck clock: it shows progress, or nothing of the job runs there."""
     return not report.status.terminal and (report.has_recent_progress or report.workflows_running == 0)
 
 
@@ -50,7 +50,7 @@ def address(report: JobProgressReport | JobTimeoutReport) -> Address | None:
 
 
 def worth_journaling(tracker: GateJobTracker, info: GateJobTrackingInfo, report: JobProgressReport, now: float) -> bool:
-    """Most reports say only that it goes on: they are heard, and leave no event."""
+    """Returns True when the report changes what the journal knows. Most reports show only that the job goes on, and leave no event."""
     dc = report.datacenter
     return (
         report.status.terminal
@@ -99,9 +99,9 @@ def timed_out(report: JobTimeoutReport, highest: int, now: float) -> g.Datacente
 
 
 def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, rules: Rules) -> GateDecision:
-    """The answer to a decision: a terminal status settles that datacenter, a token makes the next sending right.
+    """Handles a datacenter's answer to a decision. A terminal status settles that datacenter; a newer token goes into the next sending.
 
-    The decision itself stays as it is: final.
+    The decision itself is final, and stays as it is.
     """
     said = command.correction
     if deposed := behind(tracker, said.job_id, said.gate_epoch):
@@ -135,7 +135,7 @@ def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, 
 
 
 def transfer(tracker: GateJobTracker, command: gc.HearTransfer, now: float, rules: Rules) -> GateDecision:
-    """A datacenter has a new leader: its token and address, before its first report."""
+    """Records the token and the address of a datacenter's new leader, before its first report."""
     said = command.transfer
     info = tracker.jobs.get(said.job_id)
     if info is None or said.datacenter not in info.dc_status or info.dc_status[said.datacenter].terminal:
@@ -157,7 +157,7 @@ def transfer(tracker: GateJobTracker, command: gc.HearTransfer, now: float, rule
 
 
 def behind(tracker: GateJobTracker, job_id: str, seen: int) -> GateDecision | None:
-    """A datacenter has obeyed a gate of a higher epoch: we were deposed, or lost our counter. Decide nothing."""
+    """Returns a refusal when a datacenter has seen a gate of a higher epoch: this gate was deposed, or lost its counter, and must not decide."""
     if seen <= tracker.epoch:
         return None
     why = f"a datacenter has seen gate epoch {seen}, and ours is {tracker.epoch}"
@@ -165,7 +165,7 @@ def behind(tracker: GateJobTracker, job_id: str, seen: int) -> GateDecision | No
 
 
 def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeoutReport, now: float) -> GateDecision:
-    """Archived: say so. Otherwise our journal was lost, and the report tells us what we owned."""
+    """Answers for an archived job with its end. Otherwise the gate's journal was lost, and the gate rebuilds the job from the report."""
     job_id, dc = report.job_id, report.datacenter
     if archived := tracker.state.archive.get(job_id):
         ack = JobReportAck(
@@ -238,7 +238,7 @@ def word(report: JobProgressReport, now: float) -> g.DatacenterReported:
 
 
 def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Event], now: float) -> list[Event]:
-    """What follows from a word: a decision of ours that we had lost, or the end of the job everywhere."""
+    """Adds the events that follow from a report: a gate's decision that was lost with its journal, or the end of the job everywhere."""
     statuses, decided, by = dict(info.dc_status), info.decided is not None, tracker.state.gate
     for event in events:
         if isinstance(event, g.DatacenterReported) and event.status.terminal:
@@ -252,7 +252,7 @@ def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Eve
 
 
 def remembered(event: g.DatacenterReported, by: str, now: float) -> g.GlobalDecisionMade:
-    """A gate decided this before us, and its journal was lost: the decision stands, for every datacenter."""
+    """Returns the decision of an earlier gate whose journal was lost. It stands, for every datacenter."""
     return g.GlobalDecisionMade(
         at=now,
         by=by,
@@ -265,7 +265,7 @@ def remembered(event: g.DatacenterReported, by: str, now: float) -> g.GlobalDeci
 
 
 def ending(job_id: str, statuses: dict[str, JobState], now: float, *, decided: bool, by: str) -> list[Event]:
-    """How a job ended that has ended everywhere. All timed out is a global timeout too."""
+    """Returns the end of a job that has ended everywhere. When a datacenter timed out on its own, a global timeout comes before it."""
     ranked = (JobState.TIMED_OUT, JobState.CANCELLED, JobState.FAILED)
     state = next((state for state in ranked if state in statuses.values()), JobState.COMPLETED)
     said = ", ".join(f"{dc} {status}" for dc, status in sorted(statuses.items()))

@@ -1,7 +1,7 @@
-"""What a gate still has to say, read off its state: so a successor says what its predecessor did not.
+"""Derives the messages that a gate still has to send from its state, so that a successor sends what its predecessor did not.
 
-A submission until the datacenter has said anything; a decision until the datacenter is terminal. Both may be said any
-number of times.
+The gate sends a submission until the datacenter has answered, and a decision until the datacenter is terminal. It is safe to
+send either any number of times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GateMessage = JobSubmission | JobGlobalTimeout | JobGlobalCancel | JobStatusQuer
 
 
 class OwedKind(StrEnum):
-    """What a datacenter has not answered."""
+    """The kind of a message that a datacenter has not answered."""
 
     SUBMISSION = "submission"
     QUERY = "query"
@@ -49,7 +49,7 @@ class Owed(NamedTuple):
 
 
 def owed(tracker: GateJobTracker, info: GateJobTrackingInfo, rules: Rules = RULES) -> list[Owed]:
-    """All that is still to be said about one job."""
+    """Returns the messages that the gate still has to send about one job."""
     if info.state.terminal:
         return []
     if info.decided is not None:
@@ -60,7 +60,7 @@ def owed(tracker: GateJobTracker, info: GateJobTrackingInfo, rules: Rules = RULE
 def decision_for(
     tracker: GateJobTracker, info: GateJobTrackingInfo, dc: str, rules: Rules = RULES
 ) -> JobGlobalTimeout | JobGlobalCancel:
-    """The decision as that datacenter has to hear it: with the highest token seen from it, or none."""
+    """Returns the decision as the gate sends it to that datacenter: with the highest token seen from it, or none."""
     if info.decided is JobState.CANCELLED:
         return JobGlobalCancel(
             job_id=info.job_id,
@@ -79,7 +79,7 @@ def decision_for(
 
 
 def opening_for(tracker: GateJobTracker, info: GateJobTrackingInfo) -> JobSubmission | JobStatusQuery:
-    if info.submission is None:  # rebuilt from another datacenter's report: we can only ask
+    if info.submission is None:  # rebuilt from another datacenter's report: the gate can only ask
         return JobStatusQuery(job_id=info.job_id, gate_epoch=tracker.epoch)
     return msgspec.structs.replace(
         info.submission,
@@ -90,7 +90,7 @@ def opening_for(tracker: GateJobTracker, info: GateJobTrackingInfo) -> JobSubmis
 
 
 class Resends:
-    """When to say what again: at once when it is new, then after 1, 2, 4, … 30 s. A gate's own memory, not state."""
+    """Decides when to send each owed message: at once when it is new, then after 1, 2, 4, … 30 s. It is the gate's own memory, not state."""
 
     def __init__(self, settings: GateSettings, rules: Rules = RULES) -> None:
         self.settings = settings
@@ -101,7 +101,7 @@ class Resends:
         self._passed_on: Counter[str] = Counter()
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
-        """The job has changed: what is owed, and to whom, may have changed with it."""
+        """Recomputes the messages that are owed for a job that has changed. A new or changed message is due at once."""
         info = tracker.jobs.get(job_id)
         wanted = {item.datacenter: item.message for item in owed(tracker, info, self.rules)} if info else {}
         for dc in info.target_datacenters if info else [key[1] for key in self._last if key[0] == job_id]:
@@ -124,16 +124,16 @@ class Resends:
 
     @property
     def counts(self) -> Counter[tuple[str, OwedKind]]:
-        """How much each datacenter has not answered yet. It costs the same however much that is."""
+        """Counts the messages that each datacenter has not answered yet. Its cost does not depend on their number."""
         return Counter({(dc, _KINDS[kind]): count for (dc, kind), count in self._owed.items()})
 
     def take_passed_on(self) -> Counter[str]:
-        """How many submissions each datacenter answered, or were withdrawn, since this was asked last."""
+        """Returns the number of submissions that each datacenter answered, or that were withdrawn, since the last call."""
         taken, self._passed_on = self._passed_on, Counter()
         return taken
 
     def hurry(self, datacenter: str, now: float) -> None:
-        """A datacenter is back: what it did not answer is said again at once, and then as if it were new."""
+        """Makes every message that a datacenter has not answered due at once, because it is back. The pauses start again at the shortest."""
         for key, (message, _) in self._last.items():
             if key[1] == datacenter:
                 self._last[key] = (message, self.settings.resend_first)
@@ -143,7 +143,7 @@ class Resends:
         return self._timers.next_due()
 
     def due(self, now: float) -> list[Owed]:
-        """What to send now; each comes again later, unless `refresh` finds that it is no longer owed."""
+        """Returns the messages to send now. Each comes again later, unless `refresh` finds that it is no longer owed."""
         found = []
         for key in self._timers.pop_due(now):
             message, rest = self._last[key]

@@ -1,7 +1,7 @@
-"""A gate's view of its jobs across all datacenters (document 002, part 5): a fold over the gate's journal.
+"""Holds a gate's view of its jobs across all datacenters (document 002, part 5): the fold over the gate's journal.
 
-`GateJobTracker.apply` is the only thing that changes the state. What the gate heard since the journal last did (the
-moments of progress, by its own clock) is beside the state, and dies with its term.
+Only `GateJobTracker.apply` changes the state. Progress that the gate has heard of and not journaled (the moments, by its own
+clock) is beside the state, in `fresh`, and dies with the gate's term.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SNAPSHOT_VERSION = 1
 
 
 class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
-    """Gate's view of a job across all DCs. The document's fields first, then those that our rulings need."""
+    """A gate's view of one job across all datacenters. The document's fields come first, then those that our rulings need."""
 
     job_id: str
     submitted_at: float
@@ -34,7 +34,7 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
     target_datacenters: list[str]
     dc_status: dict[str, JobState] = {}
     dc_last_progress: dict[str, float] = {}
-    """When the gate heard of progress, by its own clock; never a report's timestamp."""
+    """The time at which the gate received a report of progress, by its own clock. Never a report's timestamp."""
     dc_manager_addrs: dict[str, Address] = {}
     globally_timed_out: bool = False
     timeout_reason: str = ""
@@ -42,12 +42,12 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
     """Counts this gate's decisions about the job. It is not compared with any manager's token."""
 
     dc_fence_tokens: dict[str, int] = {}
-    """The highest manager token seen from each datacenter: what a decision made from reports echoes."""
+    """The highest manager token seen from each datacenter. A decision made from reports echoes it."""
     dc_extensions: dict[str, float] = {}
     dc_timeouts: dict[str, int] = {}
-    """Datacenters that reported a local timeout, with the token of the report."""
+    """Maps each datacenter that reported a local timeout to the token of its report."""
     dc_heard: dict[str, bool] = {}
-    """False until the datacenter has said anything: until then the submission is sent, or the question asked, again."""
+    """False until the datacenter has answered. Until then the gate sends the submission, or the query, again."""
     submission: JobSubmission | None = None
     """None for a job that was rebuilt from reports."""
     digest: str = ""
@@ -69,12 +69,12 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
 
     @property
     def standing(self) -> str:
-        """In one word: its state, or `ending` while a decision is on its way to datacenters that have not obeyed yet."""
+        """The job's state, or `ending` while a decision is on its way to datacenters that have not obeyed yet."""
         return "ending" if self.decided is not None and not self.state.terminal else self.state.value
 
 
 class GateState(msgspec.Struct, kw_only=True):
-    """What a snapshot holds."""
+    """The contents of a snapshot."""
 
     version: int = SNAPSHOT_VERSION
     epoch: int = 0
@@ -90,13 +90,13 @@ _state_decoder = msgspec.msgpack.Decoder(GateState)
 
 
 class GateJobTracker:
-    """Every job that this gate cluster owns."""
+    """Holds every job that this gate cluster owns."""
 
     def __init__(self, settings: GateSettings | None = None, state: GateState | None = None) -> None:
         self.settings = settings or GateSettings()
         self.state = state or GateState()
         self.fresh: dict[tuple[str, str], float] = {}
-        """(job, datacenter) -> when progress was last heard of; may be newer than what is journaled."""
+        """Maps (job, datacenter) to the time at which the gate last heard of progress. It may be newer than the journaled time."""
         self.ended: dict[str, None] = {job_id: None for job_id, info in self.jobs.items() if info.state.terminal}
         self._ending = sum(info.standing == "ending" for info in self.jobs.values())
         self._ended_as: Counter[str] = Counter(self.jobs[job_id].standing for job_id in self.ended)
@@ -118,19 +118,19 @@ class GateJobTracker:
 
     @property
     def standings(self) -> Counter[str]:
-        """How many jobs there are of each standing. It costs the same however many there are."""
+        """Counts the jobs of each standing. Its cost does not depend on the number of jobs."""
         running = len(self.jobs) - len(self.ended) - self._ending
         return Counter({"running": running, "ending": self._ending, **self._ended_as})
 
     def job(self, job_id: str) -> GateJobTrackingInfo:
-        """The job, or `UnknownJobError`."""
+        """Returns the job, or raises `UnknownJobError`."""
         info = self.state.jobs.get(job_id)
         if info is None:
             raise UnknownJobError(job_id)
         return info
 
     def apply(self, event: Event, encoded: bytes | None = None) -> None:
-        """Fold one event."""
+        """Folds one event. A caller that has it `encoded` passes that, which saves encoding it again for the job's history."""
         fold = GATE_FOLD.get(type(event))
         if fold is None:
             raise EngineVersionError(f"this Tenure cannot fold a {type(event).__name__}")
@@ -143,17 +143,17 @@ class GateJobTracker:
             self.apply(event)
 
     def replay(self, encoded_events: Iterable[bytes]) -> None:
-        """Fold events as the journal keeps them."""
+        """Folds events as the journal keeps them."""
         for encoded in encoded_events:
             self.apply(g.decode_gate_event(encoded), encoded)
 
     def snapshot(self) -> bytes:
-        """All of the state, in an encoding that depends on nothing but the state."""
+        """Returns all of the state, in an encoding that depends on nothing but the state."""
         return _encode_state(self.state)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: GateSettings | None = None) -> GateJobTracker:
-        """The tracker that `snapshot` was taken of."""
+        """Returns the tracker that `snapshot` was taken of."""
         try:
             state = _state_decoder.decode(snapshot)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -169,32 +169,33 @@ class GateJobTracker:
         return [g.decode_gate_event(encoded) for encoded in self.job(job_id).history]
 
     def heard_progress(self, job_id: str, datacenter: str, now: float) -> None:
-        """A report told of progress. The shell calls it for every report that `decide_gate` did not refuse."""
+        """Notes that a report showed progress. The shell calls it for every such report that `decide_gate` did not refuse."""
         self.fresh[(job_id, datacenter)] = now
 
     def last_progress(self, info: GateJobTrackingInfo, datacenter: str) -> float:
-        """Where a datacenter's stuck clock starts: its newest progress, but not before this gate took over."""
+        """Returns where a datacenter's stuck clock starts: its newest progress, but not before this gate took over."""
         return max(info.dc_last_progress[datacenter], info.resumed_at, self.fresh.get((info.job_id, datacenter), 0.0))
 
     def deadline(self, info: GateJobTrackingInfo) -> float:
-        """Extensions count here too: the largest that any datacenter granted. A delayed start does not count."""
+        """Returns the deadline. The largest extension that any datacenter granted moves it, and so does a delayed start."""
         begins = info.submitted_at + (info.submission.delay if info.submission else 0.0)
         return begins + info.timeout_seconds + max(info.dc_extensions.values(), default=0.0)
 
     def all_stuck_at(self, info: GateJobTrackingInfo) -> float:
-        """When every running datacenter will have been without progress for the threshold."""
+        """Returns when every running datacenter will have been without progress for the threshold; `NEVER` when none runs."""
         running = info.running
         if not running:
             return NEVER
         return max(self.last_progress(info, dc) for dc in running) + self.settings.stuck_threshold
 
     def next_due(self, job_id: str) -> float:
-        """The next time at which checking this job can matter; 0 when it is due at once."""
+        """Returns the next time at which checking this job can matter; 0 when it is due at once."""
         info = self.job(job_id)
         if info.state.terminal or info.decided is not None:
             return NEVER
         if info.dc_timeouts or JobState.TIMED_OUT in info.dc_status.values():
             return 0.0
+        # The checks compare strictly, so the first instant after the deadline is the one that matters.
         return math.nextafter(min(self.deadline(info), self.all_stuck_at(info)), NEVER)
 
     def forget_fresh(self, job_id: str, datacenters: Iterable[str]) -> None:
@@ -229,6 +230,7 @@ def gate_elected(tracker: GateJobTracker, event: g.GateElected) -> None:
     tracker.state.epoch, tracker.state.gate = event.epoch, event.gate
     for info in tracker.jobs.values():
         if not info.state.terminal:
+            # The progress that the last gate held in `fresh` is lost, so the stuck clocks start at the takeover.
             info.resumed_at = event.at
 
 
@@ -268,10 +270,10 @@ def job_rebuilt(tracker: GateJobTracker, event: g.GateJobRebuilt) -> None:
 def hear(
     tracker: GateJobTracker, info: GateJobTrackingInfo, event: g.DatacenterReported | g.DatacenterTimedOut
 ) -> None:
-    """What every word from a datacenter brings."""
+    """Folds the part that every report of a datacenter has: its token, its extensions and its manager's address."""
     dc = event.datacenter
-    # A gate that lost its journal cannot tell an old report from a new one. A word that shows this gate's own epoch was
-    # said under it; until there is one, it goes on asking.
+    # A gate that lost its journal cannot tell an old report from a new one. A report that carries this gate's own epoch was
+    # sent under it; until one comes, the gate goes on asking.
     if info.submission is not None or event.gate_epoch >= tracker.epoch:
         info.dc_heard[dc] = True
     info.dc_fence_tokens[dc] = max(info.dc_fence_tokens[dc], event.token)

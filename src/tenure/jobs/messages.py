@@ -1,7 +1,7 @@
-"""What managers and gates say to each other (document 002, part 6), as plain data.
+"""Defines the messages between managers and gates (document 002, part 6), as plain data.
 
-The document's fields come first, under its names. What follows them is ours: a gate's epoch fences stale gates, and
-reports carry enough for a successor that lost its journal to rebuild. Times are Unix seconds and only for people:
+The document's fields come first, under its names. The fields after them are ours: a gate's epoch fences stale gates, and
+reports carry enough for a successor that lost its journal to rebuild. Times are Unix seconds, for people to read:
 a gate reckons with its own receive time and with elapsed seconds, never with a report's timestamp.
 """
 
@@ -16,7 +16,7 @@ from tenure.jobs.states import JobState, TimeoutReason
 
 
 class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Manager -> Gate: where the job stands here, every 10 s; and how it ended, until the gate has acknowledged."""
+    """Manager -> Gate: the state of the job here, every 10 s. The manager repeats its end until the gate has acknowledged it."""
 
     job_id: b.JobId
     datacenter: b.DatacenterName
@@ -27,18 +27,18 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     workflows_completed: b.Count
     workflows_failed: b.Count
     has_recent_progress: bool
-    """Any workflow progressed in the last interval. False does not reset the gate's stuck clock."""
+    """True when any workflow progressed in the last interval. False does not reset the gate's stuck clock, unless nothing runs."""
     timestamp: b.UnixTime
     fence_token: b.FenceToken
 
     status: JobState = JobState.RUNNING
     workflows_running: b.Count = 0
-    """0 while everything waits in the queue: then the stuck clock does not run."""
+    """0 while everything waits in the queue. Such a report holds the gate's stuck clock."""
     elapsed_seconds: b.ElapsedSeconds = 0.0
     total_extensions_granted: b.ElapsedSeconds = 0.0
     reason: b.Told = ""
     ended_by_gate: bool = False
-    """It ended by a gate's decision: a gate that lost its journal takes the same decision again."""
+    """True when a gate's decision ended the job. A gate that lost its journal takes the same decision again."""
     gate_epoch: b.Epoch = 0
     """The highest gate epoch that this datacenter has seen."""
     submitted_at: b.UnixTime = 0.0
@@ -47,7 +47,7 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Manager -> Gate: time ran out in this datacenter. Sent again until the gate decides."""
+    """Manager -> Gate: time ran out in this datacenter. The manager sends it again until the gate decides."""
 
     job_id: b.JobId
     datacenter: b.DatacenterName
@@ -66,19 +66,19 @@ class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class JobGlobalTimeout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Gate -> Manager: the job's time is over everywhere. Sent again until the datacenter's status is terminal."""
+    """Gate -> Manager: the job's time is over everywhere. The gate sends it again until the datacenter's status is terminal."""
 
     job_id: b.JobId
     reason: b.Told
     timed_out_at: b.UnixTime
     fence_token: b.FenceToken
-    """The highest token seen from that datacenter, when the decision was made from reports; 0 otherwise."""
+    """The highest token that the gate has seen from that datacenter, when it decided from reports. Otherwise 0."""
 
     gate_epoch: b.Epoch = 0
 
 
 class JobGlobalCancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Gate -> Manager: a user cancelled the job everywhere. Carries no manager token: a user's word is never stale."""
+    """Gate -> Manager: a user cancelled the job everywhere. It carries no manager token, because a user's cancel is never stale."""
 
     job_id: b.JobId
     reason: b.Told
@@ -87,14 +87,14 @@ class JobGlobalCancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class JobStatusQuery(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Gate -> Manager: a gate that lost its journal asks how a job stands; the answer is a report."""
+    """Gate -> Manager: a gate that lost its journal asks for the state of a job. The manager answers with a `JobStatusCorrection`."""
 
     job_id: b.JobId
     gate_epoch: b.Epoch = 0
 
 
 class JobReportAck(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Gate -> Manager: the answer to a report; `status` is what the gate now has for that datacenter."""
+    """Gate -> Manager: the answer to a report. `status` is the status that the gate now holds for that datacenter."""
 
     job_id: b.JobId
     datacenter: b.DatacenterName
@@ -104,10 +104,10 @@ class JobReportAck(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Manager -> Gate: the answer to a global decision.
+    """Manager -> Gate: the answer to a global decision, or to a query.
 
-    A terminal status acknowledges it: obeyed now, or ended before. Otherwise the decision was stale, and the token and
-    the gate epoch say how it has to look.
+    A terminal status acknowledges a decision: the manager obeyed it now, or the job had ended before. Otherwise the decision was
+    stale, and the gate sends it again with this token and this gate epoch.
     """
 
     job_id: b.JobId
@@ -124,7 +124,7 @@ class JobStatusCorrection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class JobLeaderTransfer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Manager -> Gate, and between managers: somebody else leads this job's datacenter now."""
+    """Manager -> Gate, and between managers: another manager leads this job's datacenter now."""
 
     job_id: b.JobId
     datacenter: b.DatacenterName

@@ -1,7 +1,7 @@
-"""What a job is: the submission that asks for it, and what its leader knows of it.
+"""Defines a job as plain data: the submission that asks for it, and the record that its leader keeps of it.
 
-Submissions and specs are frozen. `JobInfo`, `Workflow` and `TimeoutTrackingState` are changed by the fold (`fold.py`)
-and by nothing else. Every field is plain data, so a snapshot is an encoding and nothing more.
+Submissions and specs are frozen. Only the fold (`JobBook.apply`) changes `JobInfo`, `Workflow` and `TimeoutTrackingState`.
+Every field is plain data, so a snapshot is an encoding and nothing more.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tenure.jobs.states import (
 
 Address = b.Address
 EVICTED = "evict"
-"""The verdict on a worker whose work was issued anew."""
+"""The verdict on an evicted worker. Its attempts have failed, and the leader has issued them anew."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a workflow is tried, and how long it rests in between."""
+    """Sets how often the leader tries a workflow, and how long the workflow rests between two attempts."""
 
     max_attempts: b.Attempts = 3
-    """All attempts count, evictions and lost leases too: a poison job must not spread."""
+    """All attempts count, also those that ended by eviction or a lost lease: a job that harms its workers must not reach all of them."""
     delay: b.Seconds = 1.0
     factor: b.Factor = 2.0
     max_delay: b.Seconds = 300.0
     jitter: b.Fraction = 0.1
-    """The share of the delay that is spread, by the key of the attempt: replay gives the same."""
+    """The share of the delay that is spread. The key of the attempt chooses the spread, so a replay gives the same delay."""
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +43,13 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: b.WorkflowName
     function: b.CalledFunction = ""
-    """The registered name; the workflow's own name when empty."""
+    """The registered name of the function. When it is empty, the workflow's own name is used."""
     arguments: dict[str, Any] = {}
     after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
     retry: RetryPolicy = RetryPolicy()
     stall: b.PositiveSeconds | None = None
-    """The longest silence between beats before its slot is killed; None: the worker's own threshold."""
+    """The longest silence between two beats; after it the worker kills the slot. None: the worker's own threshold."""
     version: b.VersionName = ""
 
     @property
@@ -58,7 +58,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client, a schedule or a gate asks for. The same submission twice is one job."""
+    """A request for a job, from a client, a schedule or a gate. The same submission, sent twice, makes one job."""
 
     job_id: b.JobId
     workflows: Annotated[tuple[WorkflowSpec, ...], b.items(1, 1_000)]
@@ -66,30 +66,30 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     stuck_threshold: b.PositiveSeconds | None = None
     """None: 120 s, or twice the longest stall of its workflows."""
     gate_addr: Address | None = None
-    """Where to report; its presence makes the gate the authority over the deadline (document 002, part 1)."""
+    """The gate to report to. When it is set, the gate is the authority over the deadline (document 002, part 1)."""
     gate_addrs: Annotated[tuple[Address, ...], b.items(0, 100)] = ()
-    """More addresses of the same gate cluster, tried when the first does not answer."""
+    """More addresses of the same gate cluster. The manager tries them when the first does not answer."""
     gate_epoch: b.Epoch = 0
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
     datacenters: b.DatacenterCount = 1
-    """In how many a gate runs it, each the whole of it, where `target_datacenters` names none."""
+    """The number of datacenters in which a gate runs the job, in each the whole of it. It counts when `target_datacenters` is empty."""
     global_submitted_at: b.UnixTime = 0.0
-    """The gate's time of submission, carried back in reports so that a successor can rebuild."""
+    """The gate's time of submission. Reports carry it back, as evidence for a gate that has to rebuild the job."""
     idempotency_key: b.IdempotencyKey = ""
     name: b.DisplayName = ""
     queue: b.QueueName = "default"
     priority: b.Priority = 0
-    """Higher goes first: one mailbox for each priority of a queue."""
+    """Higher goes first. Each priority of a queue has a mailbox of its own."""
     delay: b.Seconds = 0.0
     """Seconds to wait before the first dispatch; they do not count against the timeout."""
     result_ttl: b.PositiveSeconds | None = None
-    """Seconds after its end for which results are kept; None: for as long as the record of the job."""
+    """The seconds for which results are kept after the job's end. None: for as long as the record of the job."""
     submitted_by: b.Person = ""
     labels: b.Labels = {}
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A submission that was accepted, and when."""
+    """A submission that the leader accepted, and the time at which it did."""
 
     submission: JobSubmission
     submitted_at: float
@@ -100,7 +100,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class TimeoutTrackingState(msgspec.Struct, kw_only=True):
-    """Timeout tracking of one job (document 002, part 2). Part of `JobInfo`, so every leader inherits it.
+    """Tracks the timeout of one job (document 002, part 2). It is part of `JobInfo`, so every leader inherits it.
 
     Times are the engine's. The fields of the document come first, then those that its part 8 and our rulings need.
     """
@@ -108,7 +108,7 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     strategy_type: StrategyType
     gate_addr: Address | None
     started_at: float
-    """When the deadline began to run. Never changes."""
+    """The time at which the deadline began to run. It never changes, so a change of leader gives the job no extra time."""
     last_progress_at: float
     last_report_at: float = 0.0
     timeout_seconds: float
@@ -117,31 +117,31 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     globally_timed_out: bool = False
     timeout_reason: str = ""
     timeout_fence_token: int = 0
-    """1 under the first leader, one more under each that follows."""
+    """1 under the first leader, one more under each that follows. A decision of the gate that echoes a lower one answers an earlier leader."""
 
     extensions_by_worker: dict[str, float] = {}
     total_extensions_granted: float = 0.0
-    """The maximum over workers, capped: 0 <= total <= the bound of one worker's series."""
+    """The maximum over the workers, not the sum: 0 <= total <= the bound of one worker's series."""
     resumed_at: float = 0.0
-    """When the present leader took over; the stuck clock starts no earlier."""
+    """The time at which the present leader took over. The stuck clock starts no earlier: progress that the last leader did not journal is lost."""
     reported_reason: TimeoutReason | None = None
     reported_token: int = 0
-    """The token that the local timeout was last reported with; below our own, it is reported again."""
+    """The token with which a leader last reported the local timeout. When it is below `timeout_fence_token`, the leader reports again."""
     first_reported_at: float = 0.0
-    """The fallback counts from here, whoever leads."""
+    """The fallback counts from this time, so a change of leader does not postpone it."""
     gate_epoch: int = 0
-    """The highest gate epoch seen; decisions of lower ones are refused."""
+    """The highest gate epoch seen. The leader refuses decisions of lower ones: they come from a gate that was replaced."""
     last_refused: tuple[int, int] | None = None
-    """(token, gate epoch) of the stale decision that was refused last, so that a repeated one is not journaled."""
+    """(token, gate epoch) of the stale decision that was refused last. When the gate repeats it, the leader journals no second refusal."""
 
 
 class Workflow(msgspec.Struct, kw_only=True):
-    """One workflow, and the attempt that counts."""
+    """One workflow, and its newest attempt: the only one that counts."""
 
     spec: WorkflowSpec
     state: WorkflowState = WorkflowState.WAITING
     attempt: int = 1
-    """The generation of the message; results of lower ones are refused. 1 <= attempt <= max_attempts."""
+    """The generation of the message. The leader refuses results of lower ones. 1 <= attempt <= max_attempts."""
     not_before: float = 0.0
     worker: str = ""
     incarnation: str = ""
@@ -153,42 +153,42 @@ class Workflow(msgspec.Struct, kw_only=True):
     """The attempt's progress counter as last journaled; it only grows within an attempt."""
     fraction: float | None = None
     excluded: list[str] = []
-    """Workers that had it and did not bring it home."""
+    """Workers that had an attempt and may be to blame for its end. The next attempt goes elsewhere while other workers take work."""
     cause: AttemptCause | None = None
     error: str = ""
     result: Any = None
     result_key: str = ""
     redelivered: int = 0
-    """How often the engine gave one of its attempts out again, because a worker died without a word. Counts against max_attempts."""
+    """The number of times that the engine delivered an attempt again because its worker died without a report. It counts against max_attempts."""
     refused: list[tuple[int, int, str]] = []
-    """(attempt, delivery, worker) of refused results, so that each is recorded once."""
+    """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
-    """What the leader knows of one job."""
+    """Holds everything that the leader knows of one job."""
 
     job: Job
     state: JobState = JobState.PENDING
     workflows: dict[str, Workflow]
     timeout_tracking: TimeoutTrackingState
     digest: str
-    """Of the submission's contents, to tell a retry from a conflict."""
+    """Names the submission's contents. It tells a retry from a conflict."""
     reason: str = ""
     started_at: float = 0.0
-    """When the first attempt started; the deadline runs from `timeout_tracking.started_at`."""
+    """The time at which the first attempt started. The deadline runs from `timeout_tracking.started_at`."""
     ended_at: float = 0.0
     waiting_workflows: int = 0
     open_workflows: int = 0
-    """Not terminal yet; the job ends when it reaches 0, or earlier."""
+    """The number of workflows that are not terminal. The job ends when it reaches 0, or earlier."""
     running_workflows: int = 0
     completed_workflows: int = 0
     failed_workflows: int = 0
     cleaned: bool = True
-    """False between the end of a job with live messages and the leader's word that they are revoked."""
+    """False from the end of a job that may have live messages until the leader has revoked them."""
     ended_by_gate: bool = False
-    """A gate's decision ended it: one that lost its journal learns its own decision back from this."""
+    """True when a gate's decision ended the job. A gate that lost its journal learns its own decision back from this."""
     gate_acked: bool = False
-    """The gate knows how it ended here."""
+    """True when the gate has acknowledged how the job ended here, or when an ended job has no gate."""
     results_expired: bool = False
     history: list[bytes] = []
     elided: int = 0
@@ -199,7 +199,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
 
 
 class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a job in memory: enough to know it again, and how it ended."""
+    """The part of an archived job that stays in memory: enough to recognise its id and key, and how it ended."""
 
     state: JobState
     ended_at: float
@@ -212,7 +212,7 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a job that is not known yet: whatever comes later under this id is ended at once."""
+    """The end of a job that is not known yet. A submission that comes later under this id ends at once."""
 
     at: float
     state: JobState
@@ -222,7 +222,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRecord(msgspec.Struct, kw_only=True):
-    """What the journal knows of a worker, so that a new leader neither forgets a verdict nor grants a second series."""
+    """Holds what the journal knows of a worker, so that a new leader neither forgets a verdict nor grants a second series of extensions."""
 
     incarnation: str = ""
     verdict: str = "route"
@@ -233,11 +233,11 @@ class WorkerRecord(msgspec.Struct, kw_only=True):
     last_progress: float = 0.0
     last_counter: int | None = None
     deadline: float = 0.0
-    """Until when its last extension reaches; reports since may have moved its deadline further."""
+    """The time until which its last extension reaches. Reports since then may have moved its deadline further."""
 
 
 class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator drained a worker."""
+    """Records that an operator drained a worker."""
 
     at: float
     by: str = ""
@@ -245,14 +245,14 @@ class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueRecord(msgspec.Struct, kw_only=True):
-    """What an operator decided about a queue."""
+    """Holds the decisions of an operator about one queue."""
 
     paused: bool = False
     max_running: int | None = None
-    """At most this many attempts in the engine or running."""
+    """The most attempts of the queue that may be in the engine or running."""
     rate: float | None = None
-    """At most this many attempts a second, on average."""
+    """The most attempts a second, on average."""
     burst: int = 1
-    """And at most this many at once after a pause."""
+    """The most attempts that may be sent at once after a pause."""
     even_at: float = 0.0
-    """When what was sent is paid for by the rate."""
+    """The time at which the rate has paid for everything that was sent (see `queues.py`)."""

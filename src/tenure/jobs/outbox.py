@@ -1,6 +1,6 @@
-"""What a leader has to do outside, read off the state: so a new leader does what the last one left undone.
+"""Derives the work that a leader has to do outside from its state, so that a new leader does what the last one left undone.
 
-Everything here may be done twice. A message is sent under its key and generation, so that the engine refuses a second
+Everything here may be done twice. A message is sent under its key and generation, so the engine refuses a second
 one; a revoked key stays revoked; a directive is the whole desired state.
 """
 
@@ -30,7 +30,7 @@ class Dispatch(NamedTuple):
     stall: float | None
     excluded: tuple[str, ...]
     tries: int
-    """How often its message may be started: what is left of `max_attempts`, this attempt included."""
+    """The number of times that its message may be started: the rest of `max_attempts`, this attempt included."""
 
     @property
     def key(self) -> str:
@@ -46,19 +46,19 @@ class Dispatch(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Whether an attempt that a worker reports may go on, and why not."""
+    """States whether an attempt that a worker reports may go on, and if not, why."""
 
     wanted: bool
     reason: str = ""
 
 
 def message_key(job_id: str, workflow: str) -> str:
-    """A workflow's name has no slash, so keys of different jobs never meet."""
+    """Returns the key of a workflow's message. A workflow's name has no slash, so keys of different jobs never meet."""
     return f"{job_id}/{workflow}"
 
 
 def mailbox_name(queue: str, priority: int) -> str:
-    """Priorities are one mailbox each."""
+    """Returns the mailbox of one priority of a queue. Each priority has its own."""
     return f"{queue}.p{priority}"
 
 
@@ -71,11 +71,11 @@ def to_dispatch(
     skip: Container[str] = (),
     failed: dict[str, Exception] | None = None,
 ) -> list[Dispatch]:
-    """What is decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
+    """Returns the attempts that are decided and not recorded as sent, highest priority first, then oldest: at most `limit`.
 
-    Paused queues give nothing, others no more than their limit and their rate. `workers` are those that take work: an exclude list
-    that names them all would strand the workflow, so it is left out then. Jobs in `skip` are left out. A job whose record cannot be
-    made an order of goes into `failed`, where that is given: it must not hold up the rest.
+    A paused queue gives none, the others no more than their limit and their rate allow. `workers` are those that take work: an exclude
+    list that names them all would strand the workflow, so it is then left out. Jobs in `skip` are left out. Where `failed` is given, a
+    job whose record raises goes into it, so that it does not hold up the rest.
     """
     book.wake(now, skip=skip, failed=failed)
     able = frozenset(workers)
@@ -118,19 +118,19 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
 
 
 def next_dispatch_at(book: JobBook, now: float) -> float:
-    """When the next attempt that rests, or that its queue's rate holds, may go; infinity when none does."""
+    """Returns when the next attempt that rests, or that its queue's rate holds, may go; infinity when there is none."""
     held = {queue for (queue, _), waiting in book.ready.items() if waiting}
     return min([book.resting.next_due(), *(opens_at(book.state.queues.get(queue), now) for queue in held)])
 
 
 def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each ended job whose messages may be live, with (mailbox, key) of those; then `ConfirmCleaned`."""
+    """Yields each ended job whose messages may be live, with their (mailbox, key). `ConfirmCleaned` takes it off this list."""
     for job_id in book.uncleaned:
         yield job_id, live_messages(book, job_id)
 
 
 def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:
-    """(mailbox, key) of what an ended job may have left in the engine."""
+    """Returns the (mailbox, key) of each message that an ended job may have left in the engine."""
     info = book.jobs[job_id]
     mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
     return [
@@ -141,7 +141,7 @@ def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:
 
 
 def to_expire(book: JobBook, now: float) -> list[str]:
-    """Ended jobs whose results are past their time; `ExpireResults` takes them off this list."""
+    """Returns ended jobs whose results are past their time, at most 100. `ExpireResults` takes them off this list."""
     due = book.expiring.pop_due(now, limit=100)
     for job_id in due:
         book.expiring.set(job_id, now)
@@ -149,14 +149,14 @@ def to_expire(book: JobBook, now: float) -> list[str]:
 
 
 def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[str] = ()) -> list[str]:
-    """Ended jobs old enough to leave memory; `ArchiveJob` says whether anything else holds them."""
+    """Returns ended jobs that are old enough to leave memory. The decision on `ArchiveJob` finds whether anything else holds them."""
     due: list[str] = []
     keep_s = budget.keep_finished(book)
     for job_id in islice(book.ended, 10 * limit):
         info = book.jobs[job_id]
         if len(due) >= limit or info.ended_at + keep_s > now:
             break
-        # One that its gate has not heard of, or that is not cleaned up, must not stand in the way of those behind it.
+        # A job whose end its gate has not acknowledged, or that is not cleaned up, must not hold up those behind it.
         heard = info.cleaned and (info.gate_acked or info.ended_at + book.settings.id_memory <= now)
         if heard and job_id not in skip:
             due.append(job_id)
@@ -164,7 +164,7 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[s
 
 
 def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0) -> Standing:
-    """What the leader says to a worker that reports this attempt as running; a directive lists the unwanted ones."""
+    """Returns the leader's answer to a worker that reports this attempt as running. A directive lists the unwanted ones."""
     info = book.jobs.get(job_id)
     if info is None:
         archived = book.state.archive.get(job_id)

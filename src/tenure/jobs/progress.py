@@ -1,7 +1,7 @@
-"""What a leader has seen of progress since the journal last heard of it.
+"""Remembers the progress that a leader has seen and not journaled.
 
-Progress is journaled at most every quarter of the stuck threshold, so a check that only knew the journal would be up
-to that much too early. This is the leader's own memory: it dies with its term, and a new leader's stuck clocks start
+Progress is journaled at most every quarter of the stuck threshold, so a check that knew only the journal would come up
+to that much too early. This is the leader's own memory. It dies with the leader's term, and a new leader's stuck clocks start
 at its takeover.
 """
 
@@ -11,7 +11,7 @@ from tenure.jobs.commands import RecordProgress
 
 
 class ProgressWatch:
-    """The newest progress of each job, and which jobs advanced on which worker since it was last asked."""
+    """Holds the newest progress of each job, and the jobs that advanced on each worker since the last `take_advanced`."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
@@ -19,7 +19,7 @@ class ProgressWatch:
         self._advanced: dict[str, dict[str, None]] = {}
 
     def observe(self, command: RecordProgress, now: float) -> bool:
-        """A report came, and its attempt is the one that counts; True when its counter rose."""
+        """Notes a report about the attempt that counts. Returns True when its counter rose."""
         key = (command.job_id, command.workflow)
         seen = self._steps.get(key, (0, 0))
         fresh = (command.attempt, command.steps)
@@ -33,23 +33,23 @@ class ProgressWatch:
         return True
 
     def touch(self, job_id: str, now: float) -> None:
-        """The job advanced, whichever workflow it was."""
+        """Notes that the job advanced, in any of its workflows."""
         self._last[job_id] = now
 
     def last(self, job_id: str) -> float:
-        """When this leader last saw the job advance; 0 when it never did."""
+        """Returns when this leader last saw the job advance; 0 when it never did."""
         return self._last.get(job_id, 0.0)
 
     def steps(self, job_id: str, workflow: str) -> int:
-        """The newest counter, for people; the journaled one may be older."""
+        """Returns the newest counter, for people. The journaled one may be older."""
         return self._steps.get((job_id, workflow), (0, 0))[1]
 
     def take_advanced(self, worker: str) -> tuple[str, ...]:
-        """The jobs that advanced there since the last call: a grant of time counts for these."""
+        """Returns the jobs that advanced on this worker since the last call. A grant of time counts for these."""
         return tuple(self._advanced.pop(worker, ()))
 
     def forget_job(self, job_id: str, workflows: list[str]) -> None:
-        """The job ended."""
+        """Drops what is known of a job that has ended."""
         self._last.pop(job_id, None)
         for name in workflows:
             self._steps.pop((job_id, name), None)

@@ -1,7 +1,7 @@
-"""What an operator decided about a queue: whether it gives work, how much of it at a time, and how fast.
+"""Applies an operator's decisions about a queue: whether it gives work, how much of it at a time, and how fast.
 
-The rate is kept as one number, the time at which the queue would be even (GCRA). It moves with each journaled dispatch, so a new leader
-goes on where the last one was: a failover does not double a rate.
+The rate is kept as one number (GCRA): the time at which the rate has paid for everything that was sent. It moves with each journaled
+dispatch, so a new leader goes on where the last one was, and a failover does not double a rate.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tenure.jobs.rules import Rules
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
-_EVEN_S = 1e-6  # Unix time as a float is that coarse: what is due now must not be held until the next look
+_EVEN_S = 1e-6  # Unix time as a float is that coarse: an attempt that is due now must not wait for the next look
 
 
 def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
-    """What the command leaves open stays as it is."""
+    """Sets the fields that the command gives. The others stay as they are."""
     check(command)
     name = command.queue
     before = book.state.queues.get(name, QueueRecord())
@@ -60,7 +60,7 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
 
 
 def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
-    """The fold: what was used of the rate is kept."""
+    """Returns the changed record, for the fold. The part of the rate that was used stays used."""
     return QueueRecord(
         paused=event.paused,
         max_running=event.max_running,
@@ -71,18 +71,18 @@ def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
 
 
 def note_dispatch(record: QueueRecord, at: float) -> None:
-    """The fold of one dispatch."""
+    """Charges one dispatch to the rate, for the fold."""
     if record.rate is not None:
         record.even_at = max(record.even_at, at) + 1 / _rate(record.rate)
 
 
 def _rate(rate: float) -> float:
-    """A journal of an earlier release may hold a rate whose inverse is no number."""
+    """Returns a rate whose inverse is finite. A journal of an earlier release may hold one whose inverse is not."""
     return max(rate, LEAST_RATE)
 
 
 def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
-    """How many more attempts of this queue may be sent now."""
+    """Returns the number of attempts of this queue that may be sent now."""
     if record is None:
         return sys.maxsize
     if record.paused:
@@ -90,12 +90,13 @@ def room(record: QueueRecord | None, in_flight: int, now: float) -> int:
     most = sys.maxsize if record.max_running is None else max(0, record.max_running - in_flight)
     if record.rate is None:
         return most
-    ahead = min(max(0.0, record.even_at - now - _EVEN_S) * _rate(record.rate), record.burst)  # it may be infinite, too
+    # The product may be infinite, so `burst` caps it.
+    ahead = min(max(0.0, record.even_at - now - _EVEN_S) * _rate(record.rate), record.burst)
     return min(most, max(0, math.floor(record.burst - ahead)))
 
 
 def opens_at(record: QueueRecord | None, now: float) -> float:
-    """When the rate lets the next one through, if that is what holds the queue; infinity otherwise."""
+    """Returns when the rate lets the next attempt through; infinity when the rate does not hold the queue."""
     if record is None or record.paused or record.rate is None:
         return math.inf
     opens = record.even_at - (record.burst - 1) / _rate(record.rate)

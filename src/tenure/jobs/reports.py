@@ -1,7 +1,7 @@
-"""What a manager tells the gate about one job, read off the state (document 002, parts 4 and 6).
+"""Builds the reports of a manager to the gate about one job, from the state (document 002, parts 4 and 6).
 
-Reports are best effort and cost nothing to repeat. A local timeout is reported until the gate has decided, an end
-until the gate has acknowledged it, and both survive the leader because they are in the journal.
+Reports are best effort, and it is safe to repeat them. The leader reports a local timeout until the gate has decided, and an end
+until the gate has acknowledged it. Both survive the leader because they are in the journal.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from tenure.jobs.states import JobState
 def report_for(
     info: JobInfo, identity: Identity, now: float, settings: JobSettings, progress_at: float = 0.0
 ) -> JobProgressReport | JobTimeoutReport | None:
-    """The report that is due for this job every `report_interval`; None when the gate needs none."""
+    """Returns the report that is due for this job every `report_interval`; None when the gate needs none."""
     tracking = info.timeout_tracking
     if tracking.gate_addr is None or (info.state.terminal and info.gate_acked):
         return None
+    # A new leader first journals the timeout with its own token; until then it sends progress reports.
     told = tracking.locally_timed_out and tracking.reported_token == tracking.timeout_fence_token
     if told and not info.state.terminal:
         return timeout_report(info, identity, now)
@@ -78,7 +79,7 @@ def timeout_report(info: JobInfo, identity: Identity, now: float) -> JobTimeoutR
 
 
 def leader_transfer(info: JobInfo, identity: Identity, epoch: int, old_manager_id: str) -> JobLeaderTransfer:
-    """Sent once by a new leader, so that the gate learns address and token before the next report."""
+    """Returns the message that a new leader sends once, so that the gate learns its address and token before the next report."""
     return JobLeaderTransfer(
         job_id=info.id,
         datacenter=identity.datacenter,
@@ -92,5 +93,5 @@ def leader_transfer(info: JobInfo, identity: Identity, epoch: int, old_manager_i
 
 
 def silent_for(info: JobInfo, now: float, progress_at: float = 0.0) -> float:
-    """Seconds since the last proof of progress, for people."""
+    """Returns the seconds since the last proof of progress, for people."""
     return max(0.0, now - progress_since(info.timeout_tracking, progress_at))

@@ -1,7 +1,7 @@
-"""Jobs that come again: what is to run, when, and what happens to instants that nobody saw.
+"""Decides when jobs that come again are due, and which of their missed instants still run.
 
-Pure. `due` says which instants have come since the last one; the leader fires or skips them, each with one append. A zone is given as a function,
-because what clocks show in Berlin is knowledge that a pure folder does not have.
+Pure. `due` returns the instants that have come since the last one; the leader fires or skips them, each with one append. The caller
+passes a time zone as a function, because a pure folder does not know what clocks show in Berlin.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from tenure.jobs.model import JobSubmission
 
 LEAST_EVERY_S = 1.0
 MOST_MISSED = 100
-"""How many instants that passed unseen may run after all."""
+"""The most missed instants that still run, under `Missed.ALL`."""
 _DAY_S = 86_400.0
 _WINDOW_S = 3_600.0
 
 
 class Missed(StrEnum):
-    """What becomes of instants that passed while nobody led."""
+    """Sets what becomes of instants that passed while no manager led."""
 
-    LATEST = "latest"  # only the newest of them runs
-    ALL = "all"  # each runs, the newest hundred
+    LATEST = "latest"  # only the newest runs
+    ALL = "all"  # each runs, up to the newest hundred
     SKIP = "skip"  # none runs that is more than `grace_s` late
 
 
 class Overlap(StrEnum):
-    """What becomes of an instant while the run before it goes on."""
+    """Sets what becomes of an instant while the run before it goes on."""
 
     SKIP = "skip"
     ALLOW = "allow"
 
 
 Zone = Callable[[float], int]
-"""Given Unix time, how many seconds local clocks are ahead of UTC."""
+"""Takes a Unix time, and returns the seconds by which local clocks are ahead of UTC."""
 
 
 def utc(instant: float) -> int:
@@ -51,14 +51,14 @@ def utc(instant: float) -> int:
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """`cron` or `every_s`, and the job to submit. Its runs are called `name/instant`."""
+    """A job to submit at each instant of `cron` or of `every_s`. The ids of its runs are `name/instant`."""
 
     name: b.ScheduleName
     job: JobSubmission
     """The template; its `job_id` is not used."""
     cron: b.CronText = ""
     every_s: b.EverySeconds = 0.0
-    """Multiples of this since 1970, so that every leader means the same instants."""
+    """Fires at multiples of this since 1970, so that every leader computes the same instants."""
     zone: b.ZoneName = "UTC"
     missed: Missed = Missed.LATEST
     grace_s: b.Seconds = 60.0
@@ -69,18 +69,18 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRecord(msgspec.Struct, kw_only=True):
-    """A schedule, and what became of its instants."""
+    """Holds a schedule, and what became of its instants."""
 
     schedule: Schedule
     since: float
-    """Only instants after this count: a new schedule owes nothing of the past."""
+    """Only instants after this time count: a new schedule owes no run of the past."""
     last_instant: float = 0.0
     last_job: str = ""
     fired: int = 0
     skipped: int = 0
     last_skipped: str = ""
     trouble: str = ""
-    """Why the leader paused it; empty again once somebody sets it."""
+    """The error for which the leader paused it. Empty again once a user sets the schedule anew."""
 
     @property
     def done_until(self) -> float:
@@ -88,14 +88,14 @@ class ScheduleRecord(msgspec.Struct, kw_only=True):
 
 
 class Due(NamedTuple):
-    """Instants that have come, oldest first: all that are skipped come before all that fire."""
+    """The instants that have come, oldest first. All that are skipped come before all that fire."""
 
     skip: tuple[float, ...]
     fire: tuple[float, ...]
 
 
 def validate(schedule: Schedule) -> None:
-    """Raise what is wrong with it, before it is written. The job is also checked as a submission is, under the id of a run."""
+    """Raises for a schedule that cannot work, before it is written. The caller also checks its job as a submission, under the id of a run."""
     check(
         msgspec.structs.replace(schedule, job=msgspec.structs.replace(schedule.job, job_id=schedule.job.job_id or "-"))
     )
@@ -118,7 +118,7 @@ def validate(schedule: Schedule) -> None:
 
 
 def instants(schedule: Schedule, after: float, zone: Zone) -> Iterator[float]:
-    """The instants of a schedule after a time, in order; it may go on for ever."""
+    """Returns the instants of a schedule after a time, in order. There may be no last one."""
     end = math.inf if schedule.until is None else schedule.until
     found = (
         _multiples(schedule.every_s, after) if schedule.every_s else _by_cron(Cron.parse(schedule.cron), after, zone)
@@ -134,8 +134,8 @@ def _multiples(every_s: float, after: float) -> Iterator[float]:
 def _by_cron(cron: Cron, after: float, zone: Zone) -> Iterator[float]:
     """Walks from one change of the clocks to the next.
 
-    Set forward: what is due in the time that is left out comes once, at the change. Set back: what runs every hour goes on every hour, and
-    what has a fixed hour is not repeated.
+    When the clocks are set forward, instants in the hour that is left out fire once, at the change. When they are set back, a schedule
+    that runs every hour goes on every hour, and one with fixed hours does not repeat them.
     """
     instant, offset = after, zone(after)
     minute = math.floor((after + offset) / 60)
@@ -152,14 +152,14 @@ def _by_cron(cron: Cron, after: float, zone: Zone) -> Iterator[float]:
             minute = math.ceil((change + offset) / 60) - 1
             if found <= minute:
                 yield change
-                minute += 1  # whatever is due at the change itself has just come
+                minute += 1  # the instant that was just yielded also stands for one that is due at the change itself
         else:
             repeated = change + (offset if cron.every_hour else before)
             minute = math.ceil(repeated / 60) - 1
 
 
 def _change(start: float, end: float, offset: int, zone: Zone) -> float | None:
-    """The first whole second after `start` and up to `end` at which the clocks are set."""
+    """Returns the first whole second after `start` and up to `end` at which the clocks are set, or None."""
     low = start
     while zone(high := min(low + _DAY_S, end)) == offset:
         if high >= end:
@@ -173,12 +173,12 @@ def _change(start: float, end: float, offset: int, zone: Zone) -> float | None:
 
 
 def next_instant(record: ScheduleRecord, zone: Zone) -> float:
-    """When the schedule has to be looked at next; infinity when it never fires again, or is paused."""
+    """Returns when the leader has to look at the schedule next; infinity when it never fires again, or is paused."""
     return math.inf if record.schedule.paused else next(instants(record.schedule, record.done_until, zone), math.inf)
 
 
 def due(record: ScheduleRecord, now: float, zone: Zone) -> Due:
-    """What has come since the last instant that fired or was skipped, by the schedule's rule for missed ones."""
+    """Returns the instants since the last one that fired or was skipped, divided by the schedule's rule for missed ones."""
     come = _come(record.schedule, record.done_until, now, zone)
     fire = len(come)
     if record.schedule.missed is Missed.ALL:
@@ -190,7 +190,10 @@ def due(record: ScheduleRecord, now: float, zone: Zone) -> Due:
 
 
 def _come(schedule: Schedule, after: float, now: float, zone: Zone) -> list[float]:
-    """The newest instants after one time and up to another, one more than may fire. Years of minutes are not walked through."""
+    """Returns the newest instants after `after` and up to `now`, at most one more than may fire.
+
+    It widens its window step by step, so that it does not walk through years of minutes.
+    """
     span = _WINDOW_S
     while True:
         start = max(after, now - span)

@@ -1,4 +1,4 @@
-"""The numbers that jobs are decided by: cadences and thresholds of document 002, and our limits."""
+"""Holds the numbers that decisions about jobs use: cadences and thresholds of document 002, and our limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tenure.errors import ConfigurationError, LimitError
 
 DEFAULT_TIMEOUT_S = 3_600.0
 STUCK_THRESHOLD_S = 120.0
-"""No progress for this long while something runs, and the job is stuck in its datacenter."""
+"""The seconds without progress after which a job is stuck in its datacenter, while something of it runs."""
 GATE_STUCK_THRESHOLD_S = 180.0
-"""No progress in any running datacenter for this long, and the job is stuck everywhere."""
+"""The seconds without progress in any running datacenter after which a job is stuck everywhere."""
 
 
 MAX_STATE_BUDGET = 50_331_648
@@ -19,24 +19,24 @@ MIN_STATE_BUDGET = 262_144
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager decides jobs by."""
+    """The settings of a manager's decisions about jobs."""
 
     check_interval: float = 30.0
-    """The longest a leader sleeps between checks; deadlines fire from the heap, at their time."""
+    """The longest time that a leader sleeps between checks. Deadlines fire from the heap, at their time."""
     report_interval: float = 10.0
     fallback_after: float = 300.0
-    """A local timeout that no gate has answered for this long, counted from its first report, is executed here."""
+    """The seconds, from the first report of a local timeout, for which the leader waits for the gate. Then it ends the job itself."""
     default_timeout: float = DEFAULT_TIMEOUT_S
     stuck_threshold: float = STUCK_THRESHOLD_S
     history_limit: int = 200
-    """Events of one job that stay in memory for `why`; the first tenth and the newest are kept."""
+    """The events of one job that stay in memory for `why`. The first tenth and the newest are kept."""
     archive_after: float = 3_600.0
     id_memory: float = 604_800.0
-    """Ids, idempotency keys and tombstones are remembered for this long after the end."""
+    """The seconds for which the ids and idempotency keys of archived jobs, and tombstones, are remembered."""
     max_remembered: int = 250_000
-    """And at most this many archived ids, so that memory stays bounded whatever the rate."""
+    """The most archived ids that are remembered, so that memory stays bounded at any rate of jobs."""
     state_budget: int = MAX_STATE_BUDGET
-    """Bytes of state at which nothing new is accepted. A third more is kept free for what accepted jobs still bring (decision 0220)."""
+    """The bytes of state at which nothing new is accepted. A third more is kept free for what accepted jobs still add (decision 0220)."""
 
     def __post_init__(self) -> None:
         for field in ("check_interval", "report_interval", "fallback_after", "default_timeout", "stuck_threshold"):
@@ -56,18 +56,18 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress_share(self) -> float:
-        """Progress is journaled at most once in this share of a job's stuck threshold."""
+        """The share of a job's stuck threshold in which progress is journaled at most once."""
         return 0.25
 
 
 class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gate decides jobs by."""
+    """The settings of a gate's decisions about jobs."""
 
     check_interval: float = 15.0
     stuck_threshold: float = GATE_STUCK_THRESHOLD_S
     resend_first: float = 1.0
     resend_most: float = 30.0
-    """A decision or a submission that a datacenter has not acknowledged is sent again, after 1, 2, 4, … 30 s."""
+    """The gate sends a decision or a submission that a datacenter has not acknowledged again, after 1, 2, 4, … 30 s."""
     history_limit: int = 200
     archive_after: float = 3_600.0
     id_memory: float = 604_800.0
@@ -79,17 +79,17 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one submission may be, taken together. The bounds of single fields are in their types (`tenure.bounds`)."""
+    """Limits the sizes of whole submissions, arguments, results and errors. The bounds of single fields are in their types (`tenure.bounds`)."""
 
     max_arguments_bytes: int = 131_072
     max_submission_bytes: int = 393_216
-    """Of one whole submission: it must fit into one append of the journal."""
+    """The bytes of one whole submission. It must fit into one append of the journal."""
     max_result_bytes: int = 16_384
-    """Of a result inside the journal; a larger one is put into the store, and its key is recorded."""
+    """The bytes of a result inside the journal. A larger one goes into the store, and the journal records its key."""
     max_error_chars: int = 8_192
 
 
 def check_positive(field: str, value: float) -> None:
-    """Reject zero, negative, infinite and NaN."""
+    """Raises `LimitError` for zero, negative, infinite and NaN."""
     if not 0 < value < float("inf"):
         raise LimitError(field, value, "a positive number of seconds")

@@ -1,10 +1,10 @@
-"""The size of a datacenter's state, kept as an upper bound of the bytes of its snapshot.
+"""Keeps the size of a datacenter's state, as an upper bound of the bytes of its snapshot.
 
-A snapshot has a limit (`STATE_LIMIT`). Measuring a state means encoding it, which costs 2 ms for each megabyte, so each event adds what it can add at most and
-subtracts what it removed. The bound is exact after every measurement, and about a tenth too high when a quarter of the
-budget was folded since. It never is too low: a property test compares the two after every event.
+A snapshot has a limit (`STATE_LIMIT`). Measuring a state means encoding it, which costs 2 ms for each megabyte, so each event adds the
+most that it can add and subtracts what it removed. The bound is exact after every measurement, and about a tenth too high when a quarter
+of the budget was folded since. It is never too low: a property test compares the two after every event.
 
-The bound is an index: it is not part of a snapshot, and no fold reads it. Only decisions do, and they are journaled.
+The bound is an index: it is not part of a snapshot, and no fold reads it. Only decisions read it, and they are journaled.
 `history` and the three shares are exact, because folds read them.
 """
 
@@ -28,21 +28,21 @@ STATE_LIMIT = 67_108_864
 _HEADER = 5
 """The most bytes that msgpack puts before a string, a list or a map."""
 _NUMBERS_OF_A_JOB = 90
-"""Numbers and closed choices of a job that are small at its start take at most this much more at its end."""
+"""The most bytes by which the numbers and closed choices of a job grow between its start and its end."""
 _NUMBERS_OF_A_WORKFLOW = 50
 _WORKER = 320
-"""A worker's record without its strings."""
+"""The bytes of a worker's record without its strings."""
 _LINE = 5
-"""What a line of history takes beside its bytes."""
+"""The bytes that a line of history takes beside its own."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 
 
 def _text(*values: str) -> int:
-    """The bytes that these strings take at most. A character has at most four."""
+    """Returns the most bytes that these strings take. A character has at most four."""
     count = 0
-    for value in values:  # not a generator: this is half of what counting an event costs
+    for value in values:  # a loop, not a generator: this is half of the cost of counting an event
         count += _HEADER + (len(value) if value.isascii() else 4 * len(value))
     return count
 
@@ -54,30 +54,30 @@ def _encoded(*values: Any) -> int:
             count += len(_encode(value))
         return count
     except OverflowError:
-        # An integer beyond 64 bits, from a journal that was written before `validate` refused it. Folding must go on: the snapshot says what is wrong.
+        # An integer beyond 64 bits, from a journal that was written before `validate` refused it. Folding must go on: taking the snapshot raises.
         return sum(2 * len(_encode_json(value)) for value in values)
 
 
 class StateSize:
-    """Counts bytes. Folds tell it what came and what went."""
+    """Counts the bytes of the state. Folds call it for each thing that came or left."""
 
     def __init__(self, state: BookState, total: int | None = None) -> None:
         """`total` is the length of the snapshot that `state` was read from, where there is one."""
         self.total = _encoded(state) if total is None else total
         self.since_measured = 0
-        """Bytes that were added since `total` was exact."""
+        """The bytes that were added since `total` was exact."""
         self.archive = _encoded(state.archive)
         self.tombstones = _encoded(state.tombstones)
         self.schedules = _encoded(state.schedules)
         self.history = sum(sum(map(len, info.history)) for info in state.jobs.values())
-        """Bytes of all lines that jobs keep for `why`."""
+        """The bytes of all lines that jobs keep for `why`."""
 
     def measured(self, total: int) -> None:
-        """The state was encoded just now, and has so many bytes."""
+        """Notes that the state was encoded just now and has `total` bytes."""
         self.total, self.since_measured = total, 0
 
     def folded(self, event: e.Event) -> None:
-        """Add what this event can have added, apart from jobs, archived ids, tombstones and schedules, which report themselves."""
+        """Adds the most that this event can have added. Folds count jobs, archived ids, tombstones and schedules with the methods below."""
         grow = _GROWTH.get(type(event))
         if grow is not None:
             count = grow(event)
@@ -88,7 +88,7 @@ class StateSize:
         self.total += count
         self.since_measured += count
 
-    # What folds report.
+    # Folds call these for each thing that came or left.
 
     def job_came(self, info: JobInfo) -> None:
         numbers = _NUMBERS_OF_A_JOB + _NUMBERS_OF_A_WORKFLOW * len(info.workflows)
@@ -144,10 +144,10 @@ _GROWTH: Mapping[type[e.Event], Callable[[Any], int]] = {
     e.LeaderElected: lambda event: _text(event.leader) + 20,
     e.WorkflowStarted: lambda event: _text(event.worker, event.incarnation),
     e.WorkflowCompleted: lambda event: _text(event.worker, event.result_key) + _encoded(event.result),
-    # The worker stands in the record, and among those that are excluded.
+    # The state holds the worker twice: in the workflow, and among its excluded workers.
     e.AttemptFailed: lambda event: _text(event.worker, event.worker, event.error),
     e.ResultRefused: lambda event: _text(event.worker) + 30,
-    # The reason stands in the job, and as the reason of its timeout.
+    # The state holds the reason twice: in the job, and as the reason of its timeout.
     e.JobEnded: lambda event: _text(event.reason, event.reason),
     e.LocalTimeoutReported: lambda event: _text(event.reason),
     e.ExtensionGranted: lambda event: (_text(event.worker) + 9) * (len(event.jobs) + 1) + _WORKER,
@@ -159,4 +159,4 @@ _GROWTH: Mapping[type[e.Event], Callable[[Any], int]] = {
     e.QueueChanged: lambda event: _text(event.queue) + 120,
     e.JobArchived: lambda event: 9,
 }
-"""What each other event adds at most to the strings and lists of the state. Events that are not here change numbers only."""
+"""Maps each other event to the most bytes that it adds to the strings and lists of the state. Events that are not here change numbers only."""

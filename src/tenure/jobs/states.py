@@ -1,7 +1,7 @@
-"""The closed choices of jobs, and their state machines as tables.
+"""Defines the closed choices of jobs, and their state machines as tables.
 
-A transition that is not in a table is an error, wherever it comes from. Terminal states have no way out: they are
-written once.
+A transition that is not in a table is an error, wherever it comes from. Terminal states have no way out, so each job
+and each workflow gets one only once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tenure.errors import IllegalTransitionError
 
 
 class JobState(StrEnum):
-    """Where a job is, in one datacenter or, at a gate, in all of them."""
+    """The state of a job, in one datacenter or, at a gate, in all of them."""
 
     PENDING = "pending"  # accepted; nothing of it has run yet
     RUNNING = "running"  # at least one attempt was started
@@ -28,11 +28,11 @@ class JobState(StrEnum):
 
 
 class WorkflowState(StrEnum):
-    """Where one workflow of a job is."""
+    """The state of one workflow of a job."""
 
     WAITING = "waiting"  # for the workflows that it comes after
     PENDING = "pending"  # an attempt is decided, and not yet known to be in the engine
-    QUEUED = "queued"  # the attempt is in the engine, nobody has started it
+    QUEUED = "queued"  # the attempt is in the engine, and no worker has started it
     RUNNING = "running"  # a worker has started the attempt
     COMPLETED = "completed"
     FAILED = "failed"
@@ -44,28 +44,28 @@ class WorkflowState(StrEnum):
 
 
 class StrategyType(StrEnum):
-    """Who may end a job for its time (document 002, part 1)."""
+    """Names the authority that may end a job for its time (document 002, part 1)."""
 
     LOCAL_AUTHORITY = "local_authority"
     GATE_COORDINATED = "gate_coordinated"
 
 
 class TimeoutReason(StrEnum):
-    """Why time ran out, as `JobTimeoutReport.reason` says it."""
+    """The reason for which time ran out, as `JobTimeoutReport.reason` carries it."""
 
     TIMEOUT = "timeout"
     STUCK = "stuck"
 
 
 class OnFailure(StrEnum):
-    """What the final failure of a workflow means for its job."""
+    """Sets what the final failure of a workflow does to its job."""
 
     FAIL = "fail"  # the job fails, the rest is cancelled
-    CONTINUE = "continue"  # the rest goes on, and what comes after it runs
+    CONTINUE = "continue"  # the other workflows go on, and those that come after this one run
 
 
 class AttemptCause(StrEnum):
-    """How an attempt ended without a result."""
+    """The way in which an attempt ended without a result."""
 
     ERROR = "error"  # the workflow raised
     STALL = "stall"  # no beat within its threshold: its slot was killed

@@ -1,4 +1,4 @@
-"""Whether a submission can be accepted: everything that can be wrong with it, said before anything is written."""
+"""Decides whether a submission can be accepted. Everything that is wrong with it raises here, before anything is written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
     """Raise `ConfigurationError` or `LimitError`, naming the field, the value and the remedy.
 
-    However a submission comes here (from a client, in a batch, by a schedule, from a gate or a workflow), each field is checked against
-    the bounds of its type, then the fields against each other.
+    A submission may come from a client, in a batch, by a schedule, from a gate or from a workflow. For each of them this checks every
+    field against the bounds of its type, then the fields against each other.
     """
     check(submission)
     for spec in submission.workflows:
@@ -39,7 +39,7 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
 
 
 def fits_a_snapshot(value: Any) -> bool:
-    """False for integers beyond 64 bits. JSON can carry them, and the msgpack of a snapshot cannot."""
+    """Returns False for integers beyond 64 bits. JSON can carry them, and the msgpack of a snapshot cannot."""
     try:
         _encode_msgpack(value)
     except OverflowError:
@@ -48,7 +48,7 @@ def fits_a_snapshot(value: Any) -> bool:
 
 
 def encoded_size(value: Any) -> int:
-    """The bytes that this takes in a snapshot."""
+    """Returns the bytes that `value` takes in a snapshot."""
     return len(_encode_msgpack(value))
 
 
@@ -76,7 +76,7 @@ def check_retry(name: str, retry: RetryPolicy) -> None:
 
 
 def check_order(submission: JobSubmission) -> None:
-    """Names are unique, `after` names workflows of this job, and nothing waits for itself."""
+    """Raises unless names are unique, `after` names workflows of this job, and no workflow waits for itself."""
     specs = {spec.name: spec for spec in submission.workflows}
     if len(specs) != len(submission.workflows):
         names = [spec.name for spec in submission.workflows]
@@ -101,7 +101,7 @@ def check_order(submission: JobSubmission) -> None:
 
 
 def check_ladder(submission: JobSubmission) -> None:
-    """stall < stuck < timeout, wherever both were given (DESIGN.md: the ladder must stand upright)."""
+    """Raises unless stall < stuck < timeout, wherever both were given (DESIGN.md: the ladder must stand upright)."""
     stuck = submission.stuck_threshold
     rungs: list[tuple[str, float | None]] = [
         (f"stall of {spec.name!r}", spec.stall) for spec in submission.workflows if spec.stall is not None
@@ -124,7 +124,7 @@ def ladder_error(rungs: list[tuple[str, float | None]]) -> ConfigurationError:
 
 
 def settled(submission: JobSubmission, settings: JobSettings) -> JobSubmission:
-    """The submission as it is journaled: what was left open is derived here, once."""
+    """Returns the submission as it is journaled. A stuck threshold that was left open is derived here, once."""
     if submission.stuck_threshold is not None:
         return submission
     stalls = [2 * spec.stall for spec in submission.workflows if spec.stall is not None]
@@ -132,8 +132,8 @@ def settled(submission: JobSubmission, settings: JobSettings) -> JobSubmission:
 
 
 def digest(submission: JobSubmission) -> str:
-    """Names the contents: equal for a retry, also through another client or a gate's successor."""
-    # A retry may belong to another trace, and is the same job.
+    """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor."""
+    # A retry may belong to another trace, and is still the same job.
     labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
     contents = msgspec.structs.replace(
         submission,

@@ -1,7 +1,7 @@
-"""Document 002's timeout strategies: `LocalAuthorityTimeout`, `GateCoordinatedTimeout`, chosen per job by `gate_addr`.
+"""Implements document 002's timeout strategies, `LocalAuthorityTimeout` and `GateCoordinatedTimeout`. `gate_addr` chooses one per job.
 
-They are a thin face over `decide`: each method asks it, and hands the decision to the manager to be journaled and
-folded. What survives a leader is in `JobInfo.timeout_tracking`; a strategy object holds nothing.
+They are a thin face over `decide`: each method calls it, and hands the decision to the manager, which journals and folds it. All that
+survives a leader is in `JobInfo.timeout_tracking`; a strategy object holds no state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TimeoutVerdict(NamedTuple):
 
 
 class TimeoutHost(Protocol):
-    """What a strategy needs of the manager that it works for."""
+    """The part of a manager that a strategy uses."""
 
     book: JobBook
     timers: Timers[str]
@@ -47,7 +47,7 @@ class TimeoutHost(Protocol):
     identity: Identity
 
     def now(self) -> float:
-        """The engine's time."""
+        """Returns the engine's time."""
 
     async def record(self, decision: Decision) -> None:
         """Append the events, then fold them. Raises when this manager no longer leads."""
@@ -92,7 +92,7 @@ class TimeoutStrategy(ABC):
     async def check_timeout(self, job_id: str, *, drained_until: float | None = None) -> TimeoutVerdict:
         """Check if job timed out: (is_timed_out, reason). Idempotent - safe to call multiple times.
 
-        `drained_until`: results enqueued until then are recorded; a deadline after it does not fire yet.
+        Results that were enqueued up to `drained_until` are recorded. A deadline after it does not fire yet: an earlier result may still come.
         """
         host = self.manager
         check = CheckJob(job_id=job_id, drained_until=drained_until, progress_at=host.progress.last(job_id))
@@ -103,7 +103,7 @@ class TimeoutStrategy(ABC):
         return TimeoutVerdict(over, (info.reason or tracking.timeout_reason) if over else "")
 
     async def record_extension(self, job_id: str, worker_id: str, seconds: float, *, bound: float) -> None:
-        """A worker on which this job advanced was granted time (document 002, part 8)."""
+        """Records that a worker on which this job advanced was granted time (document 002, part 8)."""
         record = self.manager.book.state.workers.get(worker_id)
         count, total = (record.extension_count, record.total_extended) if record else (0, 0.0)
         grant = GrantExtension(
@@ -119,7 +119,7 @@ class TimeoutStrategy(ABC):
         self._arm(self._own(job_id))
 
     async def stop_tracking(self, job_id: str, reason: str) -> None:
-        """The job's clock stops: an ended job keeps its end, a live one is cancelled."""
+        """Stops the job's clock. An ended job keeps its end, and a live one is cancelled."""
         await self._record(decide(self.manager.book, CancelJob(job_id=job_id, reason=reason), self.manager.now()))
         self.manager.timers.cancel(job_id)
 
@@ -152,20 +152,20 @@ class LocalAuthorityTimeout(TimeoutStrategy):
     async def handle_global_timeout(
         self, job_id: str, reason: str, fence_token: int, *, gate_epoch: int | None = None
     ) -> bool:
-        """No gate submitted this job, so none can end it."""
+        """Returns False: no gate submitted this job, so none can end it."""
         self._own(job_id)
         return False
 
 
 class GateCoordinatedTimeout(TimeoutStrategy):
-    """Several datacenters: the manager detects and reports, the gate decides, and after 300 s without it we fall back."""
+    """Several datacenters: the manager detects and reports, and the gate decides. After 300 s without its answer the manager decides itself."""
 
     kind = StrategyType.GATE_COORDINATED
 
     async def handle_global_timeout(
         self, job_id: str, reason: str, fence_token: int, *, gate_epoch: int | None = None
     ) -> bool:
-        """Obey, or refuse as stale. Without a gate epoch the word is taken to come from the newest gate."""
+        """Obeys, or refuses as stale. A decision without a gate epoch is taken to come from the newest gate."""
         host = self.manager
         if gate_epoch is None:
             gate_epoch = self._own(job_id).timeout_tracking.gate_epoch
@@ -178,7 +178,7 @@ class GateCoordinatedTimeout(TimeoutStrategy):
 
 
 def strategy_for(job_submission: JobSubmission, manager: TimeoutHost) -> TimeoutStrategy:
-    """Multi-DC if a gate submitted the job, single-DC otherwise. No configuration needed."""
+    """Returns the multi-DC strategy if a gate submitted the job, the single-DC one otherwise. It needs no configuration."""
     if job_submission.gate_addr is not None:
         return GateCoordinatedTimeout(manager)
     return LocalAuthorityTimeout(manager)

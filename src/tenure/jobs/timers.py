@@ -1,6 +1,6 @@
-"""Next-due times in one heap: a check costs what is due, and nothing while nothing is.
+"""Keeps next-due times in one heap: a check costs what is due, and nothing while nothing is.
 
-Setting a later time for a key only notes it; the heap's old entry is put right when it comes up. So work that beats
+Setting a later time for a key only notes it; the heap's old entry is corrected when it comes up. So work that beats
 all the time, and whose due time moves with every beat, costs a dictionary write per beat.
 """
 
@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """One next-due time for each key."""
+    """Holds one next-due time for each key."""
 
     __slots__ = ("_due", "_heap", "_tickets")
 
@@ -29,13 +29,13 @@ class Timers(Generic[K]):
         return len(self._due)
 
     def set(self, key: K, due: float) -> None:
-        """The key is due then, instead of whenever it was; infinity removes it."""
+        """Makes the key due at `due`, whatever was set before. Infinity removes it."""
         if due == math.inf:
             self._due.pop(key, None)
             return
         before = self._due.get(key)
         self._due[key] = due
-        # An entry at or before `due` is in the heap already: it will come up early, and be put right then.
+        # An entry at or before `due` is in the heap already: it will come up early, and `_settle` corrects it then.
         if before is None or due < before:
             self._push(due, key)
 
@@ -43,20 +43,20 @@ class Timers(Generic[K]):
         self._due.pop(key, None)
 
     def due(self, key: K) -> float:
-        """When the key is due; infinity when it is not set."""
+        """Returns when the key is due; infinity when it is not set."""
         return self._due.get(key, math.inf)
 
     def keys(self) -> Iterator[K]:
-        """Everything that is set, in the order in which it was first set."""
+        """Returns the keys that are set, in the order in which each was first set."""
         return iter(self._due)
 
     def next_due(self) -> float:
-        """When the first key is due; infinity when there is none."""
+        """Returns when the first key is due; infinity when there is none."""
         self._settle()
         return self._heap[0][0] if self._heap else math.inf
 
     def pop_due(self, now: float, limit: int | None = None) -> list[K]:
-        """The keys that are due, earliest first, each once. They are no longer set."""
+        """Removes and returns the keys that are due, earliest first, each once."""
         popped: list[K] = []
         while limit is None or len(popped) < limit:
             self._settle()
@@ -68,7 +68,7 @@ class Timers(Generic[K]):
         return popped
 
     def _settle(self) -> None:
-        """Drop or correct entries at the top until the first one is true."""
+        """Drops or corrects entries at the top until the first one holds the due time of its key."""
         heap = self._heap
         while heap:
             noted, _, key = heap[0]
@@ -87,7 +87,7 @@ class Timers(Generic[K]):
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Entries left behind must not outgrow the keys."""
+        """Builds the heap anew from the keys, so that entries left behind do not outgrow them."""
         self._heap = [(due, ticket, key) for ticket, (key, due) in enumerate(self._due.items())]
         self._tickets = len(self._heap)
         heapq.heapify(self._heap)

@@ -1,7 +1,7 @@
-"""`why(job)`: the chain of decisions that brought a job to where it is, as data and as text.
+"""Answers `why(job)` with the chain of decisions that brought a job to its state, as data and as text.
 
-Read from the job's own history in the book, so it survives snapshots and truncated journals. What was left out to keep
-memory bounded is counted, and said.
+It reads the job's own history in the book, so the answer survives snapshots and truncated journals. The answer states how many
+events were left out to keep memory bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: `str()` of it for people, `msgspec.to_builtins` of it for programs."""
+    """The answer of `why`. `str()` of it is for people, `msgspec.to_builtins` of it for programs."""
 
     job_id: str
     state: str
@@ -73,7 +73,7 @@ RULES_WORTH_SAYING = frozenset(
 
 
 def why(book: JobBook, job_id: str) -> Why:
-    """What brought the job to where it is; raises `UnknownJobError`. An archived job's answer is in its record."""
+    """Returns the chain of decisions about a job in memory; raises `UnknownJobError`. An archived job's answer is in its record."""
     info = book.job(job_id)
     begun = info.job.submitted_at
     submission = info.job.submission
@@ -99,7 +99,7 @@ def why(book: JobBook, job_id: str) -> Why:
 
 
 def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
-    """The same, as the gate knows it: every datacenter's words and the gate's decisions."""
+    """Returns the chain as the gate knows it: every datacenter's reports and the gate's decisions. Raises `UnknownJobError`."""
     info = tracker.job(job_id)
     said = ", ".join(f"{dc} {status}" for dc, status in info.dc_status.items())
     first = Link(
@@ -123,7 +123,7 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
 
 
 def taken_over(info: GateJobTrackingInfo) -> Link:
-    """The last of them. Not in each job's history: with a hundred thousand jobs that is much for one election."""
+    """Returns the link of the last takeover. Elections are not in each job's history: one would cost a line in each of 100,000 jobs."""
     return Link(
         at=info.resumed_at,
         after=round(info.resumed_at - info.submitted_at, 3),
@@ -162,14 +162,14 @@ def summary(info: JobInfo) -> str:
 
 
 def clock(after: float) -> str:
-    """+h:mm:ss since the submission."""
+    """Returns the time since the submission, as +h:mm:ss or +m:ss."""
     whole = int(after)
     hours, rest = divmod(whole, 3_600)
     return f"+{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"+{rest // 60}:{rest % 60:02}"
 
 
 def utc(moment: float) -> str:
-    """A Unix time as a date, without asking the machine for a calendar (H. Hinnant's civil_from_days)."""
+    """Returns a Unix time as a date, without asking the machine for a calendar (H. Hinnant's civil_from_days)."""
     days, rest = divmod(int(moment), 86_400)
     days += 719_468
     era, day_of_era = divmod(days, 146_097)

@@ -1,4 +1,4 @@
-"""Each event in words that a tired person understands: what happened, and from what it was concluded."""
+"""Turns each event into a sentence that a tired person understands: what happened, and what it was concluded from."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def who(event: Any) -> str:
 
 
 def seconds(value: float) -> str:
-    """A span, as people say it."""
+    """Returns a span of time as people say it."""
     if value < 120:
         return f"{value:g} s" if value == round(value, 1) else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -89,7 +89,7 @@ def progress(event: e.ProgressRecorded) -> str:
     if not event.workflow:
         return f"it advanced: {event.note}"
     text = f"{who(event)}, advanced to step {event.steps}"
-    if event.fraction:  # 0 is also what work says that tells no fraction
+    if event.fraction:  # work that reports no fraction sends 0, too
         text += f" ({event.fraction:.0%})"
     return text + (f": {event.note}" if event.note else "")
 
@@ -206,6 +206,6 @@ TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
 
 
 def tell(event: e.Event) -> str:
-    """One event, in a sentence."""
+    """Returns one event as a sentence."""
     words = TELL.get(type(event))
     return words(event) if words else type(event).__name__
