@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ALLOWANCE_BYTES = 512
 """The bytes that are kept free for the history of each job that has not ended (`book.SHORT_HISTORY_BYTES`)."""
 SMALL_RECORD_BYTES = 2_048
-"""The bytes that a queue, a drained worker or a tombstone takes at most."""
+"""The bytes that `check_room` reserves for a queue, a drained worker or a tombstone."""
 RETRY_AFTER_S = 10.0
 ARCHIVE_SHARE = 2
 TOMBSTONE_SHARE = 8
