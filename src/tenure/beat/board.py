@@ -1,11 +1,11 @@
 """The beat board: a page of shared memory with one record for each attempt that may run.
 
-A slot process writes its records, the supervisor reads them; nobody locks. So a beat costs about as much as a method call,
+A slot process writes its records and the supervisor reads them, without a lock. So a beat costs about as much as a method call,
 and the supervisor sees a slot that hangs inside C code with the interpreter's lock held.
 
 Each record has a hot part of eight-byte words (last beat, count, fraction, state, silence, cancel, lease), each written by one
 side only with one aligned store, so that a word is never torn, and a cold part (who runs, under which receipt) that is guarded
-by a sequence number, a length and a checksum: a reader that meets a write in progress, or one that was cut short by a kill, knows it.
+by a sequence number, a length and a checksum: a reader detects a write in progress, and one that a kill cut short.
 
 The board decides nothing. It does not know engines, leases or policies.
 """
@@ -41,11 +41,15 @@ COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 # Words of the hot part. The slot writes the first group, the supervisor the second.
 _BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
 _CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
-_COMPLETED, _FAILED, _EARLIER = 12, 13, 14  # of all attempts of this record so far: written by whoever ended them
+_COMPLETED, _FAILED, _EARLIER = (
+    12,
+    13,
+    14,
+)  # counts over all attempts of this record; the process that ended an attempt writes them
 
 
 class Phase(IntEnum):
-    """What the attempt of a record is doing."""
+    """The phase of the attempt in a record."""
 
     EMPTY = 0
     CLAIMED = 1  # a receipt is held, the work has not started
@@ -54,7 +58,7 @@ class Phase(IntEnum):
 
 
 class Occupant(msgspec.Struct, frozen=True, kw_only=True):
-    """The cold part: what runs in a record."""
+    """The cold part of a record: the attempt that runs in it."""
 
     ticket: Ticket
     job: str
@@ -67,7 +71,7 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     max_attempts: int = 1
     retry: tuple[float, float, float, float] = (1.0, 2.0, 300.0, 0.2)
-    """base_s, factor, most_s, jitter: whoever settles for a dead slot follows the workflow's policy."""
+    """base_s, factor, most_s, jitter. The supervisor settles for a dead slot by the workflow's policy, and imports no workflow."""
     workflow_id: str = ""
     managed: bool = False
     """A leader decides on retries: failures are settled as replies."""
@@ -90,7 +94,7 @@ class Reading(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What became of all attempts so far, and all steps that they took."""
+    """The counts of completed and failed attempts, and of all steps that they took."""
 
     completed: int
     failed: int
@@ -124,11 +128,11 @@ class Record:
         self._floats[_FRACTION] = fraction
 
     def set_silence(self, until: float) -> None:
-        """Monotonic time until which no beat is expected; 0 ends the silence."""
+        """Sets the monotonic time until which no beat is expected; 0 ends the silence."""
         self._floats[_SILENT_UNTIL] = until
 
     def occupy(self, phase: Phase, occupant: Occupant, now: float) -> None:
-        """Take the record for one attempt. The cold part is whole before the phase says that it is there."""
+        """Takes the record for one attempt. The phase is written last: a reader that sees it finds a whole cold part."""
         self._ints[_STATE] = Phase.EMPTY
         steps, self._ints[_COUNT] = self._ints[_COUNT], 0
         self._ints[_EARLIER] += steps
@@ -136,7 +140,7 @@ class Record:
         self._floats[_FRACTION] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
         self._ints[_ACTIVE] = 0
-        # A new serial makes whatever the supervisor still writes for the last attempt meaningless.
+        # The supervisor may still write a cancel or a lease for the last attempt. It names that attempt's serial, so this one ignores it.
         self.serial = self._ints[_SERIAL] + 1
         self._floats[_LEASES + (self.serial & 1)] = occupant.ticket.lease_until
         self._ints[_SERIAL] = self.serial
@@ -145,12 +149,12 @@ class Record:
         self._ints[_STATE] = phase
 
     def describe(self, occupant: Occupant) -> None:
-        """Write the cold part: odd sequence, data, even sequence."""
+        """Writes the cold part: odd sequence, data, even sequence."""
         data = msgspec.msgpack.encode(occupant)
         if len(data) > COLD_BYTES:
             data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))
         if len(data) > COLD_BYTES:
-            # Names are not cut: whoever settles for a dead slot answers under them.
+            # Names are not cut: the supervisor settles for a dead slot under them.
             sizes = f"workflow {len(occupant.workflow):,}, job {len(occupant.job):,}, queue {len(occupant.queue):,}"
             raise BoardError(
                 f"the names of this work do not fit on the beat board: {len(data):,} bytes of {COLD_BYTES:,} ({sizes} characters)",
@@ -166,7 +170,7 @@ class Record:
         struct.pack_into("<Q", self._bytes, start, sequence + 2)
 
     def set_active(self, active: bool) -> None:
-        """Whether this attempt's coroutine is the one that its event loop runs right now."""
+        """Marks that the event loop runs this attempt's coroutine right now, or no longer does."""
         self._ints[_ACTIVE] = active
 
     def set_phase(self, phase: Phase) -> None:
@@ -176,36 +180,38 @@ class Record:
         self._ints[_STATE] = Phase.EMPTY
 
     def count_end(self, *, ok: bool) -> None:
-        """An attempt of this record ended: with a result, or without one."""
+        """Counts an attempt of this record that ended with a result, or without one."""
         self._ints[_COMPLETED if ok else _FAILED] += 1
 
     @property
     def cancel_requested(self) -> int:
-        """A `CancelCode` that the supervisor wrote for this attempt, 0 for none."""
+        """Returns the `CancelCode` that the supervisor wrote for this attempt, 0 for none."""
         word = self._ints[_CANCEL]
         return word & 0xFF if word >> 8 == self.serial else 0
 
     @property
     def lease_until(self) -> float:
-        """Boot time at which the lease is lost, as the supervisor last extended it."""
+        """Returns the boot time at which the lease is lost, as the supervisor last extended it."""
         return self._floats[_LEASES + (self.serial & 1)]
 
     # The supervisor's side.
 
     def request_cancel(self, code: int, serial: int) -> None:
-        """Ask the attempt with that serial to end; one that took the record since is not concerned."""
+        """Asks the attempt with that serial to end. One word holds both, so an attempt that took the record since ignores it."""
         self._ints[_CANCEL] = serial << 8 | code
 
     def set_lease_until(self, boottime: float, serial: int) -> None:
+        """Writes the lease of the attempt with that serial."""
+        # The next attempt may take the record between the check and the store. It uses the other lease word, so the store misses it.
         if self._ints[_SERIAL] == serial:
             self._floats[_LEASES + (serial & 1)] = boottime
 
     def totals(self) -> Totals:
-        """Of all attempts that this record has had."""
+        """Returns the totals of all attempts that this record has had."""
         return Totals(self._ints[_COMPLETED], self._ints[_FAILED], self._ints[_EARLIER] + self._ints[_COUNT])
 
     def lease_of(self, serial: int) -> float:
-        """Boot time at which the lease of the attempt with that serial is lost."""
+        """Returns the boot time at which the lease of the attempt with that serial is lost."""
         return self._floats[_LEASES + (serial & 1)]
 
     def read(self) -> Reading:
@@ -226,7 +232,7 @@ class Record:
         )
 
     def read_occupant(self) -> Occupant | None:
-        """The cold part alone, of a record whose phase is damaged. It may be that of an attempt that has ended."""
+        """Returns the cold part alone, for a record whose phase is damaged. It may describe an attempt that has ended."""
         return self._read_occupant()
 
     def _read_phase(self) -> Phase:
@@ -256,7 +262,7 @@ class Record:
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose board this is: a later supervisor reads it to tell whether the owner is dead."""
+    """The owner of a board. A later supervisor reads it to find out whether the owner is dead."""
 
     incarnation: str
     pid: int
@@ -277,8 +283,8 @@ class BeatBoard:
 
     @classmethod
     def create(cls, folder: Path, records: int, identity: Identity) -> BeatBoard:
-        """Make a board in `folder`, a place in shared memory where there is one (see `board_folder`)."""
-        # Under another name until it says whose it is: who clears up meanwhile would take it for a broken one.
+        """Makes a board in `folder`, which is in shared memory where there is any (see `board_folder`)."""
+        # The file has another name until its header is whole. Otherwise a cleanup at this moment would remove it as a broken board.
         path, unfinished = folder / f"board-{identity.incarnation}", folder / f"new-{identity.incarnation}"
         size = mmap.PAGESIZE + records * RECORD_BYTES
         name = msgspec.msgpack.encode(identity)
@@ -299,14 +305,14 @@ class BeatBoard:
 
     @classmethod
     def private(cls, records: int) -> BeatBoard:
-        """A board that only this process sees: attempts in threads, and tests."""
+        """Makes a board that only this process sees, for attempts in threads and for tests."""
         page = mmap.mmap(-1, mmap.PAGESIZE + records * RECORD_BYTES)
         identity = Identity(incarnation="private", pid=os.getpid(), pid_started=0, boot_id="")
         return cls(Path("private"), page, records, identity, owner=False)
 
     @classmethod
     def open(cls, path: Path) -> BeatBoard:
-        """Open a board that is ours. Raises `ForeignFileError` for anybody else's, `BoardError` for what is no board."""
+        """Opens a board of this user. Raises `ForeignFileError` for another user's file, `BoardError` for a file that is no board."""
         try:
             descriptor = open_own_file(path, os.O_RDWR)
             try:
@@ -335,16 +341,16 @@ class BeatBoard:
         return cls(path, page, records, identity, owner=False)
 
     def tick(self, now: float) -> None:
-        """The supervisor looked at its slots, at this monotonic time."""
+        """Records that the supervisor looked at its slots at this monotonic time."""
         self._tick[0] = now
 
     @property
     def ticked_at(self) -> float:
-        """When it last did: one that is stopped extends no lease, so its slots should claim nothing."""
+        """Returns the time of the last look. A supervisor that is stopped extends no lease, so its slots should claim nothing."""
         return self._tick[0]
 
     def close(self) -> None:
-        """Unmap; the owner also removes the file."""
+        """Unmaps the board; the owner also removes the file."""
         for record in self.records:
             record.release_views()
         self.records = []
@@ -355,7 +361,7 @@ class BeatBoard:
 
 
 def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) -> Path:  # noqa: S108
-    """Where boards live: shared memory, or a temporary folder where that is missing, read-only or too small."""
+    """Returns the folder for boards: shared memory, or a temporary folder where that is missing, read-only or too small."""
     name = f"tenure-{os.getuid()}"
     why = ""
     for base in (preferred, Path(tempfile.gettempdir())):

@@ -1,4 +1,4 @@
-"""Where one attempt runs, and why it is asked to end: what the context of a workflow and its runner share."""
+"""The handle of one running attempt, which the workflow's context and its runner share, and the reasons to end an attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CancelCode(IntEnum):
-    """Why the supervisor, or the slot itself, ends an attempt. Written to the board."""
+    """The reason for which the supervisor, or the slot itself, ends an attempt. The board stores the number."""
 
     NONE = 0
     CANCEL = 1
@@ -39,7 +39,7 @@ CANCEL_REASONS = {
 
 
 class AttemptHandle:
-    """Where one attempt runs: its record on the board, its message, its clock. Shared by the context and its runner."""
+    """Holds the record on the board, the message and the clock of one attempt. The context and the runner use it from several threads."""
 
     def __init__(
         self,
@@ -54,13 +54,15 @@ class AttemptHandle:
         self.trace = ""
         """The id of the trace that this attempt belongs to, for its logs."""
         self.cancel_code = CancelCode.NONE
+        """Set once, under `changed`: the first reason stays."""
         self.resumed_from: bytes | None = message.checkpoint
         self.saved: bytes | None = message.checkpoint
         self.changed = threading.Condition()
+        """Notified by `cancel`, so that a sleeping workflow wakes at once."""
         self.on_cancel: list[Callable[[], object]] = []
 
     def cancel(self, code: CancelCode) -> None:
-        """Ask the attempt to end. The first reason stays."""
+        """Asks the attempt to end. A second call changes nothing: the first reason stays."""
         with self.changed:
             if self.cancel_code is not CancelCode.NONE:
                 return
@@ -70,7 +72,7 @@ class AttemptHandle:
             call()
 
     def look(self) -> None:
-        """Take over what the board says, and count our own lease down in case the supervisor is stopped."""
+        """Cancels the attempt if the board says so, or if its lease is over. A stopped supervisor writes no cancel, hence the second."""
         asked = self.record.cancel_requested
         if asked:
             self.cancel(CancelCode(asked))
@@ -79,13 +81,13 @@ class AttemptHandle:
 
     @property
     def lease_is_over(self) -> bool:
-        """By our own clock; then nothing may start, because another worker may have it."""
+        """Returns True when the lease is over by our own clock. Nothing may start then, because another worker may have the work."""
         return self.clock.boottime() >= self.record.lease_until
 
     def confirm_start(self) -> None:
-        """Make sure that the engine counts this delivery, before its fence is used for anything outside.
+        """Makes sure that the engine counts this delivery before its fence is used outside.
 
-        The supervisor's first extension does it as well; a lease that moved says that it has.
+        The supervisor's first extension does so too; a lease that has moved shows that it did.
         """
         if self.record.lease_until <= self.occupant.ticket.lease_until:
             self.keep(None)

@@ -1,6 +1,6 @@
-"""Makes calls in a thread of its own, one after another, so that whoever asks does not wait for them.
+"""A thread that makes calls one after another, so that the caller does not wait for them.
 
-For loops that work in an event loop: a beat in there may find that a lease is to be renewed, and an engine may take its time.
+Loops that work in an event loop need it: a beat there may have to renew a lease, and the engine's answer would block the event loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tenure.engines.memory.mailbox import MemoryMailbox
 _logger = logging.getLogger(__name__)
 
 HandOver = Callable[[Callable[[], None]], object]
-"""Takes a call and sees to it that it is made."""
+"""Takes a call and has it made soon."""
 
 
 class CallThread:
-    """Use it in a `with`: leaving it ends the thread after the calls that were taken."""
+    """Makes calls in one thread. Use it in a `with`: leaving it ends the thread after the calls that it has taken."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -31,7 +31,7 @@ class CallThread:
         self._thread = threading.Thread(target=self._deliver, name=f"tenure-calls-{name}", daemon=True)
 
     def take(self, call: Callable[[], None]) -> None:
-        """Make this call soon. Returns at once; what it raises is logged."""
+        """Queues a call and returns at once. The thread logs what the call raises."""
         self._calls.put(call)
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """Jobs that a workflow submits: found again by its next attempt, ended with it, and waited for honestly.
 
-Waiting for a child is a declared silence that lasts until the child's own deadline, because the child is watched as every job is: whoever
-hangs there is ended there. Each advance of the child is a beat of the parent (decision 0161).
+Waiting for a child is a declared silence that lasts until the child's own deadline, because the child is watched as every job is: a child
+that hangs is ended there. Each advance of the child is a beat of the parent (decision 0161).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context
 
 PARENT = "tenure.parent"
-"""The label that names the job whose workflow submitted this one. What carries it is cancelled when that job does not complete."""
+"""The label that names the job whose workflow submitted this one. A job with this label is cancelled when that job does not complete."""
 LOOK_EVERY_S = 1.0
 MOST_SILENT_S = 86_400.0
 
@@ -40,12 +40,12 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True):
     progress: tuple[int, int, str]
     """Attempts, steps, state: another value is an advance."""
     left_s: float
-    """Until its deadline."""
+    """The seconds until its deadline."""
     result: Any = None
 
 
 class JobCourier(Protocol):
-    """A slot's way to the managers. Calls block; they may come from several threads."""
+    """Carries a slot's submissions and questions to the managers. Calls block; they may come from several threads."""
 
     poll_s: float
     """The seconds that `look` may wait for the end of the child."""
@@ -66,7 +66,7 @@ class Connector(Protocol):
 
 
 def courier_from(name: str, engine_url: str, token: str) -> JobCourier:
-    """By `module:function`, so that what does work need not know how managers are asked."""
+    """Connects by `module:function`, so that this package need not import the managers' client."""
     if not name:
         return no_courier()
     module, _, function = name.partition(":")
@@ -91,7 +91,7 @@ class Children:
     def prepare(
         self, target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None, key: str
     ) -> JobSubmission:
-        """The submission of a child: its id comes from the parent, the workflow and the key, so that it is submitted once."""
+        """Returns the submission of a child. Its id comes from the parent, the workflow and the key, so that it is submitted once."""
         options, found = split(target, given, arguments)
         if "job_id" in options or "idempotency_key" in options:
             raise ConfigurationError(
@@ -119,7 +119,7 @@ class _Child(Generic[R]):
         self._seen: tuple[int, int, str] | None = None
 
     def _heard(self, view: ChildView) -> None:
-        """An advance of the child is one of ours; nothing else is."""
+        """Beats when the child has advanced, and only then."""
         if view.progress != self._seen:
             self._seen = view.progress
             self._context.beat()

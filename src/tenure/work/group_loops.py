@@ -1,6 +1,6 @@
-"""The loops of a group: their names, the thread or process that each runs in, and how each of them is.
+"""The loops of a group: their names, the thread or process that each runs in, and the state of each.
 
-It starts, stops, watches and kills loops. When that is to be done, and what the death of one means for the others, the group decides.
+It starts, stops, watches and kills loops. `LoopGroup` decides when, and what the death of one loop means for the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tenure.work.retry import Retry
 _logger = logging.getLogger(__name__)
 
 OnOver = Callable[[str, BaseException | None], None]
-"""Told once of each loop that ended for good: its name, and the error that ended it, if one did."""
+"""Called once for each loop that ended for good, with its name and the error that ended it, or None."""
 
 
 class Isolation(StrEnum):
@@ -57,7 +57,7 @@ class Loop(Protocol):
 
 
 class GroupLoops:
-    """Loops by name. `make_threads` makes their threads, `start_all` starts them; `open` and `close` are around that."""
+    """Loops by name. Call `open`, then `make_threads`, then `start_all`, and `close` at the end."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class GroupLoops:
         self._threads: dict[str, LoopThread] = {}
 
     def open(self) -> None:
-        """Fork what loops in processes need: before any thread of the group runs."""
+        """Forks the fork server for loops in processes. Call it before any thread of the group runs."""
         if self._isolation is Isolation.PROCESS:
             fork_server = LoopForkServer(self.loops, self._run)
             fork_server.open()
@@ -90,11 +90,11 @@ class GroupLoops:
             fork_server.close()
 
     def make_threads(self, watchdog: Watchdog | None, on_over: OnOver) -> None:
-        """Make a thread for each loop; none runs yet."""
+        """Makes a thread for each loop; none runs yet."""
         self._threads = {name: self._thread_of(name, loop, watchdog, on_over) for name, loop in self.loops.items()}
 
     def start_all(self, on_over: OnOver) -> set[str]:
-        """Start them; their names."""
+        """Starts the threads; returns their names."""
         for name, thread in self._threads.items():
             try:
                 thread.start()
@@ -114,14 +114,14 @@ class GroupLoops:
         return thread_stack(self._threads[name].ident)
 
     def kill_stalled(self, report: StallReport) -> None:
-        """Only the loops that stalled: their processes die, and they are started again or end the group, as set."""
+        """Kills the processes of the loops that stalled, and no others. They start again or end the group, as set."""
         for stall in report.stalls:
             _logger.critical("%s; its process is ended with SIGKILL, the others go on", stall)
             if self._fork_server is not None:
                 self._fork_server.kill(stall.name, str(stall))
 
     def vitals(self, *, stopping: bool) -> dict[str, LoopVitals]:
-        """How each of them is."""
+        """Returns the vitals of each loop."""
         return {name: self._vitals_of(name, loop, stopping) for name, loop in self.loops.items()}
 
     def _vitals_of(self, name: str, loop: Loop, stopping: bool) -> LoopVitals:
@@ -161,7 +161,7 @@ class GroupLoops:
 
 
 def _named(loops: Iterable[Loop]) -> dict[str, Loop]:
-    """Each loop by its name; of several with one name, the later ones get a number."""
+    """Returns the loops by name. When several have one name, the later ones get a number."""
     named: dict[str, Loop] = {}
     for loop in loops:
         name, number = loop.name, 2

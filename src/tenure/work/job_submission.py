@@ -1,6 +1,6 @@
-"""From what people call `submit` with to a submission: options sorted from arguments, arguments checked. Pure.
+"""Builds a submission from a call of `submit`: separates options from arguments, and checks the arguments. Pure.
 
-A function's own settings (attempts, backoff, stall) travel with the job, so that the leader, who never imports it, follows them.
+A function's own settings (attempts, backoff, stall) travel with the job: the leader follows them, but never imports the function.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class SubmitOptions(TypedDict, total=False):
 
 OPTIONS = frozenset(SubmitOptions.__annotations__)
 ALSO = {"timeout_seconds": "timeout", "stuck_threshold": "stuck"}
-"""As the fields of a submission are called: an option that nobody reads would become an argument."""
+"""Names that the fields of a submission have. Without this table they would become arguments of the workflow."""
 
 
 def split(
     target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None
 ) -> tuple[SubmitOptions, dict[str, Any]]:
-    """Options and arguments. A name that could be both is not guessed at."""
+    """Returns options and arguments. It raises for a name that could be both."""
     given = {ALSO.get(key, key): value for key, value in given.items()}
     options = cast("SubmitOptions", {key: value for key, value in given.items() if key in OPTIONS})
     named = {key: value for key, value in given.items() if key not in OPTIONS}
@@ -79,7 +79,7 @@ def split(
 
 
 def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOptions) -> WorkflowSpec:
-    """One workflow of a job, with its arguments checked against the function where there is one."""
+    """Returns one workflow of a job, with its arguments checked against the function where there is one."""
     called = name_of(target)
     plain = target.sendable(arguments) if isinstance(target, Workflow) else plain_arguments(called, arguments)
     return WorkflowSpec(
@@ -95,7 +95,7 @@ def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOption
 def submission_for(
     target: Target, arguments: Mapping[str, Any], options: SubmitOptions, ids: IdSource, queue: str = "default"
 ) -> JobSubmission:
-    """A job of one workflow."""
+    """Returns a job of one workflow."""
     spec = spec_for(target, arguments, options)
     job_id = options.get("job_id", "") or f"{spec.name}-{ids()[:16]}"
     timeout = options.get("timeout")
@@ -119,20 +119,20 @@ def submission_for(
 
 
 def submit_span(submission: JobSubmission) -> tuple[str, dict[str, str]]:
-    """The name and the attributes of a submission's span."""
+    """Returns the name and the attributes of a submission's tracing span."""
     names = ", ".join(spec.called for spec in submission.workflows[:3])
     return f"submit {names}", {"tenure.job": submission.job_id, "tenure.queue": submission.queue}
 
 
 def traced(submission: JobSubmission, traceparent: str) -> JobSubmission:
-    """The submission with the trace that it belongs to, where there is one."""
+    """Returns the submission with the label of its trace, if it has a trace."""
     if not traceparent:
         return submission
     return msgspec.structs.replace(submission, labels={**submission.labels, tracing.LABEL: traceparent})
 
 
 def spread(target: Target, inputs: Iterable[Any]) -> list[dict[str, Any]]:
-    """The inputs of `map` as arguments: dictionaries as they are, other values for the one argument that the workflow takes."""
+    """Returns the inputs of `map` as arguments: dictionaries as they are, any other value as the workflow's first argument."""
     found = []
     for place, value in enumerate(inputs):
         if isinstance(value, Mapping):

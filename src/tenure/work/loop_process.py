@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tenure.work.group_loops import Loop
 
 MIRROR_EVERY_S = 0.2
-"""How often beats of the loops' processes are taken over by the heartbeats that the group watches."""
+"""The interval at which beats of the loops' processes are copied to the heartbeats that the group watches."""
 _LONGEST_ERROR = 20_000
 
 
@@ -113,7 +113,7 @@ class LoopForkServer:
         self._reasons: dict[str, str] = {}
 
     def open(self) -> None:
-        """Fork the fork server. Call it before any thread of the group runs."""
+        """Forks the fork server. Call it before any thread of the group runs."""
         page = mmap.mmap(-1, SharedLoopState.BYTES * len(self._loops))
         self._shared_states = {name: SharedLoopState(page, index) for index, name in enumerate(self._loops)}
         ours, theirs = socket.socketpair()
@@ -150,7 +150,7 @@ class LoopForkServer:
         self._lines.send(_Order("kill", name))
 
     def close(self) -> None:
-        """End the fork server; whatever it still holds dies with it."""
+        """Ends the fork server; the loops that it still runs die with it."""
         self._lines.end.close()
         self._listener.join(5)
         with contextlib.suppress(ChildProcessError):
@@ -171,7 +171,7 @@ class LoopForkServer:
             for line in self._lines.read() if ready else []:
                 self._tell(msgspec.json.decode(line, type=_News))
         with self._changed:
-            # Without the fork server no loop runs: nobody may wait for one.
+            # Without the fork server no loop runs, so `run` must not wait for one.
             for name in self._loops:
                 self._ended.setdefault(name, _News(name, -signal.SIGKILL, "the fork server process ended"))
             self._changed.notify_all()
@@ -269,7 +269,7 @@ class _ForkServerProcess:
 def _be_loop(
     loop: Loop, run: Callable[[Loop], None], shared: SharedLoopState, parent: int, stops: int, errors: int
 ) -> NoReturn:
-    """The loop's own process."""
+    """Runs the loop in its own process, and never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -287,7 +287,7 @@ def _be_loop(
 
 
 def _await_stop(loop: Loop, shared: SharedLoopState, stops: int) -> None:
-    """Show what the loop is at, until it is asked to stop."""
+    """Writes the loop's state to shared memory until the loop is asked to stop."""
     while True:
         shared.state = loop.vitals().state
         ready, _, _ = select.select([stops], [], [], MIRROR_EVERY_S)

@@ -1,7 +1,7 @@
 """A slot that runs several async workflows on one event loop, each in a record of its own.
 
-Engine calls are made in threads, so that nothing but user code can block the loop; and a loop that user code blocks is seen by the
-supervisor, because every coroutine says on the board when it is the one that runs.
+Engine calls run in threads, so that only user code can block the loop. The supervisor sees a blocked loop, and which attempt blocks it:
+every coroutine marks its record while it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def _serve(slot: Slot, pool: ThreadPoolExecutor) -> None:
         free.put_nowait(index)
     running: set[asyncio.Task[None]] = set()
     while not slot.draining.is_set():
-        # A record first, then a claim: nothing is claimed that could not start at once.
+        # A record comes before a claim, so that every claim can start at once.
         index = await free.get()
         claim = await loop.run_in_executor(pool, slot.claim)
         if claim is None:

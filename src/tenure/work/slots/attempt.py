@@ -1,4 +1,4 @@
-"""Running one attempt inside a slot: find the workflow, check the arguments, run it, say what became of it."""
+"""Runs one attempt inside a slot: finds the workflow, checks the arguments, runs it, and returns its result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tenure.work.children import JobCourier
 
 _NAME_CHARS = 200
-"""As `bounds.AnyName` has it."""
+"""The longest name that `bounds.AnyName` allows."""
 CAUSES = {
     CancelCode.CANCEL: Cause.CANCELLED,
     CancelCode.STALL: Cause.STALL,
@@ -45,7 +45,7 @@ CAUSES = {
 
 
 class Attempt:
-    """One delivery in one record, from claim to outcome. Does not talk to the engine about the outcome: `Settler` does."""
+    """One delivery in one record, from claim to outcome. It does not settle the outcome with the engine: `Settler` does."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Attempt:
         self.handle.trace = tracing.trace_id(self.item.trace)
 
     def prepare(self) -> WorkFailure | None:
-        """Find the function and check its arguments; a failure of this attempt, never of the worker.
+        """Finds the function and checks its arguments. Returns a failure of this attempt, or None.
 
-        The board says "running" before any code of the user's types sees the arguments: whatever that does to the slot is counted.
+        The record's phase is RUNNING before code of the user's types sees the arguments. So a crash in there counts as an attempt.
         """
         try:
             found = self._registry.find(self.item.workflow, self.item.version)
@@ -111,7 +111,7 @@ class Attempt:
         return None
 
     def _used_up(self, limit: int) -> WorkFailure | None:
-        """Looked at before anything starts: work that kills its worker each time never gets as far as an outcome.
+        """Returns a failure when the deliveries exceed the limit. Work that kills its worker each time never reaches an outcome.
 
         An attempt that fails is settled at its limit. So a delivery beyond it means that earlier ones ended without any outcome.
         """
@@ -130,7 +130,7 @@ class Attempt:
         )
 
     def run_sync(self) -> WorkResult:
-        """Run a sync workflow in this thread."""
+        """Runs a sync workflow in this thread."""
         workflow = self._prepared()
         context = Context(self.handle)
 
@@ -144,7 +144,7 @@ class Attempt:
         return result
 
     async def run_async(self) -> WorkResult:
-        """Run an async workflow as a task that a cancellation cancels."""
+        """Runs an async workflow as a task, which a cancellation cancels."""
         workflow = self._prepared()
         context = AsyncContext(self.handle)
         loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class Attempt:
             try:
                 return await workflow.function(context, **self.arguments)
             except (SystemExit, KeyboardInterrupt) as error:
-                # A task that ends so takes its event loop along, with every other attempt of this slot.
+                # asyncio lets these two errors end the whole event loop, with every other attempt of this slot.
                 raise _LeftError(error) from error
 
         with self._traced() as attempt, tracing.span(f"workflow {workflow.name}", {}) as span:
@@ -169,7 +169,7 @@ class Attempt:
         return result
 
     def _traced(self) -> AbstractContextManager[tracing.Spanned]:
-        """The span of this delivery, below its submission's."""
+        """Returns the span of this delivery, a child of its submission's span."""
         occupant = self.occupant
         attributes = {
             "tenure.job": occupant.job,
@@ -230,7 +230,7 @@ class _LeftError(Exception):
 
 
 def failure_of_exception(error: BaseException) -> WorkFailure:
-    """What a workflow raised, in words. Its exception may be of any class, and may not know how to describe itself."""
+    """Describes the exception that a workflow raised. It may be of any class, and its own `__str__` may raise."""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | str) else type(error.code).__name__
         reason = f"the workflow called sys.exit({code!r})"
@@ -239,7 +239,7 @@ def failure_of_exception(error: BaseException) -> WorkFailure:
 
 
 def failure_of_tenure(error: Exception) -> WorkFailure:
-    """An error of Tenure itself, on one message: that message fails with it, and nothing else does. Call it while handling the error."""
+    """Describes an error of Tenure itself on one message, as the failure of that message. Call it while handling the error."""
     if isinstance(error, BoardError):
         return WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
     reason = f"Tenure failed on it: {describe_error(error)}"
@@ -255,7 +255,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failure: WorkFailure) -> WorkResult:
-    """The outcome of a message that never got as far as an attempt. Its names are cut to what a result may hold."""
+    """Returns the outcome of a message that never became an attempt. It cuts the names to what a result may hold."""
     item = message.body
     return WorkResult(
         job_id=item.job_id[:_NAME_CHARS],
@@ -270,7 +270,7 @@ def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failur
 
 
 class MarkedCoroutine(CoroutineABC[Any, Any, Any]):
-    """A coroutine that says on the board when it is the one that runs, so that a blocked event loop names its culprit."""
+    """Wraps a coroutine and marks its record while it runs, so that the supervisor knows which attempt blocks an event loop."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], record: Record) -> None:
         self._coroutine, self._record = coroutine, record

@@ -1,4 +1,4 @@
-"""The end of an attempt, inside its slot: what it started ends, its log is kept, and its outcome is written."""
+"""Finishes an attempt inside its slot: ends the processes that it started, keeps its log, and settles its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenure.work.slots.started_processes import StartedProcesses
 
 
 class AttemptFinisher:
-    """May be used from several threads. Nothing that one attempt does may end the slot."""
+    """Finishes attempts; safe to use from several threads. It catches the errors of one attempt, so that they do not end the slot."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class AttemptFinisher:
         self._pid = os.getpid()
 
     def conclude(self, attempt: Attempt, result: WorkResult) -> None:
-        """Write the outcome; the record stays taken until it is written, so that a kill in between is seen."""
+        """Settles the outcome. The record stays occupied until then, so that the supervisor sees a kill in between."""
         if os.getpid() != self._pid:
-            os._exit(0)  # a fork that the workflow made and that came back here: the outcome is its parent's to tell
+            os._exit(0)  # a process that the workflow forked returned to here; only its parent may settle the outcome
         attempt.record.set_phase(Phase.SETTLING)
         self.end_processes(attempt)
-        # The lease as the supervisor moved it: the settler stops trying when it is over.
+        # The supervisor has extended the lease since the claim. The settler stops trying when it is over.
         attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
         self._keep_log(attempt)
         try:
@@ -55,7 +55,7 @@ class AttemptFinisher:
             attempt.record.count_end(ok=result.ok)
 
     def end_processes(self, attempt: Attempt) -> None:
-        """What this attempt started ends before its outcome is told."""
+        """Ends the processes that this attempt started. This comes before the outcome: the next attempt must not meet them."""
         occupant = attempt.occupant
         try:
             ended = self._processes.end(attempt.record.index)
@@ -66,7 +66,7 @@ class AttemptFinisher:
             self._trouble(f"{occupant.workflow} ({occupant.job}) left {ended} processes behind: ended")
 
     def fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
-        """Tenure itself failed on this message. That is the end of this message's attempt, and of nothing else."""
+        """Fails one message on which Tenure itself raised an error. Nothing else ends with it."""
         item, failure = message.body, failure_of_tenure(error)
         trace = failure.evidence.get("traceback", "")
         self._trouble(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{trace[-4_000:]}")

@@ -1,4 +1,8 @@
-"""What an attempt logs and prints: written to a file that outlives the slot, shown while it runs, and kept in the store."""
+"""The log of an attempt: its log records and its printed lines.
+
+A slot process writes them to a file, which survives a SIGKILL of the slot. The supervisor publishes the file while the attempt runs. At
+the end the lines move into the store. Attempts that run inside this process keep their lines in memory instead.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +27,19 @@ from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import current_or_none
 
 MAX_LOG_BYTES = 262_144
-"""Of one attempt; what comes after is dropped, and the last line says so."""
+"""An attempt keeps this much of its log. Later lines are dropped, and the last line says so."""
 MOST_READ_BYTES = 2 * MAX_LOG_BYTES
-"""Of a log file: the workflow runs in the process that writes it, and may have made it as long as it likes."""
+"""No more than this is read of a log file: a workflow runs in the process that writes it, and may have made it longer."""
 MAX_LINE_CHARS = 8_000
 LOG_TTL_S = 7 * 86_400
 PUBLISH_EVERY_S = 2.0
-"""How often the log of an attempt that runs is shown to others, if there is more of it."""
+"""The supervisor publishes a running attempt's log this often, if it has grown."""
 
 
 class AttemptLogHandler(logging.Handler):
-    """On the root logger of a slot: lines that are logged while a workflow runs go to that attempt's file.
+    """Writes each line that a workflow logs to its attempt's file. A slot installs it on the root logger.
 
-    One write(2) a line, so that what was logged before a SIGKILL is there after it.
+    It makes one write(2) per line, so that a line that was logged before a SIGKILL is there after it.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -50,7 +54,7 @@ class AttemptLogHandler(logging.Handler):
         self._drop(record)
 
     def end(self, handle: AttemptHandle) -> None:
-        """The attempt is over: what it printed without a line break is a line, too."""
+        """Ends the log of an attempt: text that it printed without a line break becomes a line."""
         for record, stream in [key for key in self._unfinished if key[0] == handle.record.index]:
             self._write(handle, stream, self._unfinished.pop((record, stream)), self._clock.wall())
 
@@ -61,7 +65,7 @@ class AttemptLogHandler(logging.Handler):
         self._write(context._handle, line.levelname.lower(), text_of(line), line.created)
 
     def printed(self, stream: str, text: str) -> None:
-        """Something was written to standard output or error; whole lines of it belong to the attempt that runs here."""
+        """Adds text that was printed to standard output or error. Whole lines go to the log of the attempt that runs in this context."""
         context = current_or_none()
         if context is None:
             return
@@ -97,7 +101,7 @@ class AttemptLogHandler(logging.Handler):
 
 
 class MemoryLogHandler(logging.Handler):
-    """On the root logger while inline slots run: lines that are logged inside a workflow belong to its attempt."""
+    """Holds the lines that workflows log in this process until their attempt ends. Inline slots install it on the root logger."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +120,7 @@ class MemoryLogHandler(logging.Handler):
             self._held.setdefault(id(handle), []).append(data)
 
     def keep(self, store: Store, handle: AttemptHandle, *, key: str, fence: Fence) -> bool:
-        """Put what was logged into the store; False when there is nothing."""
+        """Moves the attempt's lines into the store; returns False when there are none."""
         lines = self._held.pop(id(handle), None)
         self._written.pop(id(handle), None)
         if not lines:
@@ -126,14 +130,14 @@ class MemoryLogHandler(logging.Handler):
 
 
 class LoggedStream(io.TextIOBase):
-    """Standard output or error of a slot: it goes where it went, and what an attempt prints goes to its log, too."""
+    """Replaces standard output or error of a slot: it passes text on, and copies what an attempt prints to the attempt's log."""
 
     def __init__(self, stream: TextIO, name: str, handler: AttemptLogHandler) -> None:
         self._stream, self._name, self._handler = stream, name, handler
 
     def write(self, text: str) -> int:
         written = self._stream.write(text)
-        # What a handler of the user's logging prints was heard as a record already.
+        # A logging handler of the user printed this: the log handler has the record already.
         if sys._getframe(1).f_globals.get("__name__") != "logging":
             self._handler.printed(self._name, text)
         return written
@@ -155,7 +159,7 @@ class LoggedStream(io.TextIOBase):
 
 
 def text_of(line: logging.LogRecord) -> str:
-    """What was logged; what cannot be formatted as it came."""
+    """Returns the formatted text of a log record, or its raw parts when they cannot be formatted."""
     try:
         text = line.getMessage()
         if line.exc_info:
@@ -166,7 +170,7 @@ def text_of(line: logging.LogRecord) -> str:
 
 
 def entry_of(handle: AttemptHandle, level: str, text: str, at: float) -> dict[str, Any]:
-    """One line as it is kept."""
+    """Returns one line in the form that the store keeps."""
     trace = {"trace": handle.trace} if handle.trace else {}
     return {
         **trace,
@@ -188,7 +192,7 @@ def log_key(job: str, workflow: str, attempt: int) -> str:
 
 
 def keep_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence) -> bool:
-    """Move an attempt's lines into the store; False when there are none."""
+    """Moves an attempt's lines from its file into the store; returns False when there are none."""
     path = log_path(folder, record)
     try:
         data = read_own_file(path, MOST_READ_BYTES)
@@ -202,9 +206,9 @@ def keep_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence)
 
 
 def publish_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence, shown: int) -> int:
-    """Put what there is of a running attempt's lines into the store, if it is more than was shown; how much it is now.
+    """Puts a running attempt's lines into the store if there are more than `shown` bytes; returns how many are published now.
 
-    Written with the fence of the delivery before: whatever was kept at the end of this one is newer, and stays.
+    It writes with the fence of the delivery before. So the store refuses it after this delivery has kept its whole log.
     """
     try:
         data = read_own_file(log_path(folder, record), MOST_READ_BYTES)
@@ -216,13 +220,13 @@ def publish_log(store: Store, folder: Path, record: int, *, key: str, fence: Fen
     try:
         store.put(key, whole, fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
     except StaleFenceError:
-        return shown  # it has ended since, and all of it was kept
+        return shown  # the attempt has ended since, and its whole log was kept
     return len(whole)
 
 
 @dataclass(slots=True)
 class PublishedLog:
-    """How much of one attempt's log others can see."""
+    """The published part of one attempt's log."""
 
     serial: int
     due: float
@@ -231,7 +235,7 @@ class PublishedLog:
 
 
 class LogPublisher:
-    """Told of each look at a record; `submit` runs a call in another thread."""
+    """Publishes the logs of running attempts. The supervisor calls `look` for each record; `submit` runs a call in another thread."""
 
     def __init__(self, store: Store, folder: Path, clock: Clock, submit: Callable[[Callable[[], None]], Any]) -> None:
         self._store, self._folder, self._clock, self._submit = store, folder, clock, submit
@@ -244,7 +248,7 @@ class LogPublisher:
             return
         now, shown = self._clock.monotonic(), self._shown.get(index)
         if shown is None or shown.serial != reading.serial:
-            # Soon, for the first lines of it: somebody may be watching how it begins.
+            # The first lines are published sooner: a person may be watching how it begins.
             shown = self._shown[index] = PublishedLog(reading.serial, now + PUBLISH_EVERY_S / 4)
         if shown.busy or now < shown.due:
             return
@@ -263,6 +267,6 @@ class LogPublisher:
         try:
             shown.size = publish_log(self._store, self._folder, index, key=key, fence=fence, shown=shown.size)
         except TenureError:
-            return  # shown later, or at the end, when the engine is back
+            return  # the engine is away: a later look or the end of the attempt publishes it
         finally:
             shown.busy = False

@@ -1,4 +1,4 @@
-"""The attempts of all slots of one supervisor: looks at each on the board, asks its watch what to do, and does it.
+"""Supervises the attempts of all slots: reads each record of the board, asks its `AttemptWatch` what to do, and does it.
 
 Calls to the engine go through a few threads, so that a slow engine delays no decision. Whatever fails while one attempt is looked at,
 extended, killed or settled concerns that attempt alone.
@@ -34,17 +34,21 @@ _ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
 
 @dataclass(slots=True, eq=False)
 class SupervisedAttempt:
-    """One attempt that is being followed."""
+    """The supervisor's notes on one attempt."""
 
     watch: AttemptWatch
     serial: int
+    """The serial of the record when the attempt took it. Another serial is another attempt."""
     extending: bool = False
+    """True while an extension is in flight: there is never a second one."""
     facts: dict[str, str] | None = None
+    """Evidence that was collected before the kill; the process cannot give any after it."""
     dump_offset: int = 0
+    """The size of the slot's stack dump before it was asked for another one."""
 
 
 class AttemptSupervision:
-    """Used from the supervisor's thread. Answers of the engine come back to it through `later`."""
+    """Call it from the supervisor's thread only. Engine calls run in `engine_threads`; `later` brings their answers back to that thread."""
 
     def __init__(
         self,
@@ -69,11 +73,11 @@ class AttemptSupervision:
 
     @property
     def records(self) -> list[int]:
-        """The records in which there is an attempt."""
+        """Returns the indexes of the records that hold an attempt."""
         return list(self._watched)
 
     def look(self) -> bool:
-        """One look at every record. True when an attempt began or ended since the last look."""
+        """Looks at every record once. Returns True when an attempt began or ended since the last look."""
         monotonic, boottime = self._clock.monotonic(), self._clock.boottime()
         self._board.tick(monotonic)
         seen: dict[int, tuple[int, bool]] = {}
@@ -89,7 +93,7 @@ class AttemptSupervision:
         return changed
 
     def _read(self, slot: SlotProcess, index: int, monotonic: float) -> Reading:
-        """A slot that damages its own record, and goes on doing so, cannot be watched: it is ended."""
+        """Reads a record. A slot whose record stays damaged for the grace cannot be watched, so it is killed."""
         try:
             reading = self._board.records[index].read()
         except BoardError as error:
@@ -103,7 +107,7 @@ class AttemptSupervision:
     def _end_unwatchable(self, slot: SlotProcess, index: int, reason: str) -> None:
         watched = self._watched.get(index)
         if watched is None and (occupant := self._board.records[index].read_occupant()) is not None:
-            # It did so before the first look at it. The receipt of an attempt that had ended would be refused.
+            # The slot damaged it before our first look. If that attempt had ended already, the engine refuses its receipt, so this is safe.
             watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), serial=0)
         if watched is not None and watched.watch.code is CancelCode.NONE:
             watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
@@ -135,13 +139,13 @@ class AttemptSupervision:
             self._act(slot, index, watched, reading, verdict)
 
     def _follow(self, index: int, reading: Reading) -> SupervisedAttempt | None:
-        """The watch of what is in this record now; another serial is another attempt."""
+        """Returns the notes on the attempt that is in this record now. Another serial means another attempt."""
         if reading.phase is Phase.EMPTY:
             self._watched.pop(index, None)
             return None
         occupant, watched = reading.occupant, self._watched.get(index)
         if occupant is None:
-            # The cold part was being written at this moment: the next look sees it.
+            # The slot was writing the cold part at this moment: the next look reads it.
             return watched if watched is not None and watched.serial == reading.serial else None
         if watched is None or watched.serial != reading.serial:
             watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), reading.serial)
@@ -198,7 +202,7 @@ class AttemptSupervision:
             slot.kill()
 
     def _blocking(self, slot: SlotProcess, index: int) -> int | None:
-        """Another attempt of the same slot whose coroutine is running right now, and therefore never yields."""
+        """Returns the record of another attempt of this slot whose coroutine runs right now and so blocks the event loop."""
         if self._board.records[index].read().active:
             return None
         for other in slot.records:
@@ -207,7 +211,7 @@ class AttemptSupervision:
         return None
 
     def cancel(self, index: int, code: CancelCode, reason: str, *, serial: int | None = None) -> None:
-        """Ask the attempt in a record to end; with `serial`, only that one: another may have taken the record since."""
+        """Asks the attempt in a record to end. With `serial` it asks that attempt only: another may have taken the record since."""
         watched = self._watched.get(index)
         slot = next((slot for slot in self._slots() if index in slot.records), None)
         if watched is None or slot is None or serial not in (None, watched.serial):
@@ -216,7 +220,7 @@ class AttemptSupervision:
             self._request_cancel(slot, index, watched, code, reason)
 
     def kill_now(self) -> None:
-        """Whoever was asked to end has no more time."""
+        """Ends the grace of every attempt that was asked to end."""
         now = self._clock.monotonic()
         for watched in self._watched.values():
             watched.watch.kill_at = min(watched.watch.kill_at, now)
@@ -224,7 +228,7 @@ class AttemptSupervision:
     # Leases.
 
     def _extend(self, index: int, watched: SupervisedAttempt, reading: Reading) -> None:
-        """One call in flight for each attempt, in another thread."""
+        """Extends the lease of one attempt in another thread, with at most one call in flight."""
         if watched.extending:
             return
         watched.extending = True
@@ -249,7 +253,7 @@ class AttemptSupervision:
     def _extended(self, index: int, watched: SupervisedAttempt, until: float) -> None:
         watched.extending = False
         watched.watch.extended(until)
-        # The answer may come after the work ended: the serial keeps it from whoever took the record since.
+        # The answer may come after the attempt ended. The serial keeps it from the attempt that took the record since.
         self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
 
     def _lost(self, index: int, watched: SupervisedAttempt, reason: str) -> None:
@@ -266,7 +270,7 @@ class AttemptSupervision:
     # The dead.
 
     def settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
-        """Settle what a dead slot held: the attempts at fault with their failure, the others uncounted."""
+        """Settles what a dead slot held: fails the attempts at fault, and gives the others back uncounted."""
         readings = {index: self._last_reading(index) for index in slot.records}
         blamed = self._blamed(slot, readings)
         for index, reading in readings.items():
@@ -274,7 +278,7 @@ class AttemptSupervision:
                 self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
 
     def _last_reading(self, index: int) -> Reading | None:
-        """None for a record that its slot damaged."""
+        """Returns the last reading of a record; None when its slot damaged it."""
         try:
             return self._board.records[index].read()
         except BoardError:
@@ -293,7 +297,7 @@ class AttemptSupervision:
     def _settle_one(
         self, slot: SlotProcess, index: int, reading: Reading | None, exit_failure: WorkFailure | None
     ) -> None:
-        """`exit_failure` is None for an attempt that is not to blame."""
+        """Settles what one record held. `exit_failure` is None for an attempt that is not to blame."""
         watched, record = self._watched.pop(index, None), self._board.records[index]
         self._unreadable.pop(index, None)
         held = self._held(index, reading, watched)
@@ -326,7 +330,7 @@ class AttemptSupervision:
 
 
 def failure_of(watched: SupervisedAttempt | None, exit_failure: WorkFailure, last_trouble: str = "") -> WorkFailure:
-    """Our own reason where we killed it, else what the exit says. `last_trouble`: the last thing that its slot complained of."""
+    """Returns the failure of an attempt whose slot died: our reason if we killed it, else the exit's. `last_trouble` is the slot's last complaint."""
     facts = (watched.facts if watched else None) or {}
     if watched is None or watched.watch.code is CancelCode.NONE:
         return msgspec.structs.replace(exit_failure, evidence={**exit_failure.evidence, **facts})

@@ -1,4 +1,4 @@
-"""What a supervisor does about one attempt, from what the board shows. Pure: told the readings and the time.
+"""Decides what a supervisor does about one attempt, from the readings of its record. Pure: the caller passes readings and times.
 
 Two clocks: beats and silences are in monotonic time, which stands still while the machine sleeps, so that a laptop that was closed has
 not stalled; leases and deadlines are in boot time, because the engine's clock went on.
@@ -16,7 +16,7 @@ from tenure.work.attempt_handle import CancelCode
 
 
 class Act(StrEnum):
-    """What to do now."""
+    """The action that a supervisor takes for an attempt now."""
 
     NOTHING = "nothing"
     EXTEND = "extend"
@@ -53,12 +53,15 @@ class AttemptWatch:
     grace_s: float
     lease_until: float
     settle_s: float = 60.0
-    """How long the outcome of ended work may take to be written."""
+    """The outcome of ended work must be settled within this."""
     steps_extended: int = -1
+    """The beat count at the last extension. Only a higher count is new proof; -1 lets the first reading count."""
     next_extension: float = 0.0
+    """Monotonic time before which no further extension is sent."""
     code: CancelCode = CancelCode.NONE
     reason: str = ""
     kill_at: float = float("inf")
+    """Monotonic time at which the slot is killed: the verdict's time and the grace."""
     phase: Phase = Phase.EMPTY
     phase_since: float = 0.0
     """Monotonic time of the first look that showed this phase."""
@@ -139,11 +142,11 @@ class AttemptWatch:
         return WatchVerdict(Act.CANCEL, code, reason)
 
     def forgive(self) -> None:
-        """It was not this attempt that hung; its clock goes on when the slot is gone."""
+        """Takes the verdict back: another attempt of the same slot blocked the event loop, and this one is not to blame."""
         self.code, self.reason, self.kill_at = CancelCode.NONE, "", float("inf")
 
     def extending(self, reading: Reading, monotonic: float) -> None:
-        """An extension was sent: the next one needs a new beat and waits for the interval, also if this one fails."""
+        """Records that an extension was sent. The next one needs a new beat and waits for the interval."""
         self.steps_extended = reading.steps
         self.next_extension = monotonic + self.extend_every_s
 
@@ -151,7 +154,7 @@ class AttemptWatch:
         self.lease_until = max(self.lease_until, lease_until)
 
     def extension_failed(self, monotonic: float, *, retry_in_s: float) -> None:
-        """The engine did not answer: the proof still stands, so try again soon."""
+        """Records that the engine did not answer. The beat is still proof, so the next try may come soon and needs no new one."""
         self.steps_extended = -1
         self.next_extension = monotonic + retry_in_s
 

@@ -1,6 +1,8 @@
-"""Whether a worker leaves work to others: what it had before and did not bring home, and what it does not know. Pure: told the time.
+"""Decides which claimed work a worker gives back so that another worker can take it. Pure: the caller passes the time.
 
-So two versions of a workflow live side by side during a deploy: who has not got the version that a job names gives it back to those who have. Work must never be stranded: a worker without peers declines nothing, and none declines the same attempt for longer than its patience.
+A worker declines work that excludes it, because an earlier attempt failed there, and work whose workflow or version it does not have.
+So two versions of a workflow live side by side during a deploy. Work must never be stranded: a worker without peers declines nothing,
+and no worker declines the same attempt for longer than its patience.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ from tenure.work.envelope import WorkItem
 
 PATIENCE_S = 30.0
 UNKNOWN_PATIENCE_S = 300.0
-"""For work that cannot be done here at all: its one way to end here is a failure for good."""
+"""The patience for work that this worker does not have. It is long, because taking such work here means to fail it for good."""
 STRANGER_PATIENCE_S = 10.0
-"""For such work while nobody has said yet whether there are others: a worker that has just started does not know."""
+"""The patience for such work while the number of peers is unknown, as it is for a worker that has just started."""
 PAUSE_S = 0.25
 MOST_PAUSE_S = 2.0
 _REMEMBERED = 1_000
 LONGEST_NAME = 1_000
-"""Of a workflow. A longer one is not left to others: no worker can have it, and whoever waits for one holds up what is behind it."""
+"""No worker can have a workflow with a longer name. Such work is taken and failed here: declining it would only hold up the work behind it."""
 
 
 class ClaimFilter:
-    """What one slot left to others, and since when."""
+    """Remembers which attempts one slot has declined, and since when."""
 
     def __init__(
         self,
@@ -36,10 +38,10 @@ class ClaimFilter:
         self._patience_s, self._unknown_patience_s = patience_s, unknown_patience_s
         self._since: dict[tuple[str, str, int], float] = {}
         self.pause_s = PAUSE_S
-        """Before the next claim: what was given back is the first that would be claimed again."""
+        """The slot waits this long before its next claim: otherwise it would claim the same message again at once."""
 
     def declines(self, item: WorkItem, peers: int | None, now: float) -> bool:
-        """True for work that others should have; then `pause_s` says how long to leave it to them. `peers`: None while nobody has said."""
+        """Returns True for work that another worker should have; the slot then waits `pause_s`. `peers` is None while their number is unknown."""
         if len(item.workflow) > LONGEST_NAME:
             return False
         known = self._knows(item.workflow, item.version)

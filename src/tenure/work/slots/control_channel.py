@@ -1,4 +1,7 @@
-"""The line between a supervisor and one slot: JSON lines over a socket pair. The engine's URL travels here, not on a command line."""
+"""The messages between a supervisor and one slot: JSON lines over a socket pair.
+
+The engine's URL and the token travel here and not on a command line, because every user of the machine can read command lines.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _LIMIT = 1 << 20
 
 
 class StartSlot(msgspec.Struct, frozen=True, tag="start"):
-    """The first line: what a slot needs to know."""
+    """The first line to a slot: everything that it needs before it imports anything."""
 
     engine_url: str
     modules: list[str]
@@ -31,30 +34,30 @@ class StartSlot(msgspec.Struct, frozen=True, tag="start"):
 
 
 class ServeRecords(msgspec.Struct, frozen=True, tag="go"):
-    """Start to pull: this slot is no longer the spare."""
+    """Tells a spare slot to claim work and to use these records."""
 
     records: list[int]
 
 
 class CancelAttempt(msgspec.Struct, frozen=True, tag="cancel"):
-    """Look at this record now: its cancel word was set."""
+    """Tells the slot that the cancel word of this record was set. The board decides; this line only saves the wait for the next look."""
 
     record: int
 
 
 class DrainSlot(msgspec.Struct, frozen=True, tag="drain"):
-    """Claim nothing more; end when idle."""
+    """Tells the slot to claim nothing more, and to end when it is idle."""
 
 
 class SlotIntake(msgspec.Struct, frozen=True, tag="intake"):
-    """Whether to claim new work from now on, and how many other workers could do it."""
+    """Tells the slot to claim new work or not. `peers` counts the other workers that could do the same work; None changes nothing."""
 
     open: bool
     peers: int | None = 0
 
 
 class SlotReady(msgspec.Struct, frozen=True, tag="ready"):
-    """The modules are imported; these workflows are served."""
+    """The slot has imported its modules and can serve these workflows."""
 
     workflows: list[str]
 
@@ -67,7 +70,7 @@ class SlotBroken(msgspec.Struct, frozen=True, tag="broken"):
 
 
 class SlotTrouble(msgspec.Struct, frozen=True, tag="trouble"):
-    """Worth a line in the supervisor's log; the slot goes on."""
+    """A complaint for the supervisor's log; the slot goes on."""
 
     text: str
 
@@ -77,7 +80,7 @@ _decoder = msgspec.json.Decoder(ControlLine)
 
 
 class ControlChannel:
-    """One end. `read` takes whatever is there; an empty list with `open` False means that the other side is gone.
+    """One end of the line. `read` returns the lines that have arrived; an empty list with `open` False means that the other side is gone.
 
     Neither side trusts the other to read at once or to write what can be read: user code runs in the process at the other end.
     """
@@ -89,12 +92,12 @@ class ControlChannel:
         self._unsent = b""
 
     def send(self, line: ControlLine) -> bool:
-        """False when the other side is gone. A full buffer only means that the line goes later, with `flush`."""
+        """Returns False when the other side is gone. When the socket's buffer is full, `flush` sends the rest later."""
         self._unsent += msgspec.json.encode(line) + b"\n"
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what had to wait."""
+        """Sends the bytes that did not fit before."""
         while self._unsent and self.open:
             try:
                 self._unsent = self._unsent[self.socket.send(self._unsent) :]
@@ -127,7 +130,7 @@ class ControlChannel:
 
 
 def _decode(line: bytes) -> ControlLine:
-    """A line that cannot be read is told as trouble: it must not end whoever reads it."""
+    """Decodes a line. One that cannot be read becomes a `SlotTrouble`: user code may have written it, and it must not end the reader."""
     try:
         found: ControlLine = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,9 +1,10 @@
-"""Clearing up after a worker that died: its board, its files, its stray processes, and the work that it held.
+"""Cleans up after workers that died: their boards, files and stray processes, and the work that they held.
 
-The dead board still names every receipt. Work that was claimed and not started goes back uncounted. Work that had started failed with its
+The board of a dead worker still names every receipt. Work that was claimed and not started goes back uncounted. Work that had started failed with its
 worker: it is settled with that cause at once, by its own policy, instead of when its lease runs out. So work that kills its worker is counted.
 
-A board is taken for a dead worker's only when it is ours, in content and in name. Anything else in the folder is left alone and told.
+The cleanup settles work only from a board that belongs to this user and whose content and name agree. It removes other `board-*` files of
+this user, leaves those of other users alone, and logs both.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 
 
 class DeadWorkerCleanup:
-    """What dead workers left in one folder."""
+    """Finds the boards of dead workers in one folder and cleans up after each."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class DeadWorkerCleanup:
         self._clock, self._random, self._say = clock, random, say
 
     def clear(self) -> int:
-        """How many dead workers were cleared up. Boards of living ones are left alone, and of dead ones that held work of another engine."""
+        """Cleans up, and returns for how many dead workers. It skips living workers, and dead ones that held work of another engine."""
         return sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
 
     def _clear_one(self, path: Path) -> bool:
@@ -61,7 +62,7 @@ class DeadWorkerCleanup:
             killed = kill_strays(identity.incarnation) if same_boot else 0
             ours = identity.engine == self._engine_name
             if same_boot and not ours and self._holds_work(board):
-                return False  # only a worker of its own engine can settle what it names
+                return False  # only a worker of the same engine can settle these deliveries
             files = self._files_of(identity)
             settled = self._settle_work(board, files) if same_boot and ours else 0
         finally:
@@ -75,7 +76,7 @@ class DeadWorkerCleanup:
         return True
 
     def _files_of(self, identity: Identity) -> Path | None:
-        """The folder of its logs and stack dumps; None where there is none, or where it is not ours."""
+        """Returns the folder of the worker's logs and stack dumps; None when it is missing or belongs to another user."""
         private = self._folder / identity.incarnation
         try:
             check_own_folder(private)
@@ -87,7 +88,7 @@ class DeadWorkerCleanup:
         return private
 
     def _holds_work(self, board: BeatBoard) -> bool:
-        """Whether it names a delivery whose lease still holds."""
+        """Returns True when the board names a delivery whose lease still holds."""
         now = self._clock.boottime()
         held = (HeldDelivery.on(record) for record in board.records)
         return any(one is not None and one.lease_until > now for one in held)

@@ -1,4 +1,4 @@
-"""What can be said about a process that hangs or died: stacks, states, exit codes, memory."""
+"""Collects evidence on a process that hangs or died: stacks, states, exit codes, memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATES = {"T": "stopped by a signal", "t": "stopped by a tracer", "D": "waiting 
 
 
 def look_at_process(pid: int) -> dict[str, str]:
-    """What /proc shows, for a process that cannot answer."""
+    """Returns what /proc shows of a process that cannot answer."""
     found = {}
     stat = read_stat(pid)
     if stat is not None:
@@ -33,7 +33,7 @@ def look_at_process(pid: int) -> dict[str, str]:
 
 
 def cannot_answer(pid: int) -> bool:
-    """Whether the process is stopped, so that no signal handler will run."""
+    """Returns True when the process is gone or stopped, so that it will run no signal handler."""
     stat = read_stat(pid)
     return stat is None or stat.state in "TtZX"
 
@@ -49,7 +49,7 @@ def peak_memory(pid: int) -> str:
 
 
 def read_dump(path: Path, after: int) -> str:
-    """What faulthandler wrote since `after`; the end of it when it is long."""
+    """Returns the text that faulthandler wrote after offset `after`; only its end when it is long."""
     try:
         return read_own_file(path, MAX_EVIDENCE_CHARS, after=after).decode(errors="replace")
     except (OSError, ForeignFileError):
@@ -64,7 +64,7 @@ def dump_size(path: Path) -> int:
 
 
 def cgroup_oom_kills() -> int | None:
-    """How often the kernel killed for memory in our control group; None where that cannot be read."""
+    """Returns how often the kernel killed for memory in our control group; None where that cannot be read."""
     try:
         group = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2].lstrip("/")
         events = Path("/sys/fs/cgroup", group, "memory.events").read_text()
@@ -78,7 +78,7 @@ def cgroup_oom_kills() -> int | None:
 
 
 def describe_exit(status: int, *, oom_before: int | None, peak: str) -> tuple[Cause, str, dict[str, str]]:
-    """Cause, sentence and evidence for a slot that ended although nobody asked it to. `status` is from waitpid."""
+    """Returns cause, sentence and evidence for a slot that ended without being asked to. `status` is from waitpid."""
     evidence = {"peak_memory": peak} if peak else {}
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)

@@ -1,4 +1,4 @@
-"""What fails while a supervisor handles one thing ends that one thing. It is said, counted, and the supervisor goes on."""
+"""Keeps an error that concerns one slot or one attempt from ending the supervisor: logs it, counts it, and goes on."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _TRACE_CHARS = 4_000
 
 
 class IsolatedErrors:
-    """Errors of our own, by what they happened to. Safe to use from several threads."""
+    """Counts errors of Tenure itself by the thing that they concern. Safe to use from several threads."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._times: dict[str, int] = {}
         self._lock = threading.Lock()
         self.count = 0
-        """All of them, also those that were not said."""
+        """All errors, including those that were not logged."""
 
     @contextmanager
     def isolate(self, what: str) -> Iterator[None]:
-        """Keep an exception in the block from whoever called us. `what` names the one thing that it concerns, for the log."""
+        """Swallows an exception of the block, and logs it. `what` names the one thing that the block handles."""
         try:
             yield
         except Exception as error:
             times = self._note(what)
-            # A thing that fails at every look would fill the log: it is said the 1st, 2nd, 4th, 8th ... time.
+            # A thing that fails at every look would fill the log, so only its 1st, 2nd, 4th, 8th ... failure is logged.
             if times & (times - 1) == 0:
                 trace = traceback.format_exc()[-_TRACE_CHARS:]
                 self._say(f"{what} failed, time {times}, and everything else goes on: {error!r}\n{trace}")

@@ -1,4 +1,4 @@
-"""Claiming from several mailboxes: the first in order that has work, and all of them wake us.
+"""Claims from several mailboxes in order of priority, and waits on all of them at once.
 
 Priorities are one mailbox each, so order is strict for seven claims of eight; every eighth looks from the other end, so that a busy high
 priority leaves the low ones an eighth of the slots (decision 0146).
@@ -20,14 +20,14 @@ FAIR_EVERY = 8
 
 
 class ClaimedMessage(NamedTuple):
-    """A message, and the mailbox that it came from."""
+    """A message that this slot has claimed, and the mailbox that it came from."""
 
     queue: str
     message: WorkMessage
 
 
 class PriorityMailboxes:
-    """The mailboxes of one slot. `claim` from one thread, `wake` from any."""
+    """The mailboxes of one slot, highest priority first. Call `claim` from one thread; `wake` from any."""
 
     def __init__(self, mailboxes: Sequence[tuple[str, WorkMailbox]]) -> None:
         self._mailboxes = list(mailboxes)
@@ -36,12 +36,12 @@ class PriorityMailboxes:
         self._pool = ThreadPoolExecutor(max(1, len(self._mailboxes)), thread_name_prefix="tenure-lane")
 
     def wake(self) -> None:
-        """End the wait that is under way, or the next one."""
+        """Ends the wait that is under way, or the next one."""
         for _, mailbox in self._mailboxes:
             mailbox.wake()
 
     def claim(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
-        """One provisional claim, or None after the wait."""
+        """Returns one provisional claim, or None after the wait."""
         if len(self._mailboxes) == 1:
             [(queue, mailbox)] = self._mailboxes
             found = mailbox.receive(1, lease_s, wait_s, provisional=True)
@@ -59,7 +59,7 @@ class PriorityMailboxes:
             for queue, mailbox in self._mailboxes
         }
         wait(polls, return_when=FIRST_COMPLETED)
-        # One has work, or failed, or we were told to stop waiting: either way the others need not wait any longer.
+        # One poll returned work, failed or was woken. In each case the others need not wait any longer.
         for poll, (_, mailbox) in zip(polls, self._mailboxes, strict=True):
             if not poll.done():
                 mailbox.wake()

@@ -1,4 +1,4 @@
-"""Processes as the kernel shows them: who descends from whom, who still lives, and how to end a whole tree.
+"""Reads processes from /proc: descendants, liveness, start times; and kills whole trees of them.
 
 Linux only, from /proc; no dependency. A pid alone is never trusted: it is compared with the start time of the process.
 """
@@ -27,7 +27,7 @@ class ProcessStat(NamedTuple):
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """None when the process is gone."""
+    """Returns the state of a process; None when it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -44,13 +44,13 @@ def all_processes() -> Iterator[ProcessStat]:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Whether that very process runs; a zombie does not."""
+    """Returns True when the process with this pid and this start time runs. A zombie does not run."""
     found = read_stat(pid)
     return found is not None and found.started == started and found.state not in "ZX"
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below one, parents before children."""
+    """Returns all processes below one, parents before children."""
     children: dict[int, list[int]] = {}
     for process in all_processes():
         children.setdefault(process.parent, []).append(process.pid)
@@ -63,9 +63,9 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_tree(root: int) -> set[int]:
-    """SIGKILL a process and everything below it; who was below it.
+    """Kills a process and everything below it; returns the pids below it.
 
-    The root is stopped first so that it forks nothing more, and the look below is repeated until it finds nobody new.
+    It stops the root first, so that the root forks nothing more, and repeats the search until it finds no new process.
     """
     send(root, signal.SIGSTOP)
     killed: set[int] = set()
@@ -78,7 +78,7 @@ def kill_tree(root: int) -> set[int]:
 
 
 def kill_strays(incarnation: str) -> int:
-    """SIGKILL whatever still carries the mark of a dead worker: grandchildren that detached themselves."""
+    """Kills every process that carries the mark of a dead worker; returns how many. These are descendants that detached themselves."""
     wanted = f"{MARK}={incarnation}".encode()
     killed = 0
     for process in all_processes():
@@ -94,7 +94,7 @@ def kill_strays(incarnation: str) -> int:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """False when the process is gone, or has become another user's."""
+    """Sends a signal; returns False when the process is gone, or the pid has become another user's."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -103,14 +103,14 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies, and notice a parent that died before we asked."""
+    """Has the kernel kill this process when its parent dies. Exits at once if the parent died before the call."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Orphans below this process become its children, not init's: nothing that detaches itself gets away."""
+    """Makes this process a subreaper: orphans below it become its children instead of init's, so that none escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

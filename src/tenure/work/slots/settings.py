@@ -1,4 +1,4 @@
-"""How a worker's slots behave. Few numbers; what is not given is derived, and the ladder must stand upright."""
+"""The settings of a worker's slots. Missing ones are derived from the others; construction checks that the times form a ladder."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SlotSettings:
     """Others to serve beside it, in the order in which they are looked at: see `lanes`."""
     slots: int = 2
     concurrency: int = 1
-    """How many async workflows one slot runs at once."""
+    """The number of async workflows that one slot runs at once."""
     lease_s: float = 60.0
-    """How long work that shows no sign of life is kept from others. It has nothing to do with how long work may run."""
+    """The lease keeps work without a sign of life from other workers for this long. It does not limit how long work may run."""
     claim_s: float = 10.0
     """The short lease of work that was claimed and has not been seen running."""
     stall_s: float = 300.0
@@ -33,10 +33,10 @@ class SlotSettings:
     grace_s: float = 5.0
     """Between a request to stop and SIGKILL. The lease is held through it, so it may be longer than the lease."""
     settle_s: float | None = None
-    """How long the outcome of ended work may take to be written; None: as long as the lease, and 10 s at least."""
+    """The outcome of ended work must be settled within this. None means as long as the lease, and 10 s at least."""
     wait_s: float = 20.0
     drain: Literal["finish", "handover"] = "finish"
-    """What SIGTERM does to running work: let it finish, or stop it so that another worker goes on from its checkpoint."""
+    """On SIGTERM, running work finishes, or stops so that another worker goes on from its checkpoint."""
     drain_timeout_s: float = 3_600.0
     tick_s: float = 0.1
     memory_limit_mb: int | None = None
@@ -44,7 +44,7 @@ class SlotSettings:
     courier: str = ""
     """`module:function` that connects a slot with the managers, for workflows that submit jobs; empty: they cannot."""
     token: str = field(default="", repr=False)
-    """Of the datacenter; goes to slots over their control line."""
+    """The token of the datacenter. It goes to slots over their control line, not over a command line."""
 
     def __post_init__(self) -> None:
         for name in ("lease_s", "claim_s", "stall_s", "grace_s", "wait_s", "drain_timeout_s", "tick_s"):
@@ -66,7 +66,7 @@ class SlotSettings:
 
     @property
     def ladder(self) -> Ladder:
-        """These times as rungs: construction fails with the ladder drawn where one cannot act before the next."""
+        """Returns these times as a ladder. Construction fails, and draws the ladder, where one time cannot act before the next."""
         return Ladder(
             visibility_timeout=self.lease_s,
             extension_interval=self.extend_every_s,
@@ -79,15 +79,15 @@ class SlotSettings:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """All mailboxes that are served, each once; earlier ones go first, later ones never starve (decision 0146)."""
+        """Returns all mailboxes to serve, each once. Earlier ones go first, and later ones never starve (decision 0146)."""
         return tuple(dict.fromkeys((self.queue, *self.more_queues)))
 
     @property
     def settle_within_s(self) -> float:
-        """How long an outcome may take to be written. While the engine is away it may wait for as long as its lease."""
+        """Returns the seconds within which an outcome must be settled. While the engine is away it may wait as long as its lease."""
         return max(self.lease_s, LEAST_SETTLE_S) if self.settle_s is None else self.settle_s
 
     @property
     def extend_every_s(self) -> float:
-        """Extension interval < lease, always."""
+        """Returns the interval between extensions. It is a third of the lease at most, so that two may fail before the lease is lost."""
         return min(60.0, self.lease_s / 3)

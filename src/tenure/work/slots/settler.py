@@ -1,4 +1,4 @@
-"""Telling the engine what became of an attempt, once, whatever happens to the connection meanwhile."""
+"""Settles the outcome of an attempt with the engine, once, and keeps trying while the engine is away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenure.work.retry import Retry
 
 EVIDENCE_TTL_S = 7 * 86_400
 NAME_CHARS = 200
-"""Of a name in a line of the log."""
+"""Names in log lines are cut to this."""
 _NOT_COUNTED = frozenset({Cause.DRAINED})
 """Work that is handed over did nothing wrong: its delivery does not count."""
 
@@ -38,10 +38,10 @@ class Settler:
         retry: Retry | None = None,
         lease_until: Callable[[], float] | None = None,
     ) -> str:
-        """Do it, again and again while the lease is ours; a word on how it ended, for logs and tables.
+        """Settles the message, retrying while the lease is ours. Returns how that ended, for logs and tables.
 
-        `lease_until` tells the lease as somebody else extends it meanwhile. An outcome that no engine takes is replaced by a failure
-        that says so: otherwise the work would be done again when the lease runs out, and end the same way.
+        `lease_until` returns the lease when another process extends it meanwhile. When the engine refuses an outcome for good, a failure
+        that says so replaces it. Otherwise the work would run again when the lease runs out, and end the same way.
         """
         if result.failure is not None and result.failure.cause is Cause.LEASE_LOST:
             return "refused: the lease was lost"

@@ -1,4 +1,7 @@
-"""Talking to the engine on behalf of slots: extensions while they live, settlements once they died."""
+"""The supervisor's calls to the engine about the deliveries that its slots hold.
+
+While a slot lives, the supervisor extends its leases. After a slot or a worker died, the supervisor gives back or settles what it held.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tenure.work.slots.settler import Settler
 
 
 class HeldDelivery(NamedTuple):
-    """What a record held when its slot or its worker died."""
+    """One delivery that a record of the board held when its slot or its worker died."""
 
     record: int
     occupant: Occupant
@@ -29,7 +32,7 @@ class HeldDelivery(NamedTuple):
 
     @classmethod
     def on(cls, record: Record) -> HeldDelivery | None:
-        """None for a record that is empty, or that cannot be read."""
+        """Returns the delivery that the record holds; None when the record is empty or cannot be read."""
         try:
             reading = record.read()
         except BoardError:
@@ -38,7 +41,7 @@ class HeldDelivery(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, reading: Reading, occupant: Occupant | None = None) -> HeldDelivery | None:
-        """`occupant`: who was seen there, for a record whose cold part was cut short by the kill."""
+        """Builds it from a reading. `occupant` is the one that was seen earlier: a kill may have cut the write of the cold part short."""
         occupant = reading.occupant or occupant
         if occupant is None or reading.phase is Phase.EMPTY:
             return None
@@ -47,9 +50,9 @@ class HeldDelivery(NamedTuple):
 
 
 class SlotDeliveries:
-    """Safe to use from several threads. What the engine refuses is said, and ends nobody.
+    """Extends, gives back and settles deliveries by their tickets. Safe to use from several threads.
 
-    `folder` holds the logs of the attempts; None where they are lost.
+    It logs an engine's refusal and raises nothing for it, except from `extend`. `folder` holds the logs of the attempts; None where they are lost.
     """
 
     def __init__(
@@ -68,13 +71,16 @@ class SlotDeliveries:
         self._logs = engine.store("logs")
 
     def extend(self, occupant: Occupant, seconds: float) -> float:
-        """Boot time until which the lease is ours now, counted from before we asked."""
+        """Extends the lease and returns the boot time until which it is ours.
+
+        The time is counted from before the call: the engine began to count later, so we never believe in a lease that is over.
+        """
         asked = self._clock.boottime()
         self._mailbox(occupant.queue).adopt(occupant.ticket).extend_visibility(seconds)
         return asked + seconds
 
     def give_back(self, held: HeldDelivery) -> None:
-        """Work that its slot never started, or that did nothing wrong: back at once, uncounted."""
+        """Releases work that its slot never started, or that did nothing wrong. The engine does not count this delivery."""
         occupant = held.occupant
         try:
             self._keep_log(held)
@@ -83,7 +89,7 @@ class SlotDeliveries:
             self._say(f"could not give {occupant.workflow} back: {error}")
 
     def fail(self, held: HeldDelivery, failure: WorkFailure) -> None:
-        """Settle an attempt whose slot died."""
+        """Settles an attempt whose slot died, by the policy that the board recorded for it."""
         occupant = held.occupant
         try:
             self._keep_log(held)
@@ -101,7 +107,7 @@ class SlotDeliveries:
 
     def _adopt(self, held: HeldDelivery) -> Message[WorkItem, WorkResult]:
         message = self._mailbox(held.occupant.queue).adopt(held.occupant.ticket)
-        # Settling is tried for as long as the lease is ours: an engine that is away for a moment costs no verdict.
+        # The ticket knows the lease of the claim only. With the extended one the settler keeps trying while an engine is away for a moment.
         message.lease_until = max(message.lease_until, held.lease_until)
         return message
 

@@ -1,8 +1,8 @@
-"""A slot: the process that claims work and does it, one attempt at a time.
+"""The slot process: it claims work and does it, one attempt at a time.
 
     python -m tenure.work.slots.slot_main FD
 
-It pulls by itself over its own engine connection, writes what it does on the beat board, and extends no lease: that is the supervisor's.
+It claims over its own engine connection and writes its state to the beat board. The supervisor extends its leases.
 A second thread listens to the supervisor, so that a cancellation does not wait for a beat, and counts the lease down itself in case the
 supervisor is stopped.
 """
@@ -63,7 +63,7 @@ LOOK_EVERY_S = 0.25
 END_TREE_S = 1.0
 """Processes that an attempt left behind have at most this long to end after SIGTERM, or the grace where that is shorter."""
 UNATTENDED_S = 3.0
-"""A supervisor looks ten times a second; on a machine that is too busy for that, waiting costs nobody anything."""
+"""The slot claims nothing when its supervisor has not looked at the board for this long. A supervisor looks ten times a second."""
 
 
 class Slot:
@@ -77,7 +77,7 @@ class Slot:
         self.records = list(start.records)
         self.draining = threading.Event()
         self.admitted = threading.Event()
-        """Set while this slot may claim, and once it drains: then nobody shall wait for it."""
+        """Set while this slot may claim. A drain sets it too, so that no thread waits for it for ever."""
         self.admitted.set()
         self.peers: int | None = (
             None if start.worker else 0
@@ -99,7 +99,7 @@ class Slot:
         self._making_courier = threading.Lock()
 
     def open(self) -> None:
-        """Import what is to be served and open the engine; whatever fails here is told to the supervisor."""
+        """Imports the modules and opens the engine. `run_slot` reports any error to the supervisor."""
         modules = [load_module(name) for name in self.start.modules]
         self.registry = Registry.from_modules(modules)
         self.engine = self._open_engine()
@@ -118,7 +118,7 @@ class Slot:
         )
 
     def _open_engine(self) -> Engine:
-        """An engine that is away or busy is waited for; one that refuses us is not."""
+        """Opens the engine; waits for one that is away or busy, and raises the error of one that refuses us."""
         while True:
             try:
                 return Engine.open(self.start.engine_url, clock=self.clock)
@@ -133,7 +133,7 @@ class Slot:
         self.channel.send(SlotTrouble(text))
 
     def serve(self) -> None:
-        """Claim, run, settle, until told to stop."""
+        """Claims, runs and settles until the slot drains."""
         with asyncio.Runner() as runner:
             while not self.draining.is_set():
                 claim = self.claim()
@@ -141,7 +141,7 @@ class Slot:
                     self.run_one(claim, runner)
 
     def claim(self) -> ClaimedMessage | None:
-        """At most one message, under a short lease; an engine that is away is waited for, with growing pauses."""
+        """Returns at most one message, under a short lease. While the engine is away it waits, with growing pauses."""
         self.admitted.wait()
         if self.draining.is_set():
             return None
@@ -167,7 +167,7 @@ class Slot:
         return claim if claim is not None and self.takes(claim.message) else None
 
     def takes(self, message: Message[WorkItem, WorkResult]) -> bool:
-        """False for what goes back untouched: others shall have it, or nothing is to be taken any more."""
+        """Returns False after giving back a message that another worker should have."""
         if self.claim_filter.declines(message.body, self.peers, self.clock.monotonic()):
             self._release(message)
             self.draining.wait(self.claim_filter.pause_s * (0.5 + self.random.random()))
@@ -197,16 +197,16 @@ class Slot:
 
     @property
     def closed(self) -> bool:
-        """Whether what was claimed a moment ago must go back."""
+        """Returns True when this slot must give back what it has just claimed: a drain or a closed intake may have come meanwhile."""
         return self.draining.is_set() or not self.admitted.is_set() or self.unattended
 
     @property
     def unattended(self) -> bool:
-        """Whether the supervisor is stopped: nobody would extend the lease of what we claim, and others would wait for it."""
+        """Returns True when the supervisor is stopped: it would extend no lease of ours, and other workers would wait for our claim to lapse."""
         return self.clock.monotonic() - self.board.ticked_at > UNATTENDED_S
 
     def give_back(self, attempt: Attempt) -> None:
-        """Claimed while the drain began, or while the intake was closed: back before it starts, uncounted."""
+        """Releases a claim that came while the drain began or the intake closed. It has not started, so it is not counted."""
         self._release(attempt.message)
 
     def _release(self, message: Message[WorkItem, WorkResult]) -> None:
@@ -216,7 +216,7 @@ class Slot:
             self.trouble(f"could not give {message.body.workflow} back: {error}")
 
     def begin(self, claim: ClaimedMessage, index: int) -> Attempt | None:
-        """Take the record for a claim. None for a message that no slot can take: it is settled, and fails alone."""
+        """Occupies a record for a claim. Returns None for a message that no slot can take, after settling it as failed."""
         try:
             self.log_handler.begin(index)
             attempt = Attempt(
@@ -238,7 +238,7 @@ class Slot:
         return attempt
 
     def courier(self) -> JobCourier:
-        """The way to the managers, made when a workflow first submits a job."""
+        """Returns the connection to the managers; made when a workflow first submits a job."""
         from tenure.work.children import courier_from
 
         with self._making_courier:
@@ -254,9 +254,9 @@ class Slot:
         self._cancelled_at.pop(attempt.record.index, None)
 
     def listen(self) -> None:
-        """The second thread: orders of the supervisor, its death, and our own look at the leases.
+        """Runs in the second thread: obeys the supervisor, ends the slot when the supervisor dies, and counts the leases down.
 
-        A workflow that closes all file descriptors ends it. The supervisor sees the closed line, and ends this slot.
+        A workflow that closes all file descriptors ends this thread. The supervisor sees the closed line and kills this slot.
         """
         with contextlib.suppress(OSError, ValueError):
             self._listen()
@@ -269,7 +269,7 @@ class Slot:
                     for line in self.channel.read():
                         self._obey(line)
                     if not self.channel.open:
-                        kill_tree(os.getpid())  # the supervisor is gone; so are we, with all that we started
+                        kill_tree(os.getpid())  # the supervisor is gone: end this process and all that it started
                 self._look()
 
     def _obey(self, line: object) -> None:
@@ -294,7 +294,7 @@ class Slot:
                 self.mailboxes.wake()
 
     def _look(self) -> None:
-        """A supervisor that is stopped kills nobody: past the lease and the grace, the slot ends itself."""
+        """Ends this slot when a lease and its grace are over. The supervisor does so normally; one that is stopped kills nothing."""
         now = self.clock.monotonic()
         for index, handle in list(self.handles.items()):
             handle.look()
@@ -305,7 +305,7 @@ class Slot:
 
 
 def main() -> None:
-    """Take the socket that the supervisor left open for us, read the first line, and begin."""
+    """Takes the socket that the supervisor left open, reads the first line, and starts the slot."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     end = socket.socket(fileno=int(sys.argv[1]))
     channel = ControlChannel(end)

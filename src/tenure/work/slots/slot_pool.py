@@ -1,4 +1,7 @@
-"""The slot processes of one supervisor: as many as there are seats, and one spare that has everything imported."""
+"""The slot processes of one supervisor: one for each seat, and one spare that has imported everything already.
+
+A seat is a number from 0. It decides which records of the board its slot writes, so a successor takes over the seat of a dead slot.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ QUICK_DEATH_S = 5.0
 MAX_BACKOFF_S = 30.0
 CANNOT_SPAWN_S = 5.0
 BURY_S = 30.0
-"""How long the end waits for processes that were killed. One that waits inside the kernel for ever is left to init."""
+"""`end` waits this long for killed processes. One that waits inside the kernel for ever is left to init."""
 SAID_CHARS = 8_000
-"""Of one complaint of a slot, in the log."""
+"""A longer complaint of a slot is cut to this in the log."""
 
 
 class SlotPool:
-    """Starts, seats, hears and reaps slots. Knows nothing of attempts: `on_death` gets what the supervisor must settle."""
+    """Starts slots, gives them seats, reads their lines and reaps them. It knows nothing of attempts: it calls `on_death` for each dead slot."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class SlotPool:
         return sum(slot.state is SlotState.SERVING for slot in self.slots)
 
     def keep(self) -> None:
-        """Start what is missing, unless slots keep dying."""
+        """Starts the slots that are missing, unless they keep dying."""
         now = self._clock.monotonic()
         if self.draining or now < self._spawn_after:
             return
@@ -118,7 +121,7 @@ class SlotPool:
                 self._say(f"slot {slot.pid}: {slot.last_trouble}")
 
     def _assign(self) -> None:
-        """Seats without a slot get a spare."""
+        """Gives each seat without a slot a spare one."""
         taken = {slot.seat for slot in self.slots}
         spares = [slot for slot in self.slots if slot.state is SlotState.SPARE]
         width = self._settings.concurrency
@@ -129,7 +132,7 @@ class SlotPool:
                 spare.go(seat, list(range(seat * width, (seat + 1) * width)))
 
     def admit(self, most: int | None, busy: set[int], peers: int) -> None:
-        """So many seats may take new work from now on, those that are not busy first; None: all of them."""
+        """Lets `most` seats take new work from now on, idle ones first; None lets all of them."""
         free_first = sorted(range(self._settings.slots), key=lambda seat: (seat in busy, seat))
         self._open_seats, self._peers = None if most is None else frozenset(free_first[:most]), peers
         for slot in self.slots:
@@ -168,9 +171,9 @@ class SlotPool:
         self._assign()
 
     def _back_off(self, slot: SlotProcess, ended: Ended) -> None:
-        """Slots that end themselves soon after their start would do so for ever: each next one waits longer.
+        """Delays the next start when slots end themselves soon after theirs, a little longer each time.
 
-        A slot that was killed, or that did work for a while, says nothing about its successor.
+        A slot that was killed, or that worked for a while, predicts nothing about its successor: it resets the count.
         """
         now = self._clock.monotonic()
         if slot.state is not SlotState.STARTING and (
@@ -185,9 +188,9 @@ class SlotPool:
             self._say(f"slots keep dying: the next one starts in {pause:g} s")
 
     def _end_orphans(self) -> None:
-        """What came out of a slot that died is our child now: end what lives, and bury it.
+        """Kills and reaps the processes that a dead slot left. As subreaper, this process has become their parent.
 
-        A child that we know nothing of is left alone: it may belong to the program that we are part of.
+        It leaves other children alone: they may belong to the program that the supervisor is part of.
         """
         known = {slot.pid for slot in self.slots}
         children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
@@ -217,7 +220,7 @@ class SlotPool:
             return False
 
     def drain(self) -> None:
-        """Claim nothing more, start nobody more. A slot that has not begun to serve is not needed."""
+        """Tells all slots to claim nothing more, and starts no others. Slots that are still starting are killed: nobody needs them."""
         self.draining = True
         self._say("draining: nothing more is claimed")
         for slot in self.slots:
@@ -227,7 +230,7 @@ class SlotPool:
                 slot.drain()
 
     def end(self) -> None:
-        """Kill and reap whoever is left."""
+        """Kills and reaps the slots that are left."""
         self.draining = True
         for slot in self.slots:
             slot.kill()

@@ -1,4 +1,4 @@
-"""One slot as its supervisor sees it: a process, a channel to it, and the records that it may use."""
+"""The supervisor's side of one slot: its process, the channel to it, and the records that it may use."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class SlotProcess:
     line_lost_at: float | None = None
     """Monotonic time at which its end of the control line was first seen closed."""
     last_trouble: str = ""
-    """The last thing that it complained of."""
+    """Its last complaint."""
     intake: SlotIntake = field(default_factory=lambda: SlotIntake(True, None))
-    """What it was last told; a new slot claims."""
+    """The last intake that was sent to it. A new slot claims until it is told otherwise."""
     below: set[int] = field(default_factory=set)
-    """Descendants that were killed with it: they become our children, and have to be buried."""
+    """Descendants that were killed with it. They become our children, so we have to reap them."""
 
     @property
     def pid(self) -> int:
@@ -67,13 +67,13 @@ class SlotProcess:
         self.channel.send(DrainSlot())
 
     def admit(self, intake: SlotIntake) -> None:
-        """Said only when it is news to this slot."""
+        """Sends the intake to the slot if it differs from the last one."""
         if intake != self.intake:
             self.intake = intake
             self.channel.send(intake)
 
     def ask_for_stacks(self) -> tuple[dict[str, str], int]:
-        """Have every thread's stack written. What /proc shows, where the process cannot run a handler; else where to read."""
+        """Asks the slot to dump its stacks. Returns /proc's facts if it cannot run a handler, else the offset at which the dump will begin."""
         if cannot_answer(self.pid):
             facts = look_at_process(self.pid)
             facts["stack_of_python"] = "not to be had: the process is stopped, so what /proc shows is all there is"
@@ -91,7 +91,7 @@ class SlotProcess:
         self.below |= kill_tree(self.pid)
 
     def reap(self) -> Ended | None:
-        """None while it runs. Tells the peak memory too, which is gone with the process."""
+        """Reaps the process; returns None while it runs. wait4 also gives the peak memory, which is lost with the process."""
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
@@ -107,7 +107,7 @@ class SlotProcess:
 
 
 def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
-    """A fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
+    """Starts a fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module

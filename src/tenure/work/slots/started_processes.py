@@ -21,13 +21,13 @@ from tenure.work.slots.processes import ProcessStat, all_processes, descendants,
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 """The unit in which the kernel says when a process started."""
 LOOK_S = 0.002
-"""Between two looks at processes that were told to end."""
+"""The pause between two looks at processes that got a signal."""
 BURY_S = 2.0
-"""How long to wait for processes that were killed. One that waits inside the kernel may take longer: the next attempt does not wait for it."""
+"""`end` waits this long for killed processes. One that waits inside the kernel may take longer, and the next attempt does not wait for it."""
 
 
 class StartedProcesses:
-    """Ends what attempts leave behind. `end` may be called from several threads."""
+    """Ends the processes that attempts leave behind. `end` may be called from several threads."""
 
     def __init__(self, clock: Clock, *, grace_s: float) -> None:
         self._clock, self._grace_s = clock, grace_s
@@ -36,15 +36,15 @@ class StartedProcesses:
         self._ending = threading.Lock()
 
     def keep_present(self) -> None:
-        """Everything that runs below this process now is left alone from here on."""
+        """Exempts every process that runs below this one now."""
         self._kept = {(child.pid, child.started) for child in own_children()} if has_children() else set()
 
     def begin(self, attempt: int) -> None:
-        """An attempt, named by its record, starts now."""
+        """Records that an attempt, named by its record, starts now."""
         self._began[attempt] = int(self._clock.boottime() * TICKS_A_SECOND)
 
     def end(self, attempt: int) -> int:
-        """That attempt has ended: end what it started; how many processes that were. About a microsecond when there is no child."""
+        """Ends the processes that an attempt started; returns how many. It takes about a microsecond when there is no child."""
         self._began.pop(attempt, None)
         if not has_children():
             return 0
@@ -62,13 +62,13 @@ class StartedProcesses:
             deadline = self._clock.monotonic() + BURY_S
             while (found := self._left_behind(earliest)) and self._clock.monotonic() < deadline:
                 ended.update(found)
-                # Again at each look: one that was just about to fork has done so meanwhile.
+                # Kill again at each look: a process may have forked just before the last signal.
                 self._tell(found, signal.SIGKILL)
                 self._clock.sleep(LOOK_S)
             return len(ended)
 
     def _left_behind(self, earliest: int) -> list[int]:
-        """Living processes below us that no running attempt can have started. Buries the dead ones among our children."""
+        """Returns the living processes below us that no running attempt can have started. Reaps the dead ones among our children."""
         roots = []
         for child in own_children():
             if (
@@ -87,11 +87,11 @@ class StartedProcesses:
         for pid in pids:
             send(pid, number)
             if number is signal.SIGTERM:
-                send(pid, signal.SIGCONT)  # a stopped process would hear of it only when somebody lets it go on
+                send(pid, signal.SIGCONT)  # a stopped process handles SIGTERM only after it is continued
 
 
 def has_children() -> bool:
-    """Whether this process has a child, dead or alive. One call into the kernel."""
+    """Returns True when this process has a child, dead or alive. It makes one system call."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -100,7 +100,7 @@ def has_children() -> bool:
 
 
 def own_children() -> list[ProcessStat]:
-    """The children of all threads of this process."""
+    """Returns the children of all threads of this process."""
     try:
         lists = [
             Path(f"/proc/self/task/{thread}/children").read_text()

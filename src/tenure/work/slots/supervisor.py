@@ -37,7 +37,7 @@ from tenure.work.slots.slot_deliveries import SlotDeliveries
 from tenure.work.slots.slot_pool import SlotPool
 
 BROKEN = 2
-"""What `run` returns when the modules cannot be served."""
+"""`run` returns this when the modules cannot be served."""
 
 
 class Supervisor:
@@ -62,7 +62,7 @@ class Supervisor:
         self._clock, self._random = clock or SystemClock(), random or fresh_random()
         self.incarnation = ids()
         self.worker = worker or self.incarnation
-        """Its name, which may outlive this start."""
+        """The worker's name. It may stay the same over several starts; the incarnation does not."""
         self._on_change = on_change
         """Called from `run`'s thread when an attempt began or ended."""
         self._errors = IsolatedErrors(say)
@@ -81,7 +81,7 @@ class Supervisor:
         self.ready = threading.Event()
         """Set once every seat has a slot that serves."""
 
-    # What others may call, from any thread and from signal handlers.
+    # These methods may be called from any thread; drain, stop and hand_over also from signal handlers.
 
     def drain(self) -> None:
         """Claim nothing more, finish or hand over what runs, then return from `run`. A second call hands over now."""
@@ -90,7 +90,7 @@ class Supervisor:
         self._wake_up()
 
     def stop(self) -> None:
-        """Hand everything over now."""
+        """Hands everything over now."""
         self._draining = self._stopping = True
         self._wake_up()
 
@@ -100,7 +100,7 @@ class Supervisor:
         self._wake_up()
 
     def admit(self, most: int | None, peers: int = 0) -> None:
-        """How many slots may take new work from now on, None for all; and how many other workers could do it."""
+        """Lets `most` slots take new work from now on, None all of them. `peers` counts the other workers that could do it."""
         self._later(lambda: self._admit(most, peers))
 
     def _admit(self, most: int | None, peers: int) -> None:
@@ -110,7 +110,7 @@ class Supervisor:
     def cancel(
         self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
     ) -> bool:
-        """Ask the attempts of one job, or of one of its workflows, to end; True when one runs here."""
+        """Asks the attempts of one job, or of one of its workflows, to end. Returns True when one runs here."""
         found = [
             (index, reading.serial)
             for index, reading in self.readings()
@@ -127,7 +127,7 @@ class Supervisor:
         return lambda: self._running_attempts().cancel(index, CancelCode.CANCEL, reason, serial=serial)
 
     def readings(self) -> list[tuple[int, Reading]]:
-        """What every record shows now, except for damaged ones; nothing before `run` and after it."""
+        """Returns a reading of every record that is not damaged; an empty list before `run` and after it."""
         with self._board_lock:
             found = []
             for record in self._board.records if self._board else ():
@@ -137,36 +137,36 @@ class Supervisor:
 
     @property
     def mishaps(self) -> int:
-        """How often something failed here that should not have, and everything else went on."""
+        """Counts the errors of Tenure itself that ended one thing here. Its name is the metric's, `tenure_worker_mishaps`."""
         return self._errors.count
 
     def lease_of(self, index: int, serial: int) -> float:
-        """Boot time at which the lease of an attempt is lost; 0 where nothing is known of it."""
+        """Returns the boot time at which the lease of an attempt is lost; 0 before `run` and after it."""
         with self._board_lock:
             return self._board.records[index].lease_of(serial) if self._board else 0.0
 
     def totals(self) -> Totals:
-        """Of all attempts of this start."""
+        """Returns the totals of all attempts since this supervisor started."""
         with self._board_lock:
             found = [record.totals() for record in self._board.records] if self._board else []
-        # A record's steps are moved from one word to another as the next attempt begins: never show the moment in between.
+        # A slot moves a record's steps from one word to another as the next attempt begins. A read in between would show fewer.
         self._steps = max(self._steps, sum(one.steps for one in found))
         return Totals(sum(one.completed for one in found), sum(one.failed for one in found), self._steps)
 
     @property
     def accepting(self) -> bool:
-        """Whether it can serve at all."""
+        """Returns True once every seat has had a slot, unless a drain began or the modules cannot be served."""
         return self.ready.is_set() and not self._draining and self.broken is None
 
     @property
     def broken(self) -> SlotBroken | None:
-        """What keeps the slots from serving, if anything does."""
+        """Returns the reason why the slots cannot serve, or None."""
         return self._slot_pool.broken if self._slot_pool else None
 
     # The life of a supervisor.
 
     def run(self) -> int:
-        """0 after a drain, 2 when the modules could not be served at all."""
+        """Serves until a drain. Returns 0 after a drain, 2 when the modules could not be served at all."""
         engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
         adopt_orphans()
         with Engine.open(self._engine_url, clock=self._clock) as engine, selectors.DefaultSelector() as selector:
@@ -277,7 +277,7 @@ class Supervisor:
                     return 0
 
     def _hear(self, selector: selectors.BaseSelector, slot_pool: SlotPool) -> None:
-        """Wait for a tick, or until a slot or another thread has something to say."""
+        """Waits for a tick, or until a slot sends a line or another thread calls `_wake_up`."""
         for key, _ in selector.select(self.settings.tick_s):
             if key.data is None:
                 self._wake_out.recv(4_096)
