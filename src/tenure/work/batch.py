@@ -45,7 +45,7 @@ class Batch(Generic[BodyT, ReplyT]):
             try:
                 message.extend_visibility(lease_s)
             except ReceiptHandleExpiredError:
-                continue  # it waited for too long: never started, so it does not count, and somebody else has it
+                continue  # its short lease is over: it never started, so it does not count, and another consumer may have it
             except TenureError as error:
                 if not error.retryable:
                     raise

@@ -30,7 +30,7 @@ ItemT = TypeVar("ItemT")
 T = TypeVar("T")
 
 LOOK_EVERY_S = 0.05
-"""How often a beating workflow looks whether it was cancelled or lost its lease."""
+"""A beating workflow checks at this interval for a cancellation and a lost lease."""
 
 
 _current: ContextVar[BaseContext | None] = ContextVar("tenure_context", default=None)

@@ -1,7 +1,7 @@
-"""When to give up on a message: after so many deliveries, at once for errors that no retry helps, never for others.
+"""Decides when to give up on a message: after so many deliveries, at once for errors that no retry helps, never for others.
 
-Pure: it is told how often the message was delivered and what its work raised, and says why to give up, or None. The
-loop that asks does it, with `Message.dead_letter(reason)`.
+Pure: it takes the delivery count and the error, and returns the reason to give up, or None. The
+loop gives up, with `Message.dead_letter(reason)`.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stall_s: float | None = None
     """Overrides the workflow's own stall: the longest silence between its beats."""
     excluded: tuple[str, ...] = ()
-    """Workers that had it and did not bring it home: they leave it to others while there are any."""
+    """Workers on which an earlier attempt failed. They leave the work to others while there are any."""
     trace: str = ""
-    """The W3C traceparent of its submission, where somebody collects traces."""
+    """The W3C traceparent of its submission; empty without tracing."""
     tries: int = 0
-    """How often this message may be started: what is left of the attempts that the leader allows. 0: as the workflow says."""
+    """The attempts that the leader still allows for this message. 0 leaves the limit to the workflow."""
     managed: bool = False
     """True when a leader decides on retries: then a failure is a reply, not a nack."""
 
@@ -67,7 +67,7 @@ MAX_EVIDENCE_CHARS = 20_000
 
 
 class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt failed: a cause, a sentence, and the evidence that was taken.
+    """The failure of an attempt: a cause, a sentence, and the evidence that was taken.
 
     Both hold text that user code wrote. It is cut, and made writable, so that every failure can be handed over.
     """

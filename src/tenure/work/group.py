@@ -148,7 +148,7 @@ class LoopGroup:
 
     @property
     def health_address(self) -> tuple[str, int] | None:
-        """Where the probes are served while the group runs."""
+        """Returns the address of the probes while the group runs; None without probes."""
         return self._health.address if self._health is not None else None
 
     @property
@@ -285,7 +285,7 @@ class LoopGroup:
                 case _StopAsked(signal=number):
                     stop = True
                     if number is not None and self._stopping:
-                        until = self._now()  # the second signal: whoever sends it does not want to wait
+                        until = self._now()  # a second signal means that its sender does not want to wait
             if stop and not self._stopping:
                 until = self._now() + self.shutdown_timeout
                 self._begin_to_stop()
@@ -335,7 +335,7 @@ class LoopGroup:
 
 
 def _early_warning(threshold: float, wait: float) -> float:
-    """When readiness turns: half-way to the kill, and in any case after the longest poll."""
+    """Returns the silence after which readiness turns: half-way to the kill, and longer than the longest poll."""
     half = threshold / 2
     return half if half > wait else (wait + threshold) / 2
 

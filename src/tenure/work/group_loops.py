@@ -29,7 +29,7 @@ OnOver = Callable[[str, BaseException | None], None]
 
 
 class Isolation(StrEnum):
-    """Where the loops of a group run."""
+    """The place in which the loops of a group run."""
 
     THREAD = "thread"
     PROCESS = "process"

@@ -34,7 +34,7 @@ class SubmitOptions(TypedDict, total=False):
     job_id: str
     """A repeated submission under one id is one job, for ever."""
     idempotency_key: str
-    """As job_id, where the id itself is left to us."""
+    """Makes repeated submissions one job, as job_id does, but leaves the id to Tenure."""
     labels: Mapping[str, str]
     retry: Retry
     max_attempts: int

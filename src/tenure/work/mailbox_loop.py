@@ -49,7 +49,7 @@ class OnLeaseLost(StrEnum):
 
 
 class Ending(StrEnum):
-    """How one delivery ended."""
+    """The end of one delivery."""
 
     DONE = "done"
     FAILED = "failed"  # nacked: it comes again after a while
@@ -341,7 +341,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             else:
                 message.acknowledge()
         except (SerializationError, LimitError) as error:
-            return self._fail(message, error)  # the work did return, and nobody can be sent what it returned
+            return self._fail(message, error)  # the work returned a value that cannot be sent as a reply
         return self._ended(Ending.DONE)
 
     def _fail(self, message: Message[BodyT, ReplyT], error: Exception) -> None:
@@ -392,4 +392,4 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
 
 def _nothing() -> None:
-    """How work is settled whose lease is gone: not at all, and it is counted as lost."""
+    """Stands in for the settlement of work whose lease is gone: the engine would refuse one."""

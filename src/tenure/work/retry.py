@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again: exponential backoff with jitter. Pure: chance is given."""
+"""Decides when a failed attempt is tried again: exponential backoff with jitter. Pure: the caller passes the source of chance."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class AttemptWatch:
     def _enforce(self, monotonic: float, boottime: float) -> WatchVerdict:
         """After a verdict: the lease is held through the grace, so that the verdict can be recorded, then the slot is killed.
 
-        Nobody else gets the work before its slot is gone. A lease that is lost is not asked for again.
+        No other worker gets the work before its slot is gone. A lost lease is not extended again.
         """
         if monotonic >= self.kill_at:
             return WatchVerdict(Act.KILL, self.code, self.reason)

@@ -81,7 +81,7 @@ class Slot:
         self.admitted.set()
         self.peers: int | None = (
             None if start.worker else 0
-        )  # a worker of a datacenter is told, once its leader has heard of it
+        )  # the leader sends the number to a worker of a datacenter, once it knows the worker
         self.claim_filter = ClaimFilter(
             start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named)
         )

@@ -209,7 +209,7 @@ class SlotPool:
             try:
                 buried = os.waitpid(pid, os.WNOHANG)[0] == pid
             except ChildProcessError:
-                buried = not Path(f"/proc/{pid}").exists()  # somebody above it, or not yet ours
+                buried = not Path(f"/proc/{pid}").exists()  # its own parent may reap it, or it is not yet our child
             if buried:
                 self._to_bury.discard(pid)
 

@@ -24,7 +24,7 @@ class SlotState(StrEnum):
 
 
 class Ended(NamedTuple):
-    """How a slot process ended."""
+    """The end of a slot process."""
 
     status: int  # as waitpid gives it
     peak_memory: str
