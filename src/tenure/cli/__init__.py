@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The console script's way in; the commands are imported when they are needed."""
+    """Runs the `tenure` command. The console script calls it; the module of a command is imported only when it is called."""
     from tenure.cli.root import tenure
 
     tenure()

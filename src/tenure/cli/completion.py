@@ -1,4 +1,4 @@
-"""`tenure completion SHELL`: what a shell needs to complete our commands."""
+"""`tenure completion SHELL`: prints the script with which a shell completes our commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and output that the commands share which ask a datacenter: its address, and how an answer is shown."""
+"""Options and output that all commands which ask a datacenter share: its address, the client, tables and JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenure.nodes.messages.wire import Missing, Reply, Request
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
 REFUSED, UNREACHABLE, NOT_COMPLETED = 1, 3, 4
-"""Exit codes: it was refused; no manager answered; the job ended, and not well. 2 is click's: wrong usage."""
+"""Exit codes: the node refused the request; no node answered; the job ended, but did not complete. 2 is click's, for wrong usage."""
 STYLES = {
     JobState.PENDING: "",
     JobState.RUNNING: "cyan",
@@ -38,18 +38,18 @@ STYLES = {
 
 
 class Where(NamedTuple):
-    """How to reach a datacenter."""
+    """The options by which a command reaches a datacenter."""
 
     address: str
     engine: str
     token: str
     patience: float
     datacenter: str = ""
-    """Which one, where a gate is asked."""
+    """The datacenter that a request is about, where the command asks a gate; empty: all of them, or the gate itself."""
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """A client; what goes wrong ends the command with its exit code."""
+        """Yields a client. An error of Tenure ends the command with its exit code."""
         try:
             with Client(
                 self.addresses(), token=self.token, patience_s=self.patience, datacenter=self.datacenter
@@ -62,7 +62,7 @@ class Where(NamedTuple):
             raise click.ClickException(str(error)) from error
 
     def addresses(self) -> list[str]:
-        """Those that were given, else the leader's, else the usual one. Raises `TenureError`."""
+        """Returns the addresses that were given; else the leader's, where an engine is named; else the usual one. Raises `TenureError`."""
         return [part.strip() for part in self.address.split(",") if part.strip()] or self._elected()
 
     def _elected(self) -> list[str]:
@@ -73,7 +73,7 @@ class Where(NamedTuple):
         begun = clock.monotonic()
         with Engine.open(self.engine, clock=clock) as engine:
             while True:
-                for name in (MANAGER_ELECTION, GATE_ELECTION):  # of a datacenter, or of the gates before some
+                for name in (MANAGER_ELECTION, GATE_ELECTION):  # the engine of a datacenter, or of a gate cluster
                     leader = engine.election(name).current()
                     if leader is not None and address_of(leader.candidate):
                         return [address_of(leader.candidate)]
@@ -98,7 +98,7 @@ def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the nodes are that are asked, as the argument `where`."""
+    """Adds the options that say which nodes the command asks. The command gets them as the argument `where`."""
 
     @wraps(function)
     def called(*args: Any, address: str, engine: str, token: str, patience: float, **options: Any) -> Any:
@@ -129,7 +129,7 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_missing(missing: Sequence[Missing]) -> None:
-    """On the error stream, so that what was found can be piped."""
+    """Names the missing datacenters on the error stream, so that the output can be piped."""
     for one in missing:
         click.echo(f"datacenter {one.datacenter} is not in this: {one.reason}", err=True)
 
@@ -140,7 +140,7 @@ def placed_columns(rows: Sequence[Any]) -> bool:
 
 
 def ask(client: Client, request: Request, wanted: type[ReplyT]) -> ReplyT:
-    """Ask what the client has no word of its own for."""
+    """Sends a request for which the client has no method, and returns the reply. Fails the command where the reply has another type."""
     reply = client.ask(request)
     if not isinstance(reply, wanted):
         raise click.ClickException(f"a node answered a {type(request).__name__} with {type(reply).__name__}")
@@ -152,7 +152,7 @@ def print_json(value: Any) -> None:
 
 
 def show(*tables: Table) -> None:
-    """On a terminal with lines around the cells; in a pipe or a file without, one row on one line."""
+    """Prints tables: on a terminal with lines around the cells; in a pipe or a file without, and each row on one line."""
     screen = console()
     for table in tables:
         if not screen.is_terminal:
@@ -166,5 +166,5 @@ def is_wide() -> bool:
 
 
 def console() -> Console:
-    # Without a terminal there is no width to fit: a log or a pipe gets each row on one line.
+    # Without a terminal there is no width to fit. 200 columns hold each row of a log or a pipe on one line.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -82,7 +82,7 @@ def dev(modules: tuple[str, ...], folder: Path, port: int, slots: int, stall: fl
 
 
 def _site_of(folder: Path, number: int, modules: list[str], settings: dict[str, Any], say: Say) -> Site:
-    """One of several datacenters: on any free port, since only the gate is asked; whatever it says is said under its name."""
+    """Returns one of several datacenters. It listens on any free port, because clients ask only the gate, and its log lines carry its name."""
     name = f"dc-{number}"
     return Site(folder / name, modules, 0, settings, lambda who, text: say(name, text), name=name)
 

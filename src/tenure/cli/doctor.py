@@ -1,4 +1,4 @@
-"""`tenure doctor`: can this machine, this engine and these timeouts keep what we promise, and if not, what to change."""
+"""`tenure doctor`: checks that this machine, this engine and these timeouts can keep Tenure's promises, and says what to change."""
 
 from __future__ import annotations
 

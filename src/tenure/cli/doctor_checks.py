@@ -71,7 +71,7 @@ def _disk() -> Finding:
 
 
 def engine(url: str) -> tuple[list[Finding], list[Finding]]:
-    """The findings on an engine, and the guarantees it never gives. An engine that cannot be opened is a finding."""
+    """Returns the findings on an engine, and the guarantees that it never gives. An engine that cannot be opened is a finding."""
     try:
         with Engine.open(url) as opened:
             refusals = [Finding(Level.WARNING, one.guarantee, one.reason) for one in opened.refusals]
@@ -81,7 +81,7 @@ def engine(url: str) -> tuple[list[Finding], list[Finding]]:
 
 
 def _clock(opened: Engine) -> Finding:
-    """Skew is harmless to deadlines, which are in the engine's time; people read logs, though."""
+    """Compares this machine's clock with the engine's. Skew moves no deadline (they are in the engine's time), but makes logs hard to compare."""
     clock = SystemClock()
     before = clock.wall()
     theirs = opened.now()
@@ -94,7 +94,7 @@ def _clock(opened: Engine) -> Finding:
 
 
 def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TIMEOUT_S) -> list[Finding]:
-    """The grants of time from the shortest to the longest, and whether each acts before the one that relies on it."""
+    """Checks the timeouts from the shortest to the longest: each must act before the one that relies on it."""
     try:
         settings = SlotSettings(lease_s=lease, stall_s=stall, grace_s=grace, claim_s=min(10.0, lease / 2))
     except TenureError as error:
@@ -120,7 +120,7 @@ def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TI
 
 
 def nodes(client: Client) -> list[Finding]:
-    """How the managers and workers are, in the leader's words."""
+    """Returns findings on the managers and workers, from the leader's list of nodes."""
     try:
         view = client.ask(ListNodes())
     except TenureError as error:

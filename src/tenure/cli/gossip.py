@@ -1,4 +1,4 @@
-"""`tenure gossip`: who is in a pool, what happens in it, and keys for it."""
+"""`tenure gossip`: shows the members of a pool and its events, and makes keys for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def gossip() -> None:
 
 
 def _pool_options(function: Any) -> Any:
-    """Adds the options that say how a pool speaks to a command."""
+    """Adds to a command the options that say how a pool speaks."""
     for option in (
         click.option(
             "--preset", type=click.Choice([preset.value for preset in Preset]), default="lan", show_default=True
@@ -191,7 +191,7 @@ async def _monitor(node: GossipNode, seeds: tuple[str, ...], printer: _Printer) 
 
 
 class _Printer:
-    """Events as lines, with the time at which we saw them."""
+    """Prints events as lines, with the time at which this command saw them."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

@@ -1,4 +1,4 @@
-"""`tenure journal`: look at what managers and gates have decided, entry by entry, and mend a journal that is damaged."""
+"""`tenure journal`: shows the decisions of managers and gates, entry by entry, and mends a damaged journal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
 
 
 def journal_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--engine` and `--journal`; the command gets the opened journal as `opened_`."""
+    """Adds `--engine` and `--journal`. The command gets the opened journal as `opened_`."""
 
     @wraps(function)
     def called(*args: Any, engine: str, journal: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Entries and snapshots of a journal as lines that a person can read and a program can take in again, whole or damaged."""
+"""Turns entries and snapshots of a journal, whole or damaged, into lines for people and into JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenure.nodes.journal_repair import Damage, named
 
 
 def plain(data: bytes) -> Any:
-    """Bytes as text where they are text; otherwise as base64."""
+    """Returns bytes as text where they are text; otherwise as base64."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -26,7 +26,7 @@ def plain(data: bytes) -> Any:
 
 
 def entry_record(entry: Entry) -> str:
-    """One entry as one line of JSON."""
+    """Returns one entry as one line of JSON."""
     told: dict[str, Any] = {"seq": entry.seq, "epoch": entry.epoch, "append_id": entry.append_id, "at": entry.at}
     told["events"] = [plain(event) for event in entry.events]
     if damage := entry_damage(entry):
@@ -37,13 +37,13 @@ def entry_record(entry: Entry) -> str:
 
 
 def snapshot_record(snapshot: Snapshot, found: OpenedSnapshot) -> str:
-    """The snapshot as one line of JSON; its state as it is stored."""
+    """Returns the snapshot as one line of JSON, with its state as it is stored."""
     told = {"snapshot_seq": snapshot.seq, "epoch": snapshot.epoch, "damage": found.damage}
     return msgspec.json.encode({**told, "state": {"base64": b64encode(snapshot.state).decode()}}).decode()
 
 
 def entry_lines(entry: Entry) -> list[str]:
-    """One entry for a person: its head, what is wrong with it, and each event under a line that names it."""
+    """Returns one entry as lines for people: its head, its damage, and each event under a line that names it."""
     seal = "checksum right" if is_checked(entry) else "no checksum (written by the first release)"
     damage = entry_damage(entry)
     head = f"entry {entry.seq}, epoch {entry.epoch}, {utc(entry.at)}, id {entry.append_id or 'unknown'}"
@@ -56,7 +56,7 @@ def entry_lines(entry: Entry) -> list[str]:
 
 
 def keep_copies(file: str, journal: str, damages: Iterable[Damage]) -> Path:
-    """Write what is damaged to a new file, before anything is mended. Returns its path."""
+    """Writes the damaged entries and snapshots to a new file, before the journal is mended. Returns its path."""
     path = Path(file) if file else new_path(journal)
     lines = []
     for one in damages:
@@ -73,5 +73,5 @@ def keep_copies(file: str, journal: str, damages: Iterable[Damage]) -> Path:
 
 
 def new_path(journal: str) -> Path:
-    """A name in this folder that no file has."""
+    """Returns a name in this folder that no file has."""
     return next(path for n in count(1) if not (path := Path(f"journal-{journal}-damaged-{n}.jsonl")).exists())

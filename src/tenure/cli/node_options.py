@@ -1,4 +1,4 @@
-"""Options that the commands of nodes share: the port and its protection, gossip, the log."""
+"""Options that the commands which start nodes share: the port and its protection, gossip, the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def front_options(function: FunctionT) -> FunctionT:
-    """Where to listen, and who is let in."""
+    """Adds the options of a port: where it listens, its tokens and its certificates."""
     for option in (
         click.option(
             "--tls-client-ca", default="", metavar="FILE", help="Let in only who shows a certificate of this CA."
@@ -65,7 +65,7 @@ _GOSSIP_OPTIONS = (
 
 
 def gossip_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds them; the command gets one `pool` in their place."""
+    """Adds the options of gossip. The command gets one `pool` in their place."""
 
     def command(
         *, gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, **rest: Any

@@ -202,7 +202,7 @@ def dashboard(opens: bool | None, where: Where) -> None:
 
 
 def _answering_address(where: Where) -> str:
-    """The first address at which somebody answers. No token is needed: the page asks for it."""
+    """Returns the first address at which a node answers, even one that refuses the token: the page asks for a token itself."""
     said = []
     with closing(Caller(token=where.token)) as caller:
         for address in where.addresses():

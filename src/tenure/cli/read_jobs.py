@@ -52,7 +52,7 @@ def ps(
 
 def _jobs_table(found: JobList, wide: bool) -> Table:
     title = f"{found.known} jobs" + (f", the newest {len(found.jobs)}" if found.known > len(found.jobs) else "")
-    # In a narrow terminal: which job, how it is, how far, how old. `tenure ps JOB` and `why` tell the rest.
+    # A narrow terminal shows only the id, the state, the progress and the age of a job. `tenure ps JOB` and `why` tell the rest.
     more = ("what", "workflows", "attempts", "why") if wide else ()
     table = Table("job", "state", "done", "age", *more, title=title)
     for row in found.jobs:
@@ -136,7 +136,7 @@ def watch(job_id: str, queue: str, after: str, as_json: bool, where: Where) -> N
 
 def _follow(client: Client, job_id: str, queue: str, after: str | None, as_json: bool) -> None:
     if job_id:
-        client.job(job_id)  # a wrong id is said at once, rather than waited for
+        client.job(job_id)  # fails at once for a wrong id, instead of waiting for its events
     while True:
         page = client.events(job_id, after, queue=queue, wait_s=WATCH_WAIT_S)
         if page.gap is not None:

@@ -42,12 +42,15 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "completion": ("completion", "What your shell needs to complete these commands"),
     },
 }
-"""By section of `tenure --help`: each command, the module of this folder that has a function of the command's name, and its line of help."""
+"""Maps each section of `tenure --help` to its commands, and each command to its module in this folder and its line of help.
+
+The module has a function of the command's name.
+"""
 COMMANDS = {name: found for section in SECTIONS.values() for name, found in section.items()}
 
 
 class LazyGroup(click.Group):
-    """Lists commands from a table, so that `tenure --help` does not import what it only names."""
+    """Lists commands from a table, so that `tenure --help` does not import their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

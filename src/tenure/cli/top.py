@@ -1,4 +1,4 @@
-"""`tenure top`: what the workers of this machine run right now, read from their beat boards."""
+"""`tenure top`: shows the attempts that the workers of this machine run right now, read from their beat boards."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(clock: Clock) -> Iterator[Row]:
-    """Every attempt on every board of a living worker of this user."""
+    """Yields every attempt on every board of a living worker of this user."""
     for path in sorted(board_folder().glob("board-*")):
         try:
             board = BeatBoard.open(path)
         except BoardError:
-            continue  # being made or removed at this moment
+            continue  # a worker is just making or removing this board
         try:
             if is_alive(board.identity.pid, board.identity.pid_started):
                 yield from _rows_of(board, clock)
@@ -110,7 +110,7 @@ def top(as_json: bool, once: bool, interval: float) -> None:
 
 
 def table_of(found: list[Row], width: int = 120) -> Table:
-    """Every width shows the most important columns: who, how far, how fresh, how much time. Wide terminals show the rest."""
+    """Returns the table of attempts. Narrow terminals show the most important columns: the attempt, its progress, its last beat, its time."""
     table = Table(title=f"{len(found)} running", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("workflow", no_wrap=True, ratio=2)
     table.add_column("job", no_wrap=True, ratio=2)
@@ -150,7 +150,7 @@ def _left(seconds: float, urgent: float) -> Text:
 
 
 def _short(seconds: float) -> str:
-    """1.5s, 42s, 12m, 3h05: four or five characters, whatever the span."""
+    """Formats a span in four or five characters, as 1.5s, 42s, 12m or 3h05."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     if seconds < 120:

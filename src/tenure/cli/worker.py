@@ -1,4 +1,4 @@
-"""`tenure worker MODULE`: serve the workflows of a module from one queue, each in a slot that can be killed alone."""
+"""`tenure worker MODULE`: serves the workflows of a module, each in a slot process that can be killed alone."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def worker(
 
 
 def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str, ...]:
-    """The mailboxes of these queues, highest priority first; within one priority in the order given."""
+    """Returns the mailboxes of these queues, highest priority first; within one priority in the order given."""
     for queue in queues:
         check(queue, QueueName, field="queue")
     for priority in priorities:

@@ -113,7 +113,7 @@ def submit(
 
 
 def parse(arguments: tuple[str, ...], *, plain: bool = False) -> dict[str, Any]:
-    """`key=value` pairs; `plain` takes every value as text."""
+    """Parses `key=value` pairs. With `plain`, it takes every value as text."""
     found: dict[str, Any] = {}
     for text in arguments:
         key, equals, value = text.partition("=")

@@ -1,1 +1,1 @@
-"""The shells: worker, manager, gate. They receive, ask the core, append to the journal, act."""
+"""The nodes: worker, manager and gate. Each is a shell: it receives requests, asks the pure core, appends to the journal, and acts."""

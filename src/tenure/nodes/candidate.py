@@ -1,9 +1,9 @@
-"""Becoming the leader and stopping in time: campaign, lead while the term is safe by our own clock, step down.
+"""Campaigns for the lead, leads while the term is safe by this node's own clock, and steps down in time.
 
-What is led is the subclass's: a datacenter (`candidacy`), or a gate cluster (`gate.candidacy`).
+The subclass decides what the node leads: a datacenter (`manager.candidacy`), or a gate cluster (`gate.candidacy`).
 
-A node acts as the leader only until `term.safe_until`, its own boot time counted from before it asked for the renewal; whether the answer
-came late, or never, does not matter then (DESIGN.md, "Election").
+A node acts as the leader only until `term.safe_until`. That is a boot time of this machine, counted from before the node asked for the
+renewal, so an answer that comes late, or never, cannot stretch a term (DESIGN.md, "Election").
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.randomness import Random
 
 RESIGN_S = 5.0
-"""What a stop may wait for the engine: on a busy one a second was too short, and the next leader waited for the term instead."""
+"""The seconds that a node which stops leading waits for the engine to take its term back.
+
+One second was too short on a busy engine: the next leader then had to wait for the end of the term.
+"""
 
 LOOK_AGAIN_S = 10.0
-"""Between two looks at a journal that could not be read."""
+"""The seconds between two attempts to read a journal that is damaged."""
 
 
 class Leads(Protocol):
-    """What leads during one term."""
+    """The part of a node that leads during one term: `manager.leader` or `gate.leader`."""
 
     async def run(self) -> None:
-        """Until deposed."""
+        """Leads until this node is deposed."""
 
     def close(self) -> None:
-        """The term is over: let go of whoever waits."""
+        """Releases the requests and callbacks that this leader holds, because its term is over."""
 
 
 LedgerT = TypeVar("LedgerT", bound=Journaled[Any, Any])
@@ -46,7 +49,7 @@ LeaderT = TypeVar("LeaderT", bound=Leads)
 
 
 class Candidate(ABC, Generic[LedgerT, LeaderT]):
-    """One node's part in leading: standby, leader, standby again."""
+    """Takes one node through its roles: standby, leader, standby again."""
 
     journal_name: ClassVar[str]
     election_name: ClassVar[str]
@@ -70,40 +73,40 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self._election: Election = engine.election(self.election_name)
         self._ids = ids
         self.keeper = keeper or LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
-        """Keeps the loops of this node, this one among them."""
+        """Restarts the loops of this node when they raise; `run` is one of them."""
         self.failures = self.keeper.failures
         self.on_change: Callable[[], None] = lambda: None
-        """Called when the book holds more that is durable."""
+        """Called after the book has folded more durable entries."""
         self.ledger = self._new_ledger()
         self.leader: LeaderT | None = None
-        """Set while this node leads."""
+        """The leader of the present term; None while this node does not lead."""
         self.epoch = 0
         self.above = 0
-        """Epochs up to this one are known to be taken, whatever the journal says."""
+        """Epochs up to this one are taken, even where the journal shows none of them. The node campaigns for a higher one."""
         self.engine_answers = False
-        """By the last call of this loop."""
+        """True when the engine answered the last call of this loop."""
         self.term_is_current = False
-        """Somebody leads: this node, or whoever kept it from being elected."""
+        """True while a node leads: this one, or the one that kept it from being elected."""
         self._campaign_at = 0.0
         self._told_damage = ""
 
     @abstractmethod
     def _new_ledger(self) -> LedgerT:
-        """One that has read nothing yet."""
+        """Returns a ledger that has read nothing yet."""
 
     @abstractmethod
     def _new_leader(self) -> LeaderT:
-        """Leads with the ledger, which has just taken the lead."""
+        """Returns a leader for `self.ledger`, which has just taken the lead."""
 
     def ended_term(self, leader: LeaderT) -> None:
-        """This leader's term is over."""
+        """Called when the term of `leader` is over, before it is closed."""
 
     def may_campaign(self) -> bool:
-        """Whether this node is fit to lead now."""
+        """Returns True when this node is fit to lead now."""
         return True
 
     def _ledger_parts(self) -> dict[str, Any]:
-        """What every ledger is made of."""
+        """Returns the arguments that every ledger is constructed with."""
         return {
             "journal": self._engine.journal(self.journal_name),
             "calls": self._calls,
@@ -117,12 +120,15 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         }
 
     async def run(self) -> None:
-        """Campaign, lead, follow; until cancelled, whatever is raised. Cancelling resigns, so that the next one need not wait."""
+        """Campaigns, leads and follows until it is cancelled, whatever is raised meanwhile.
+
+        Cancelling resigns, so that the next leader need not wait for the end of the term.
+        """
         await self.keeper.keep("candidacy", self._stand)
 
     async def _stand(self) -> None:
         if self.ledger.epoch:
-            self._start_over()  # what ended this loop kept the last term from being put away
+            self._start_over()  # the exception that ended this loop came before the ledger of the last term was replaced
         while True:
             try:
                 if self.ledger.damage is not None:
@@ -137,7 +143,8 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             except EngineError as error:
                 self.engine_answers = self.term_is_current = False
                 if not error.retryable:
-                    if not isinstance(error, EngineWentBackError):  # which is known by what this book has seen
+                    # `EngineWentBackError` compares the journal with what this book has seen: a new book could not notice it again.
+                    if not isinstance(error, EngineWentBackError):
                         self._start_over()
                     raise
                 self._say(f"the engine is out of reach: {error}")
@@ -147,12 +154,12 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                 raise
 
     def _start_over(self) -> None:
-        """With a book that is read anew: what was raised may have left this one half changed."""
+        """Replaces the ledger by one that reads the journal anew: the exception may have left this book half changed."""
         self.ledger = self._new_ledger()
         self._campaign_at = 0.0
 
     def _refuse_to_lead(self, damage: JournalDamagedError) -> None:
-        """Stay up without leading: somebody has to mend the journal, and finds this node by its alarm and its answers."""
+        """Keeps the node running without leading: an operator has to mend the journal, and its alarm and its answers say so."""
         self.ledger.damage = damage
         self.engine_answers, self.term_is_current = True, False
         if str(damage) != self._told_damage:
@@ -160,7 +167,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             self._say(f"this node refuses to lead: {damage}")
 
     async def _look_again(self) -> None:
-        """Read the journal anew after a while: once it is mended, this node goes on without a restart."""
+        """Reads the journal anew after `LOOK_AGAIN_S`, so that the node goes on without a restart once an operator has mended it."""
         current = await self._calls.run(self._election.current)
         self.term_is_current = current is not None and current.candidate != self.name
         await self._clock.async_sleep(LOOK_AGAIN_S)
@@ -169,13 +176,14 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self._say(f"journal {self.journal_name!r} can be read again, up to {self.ledger.seq}")
 
     async def _campaign(self) -> Term | None:
-        # A busy leader's standby folds many times a second; it asks for the lead four times a term.
+        # The standby of a busy leader folds many times a second, and must not ask the engine for the lead each time: four times a term.
         if self._clock.boottime() < self._campaign_at:
             return None
         self._campaign_at = self._clock.boottime() + self.ttl_s / 4
         await self.time.refresh()
         if not self.may_campaign():
             return None
+        # The journal refuses appends under an epoch below its own, so a term must be above that one, even if the election lost its count.
         above = max(self.above, (await self._calls.run(self.ledger.journal.head)).epoch)
         term = await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
         self.engine_answers = self.term_is_current = True
@@ -191,7 +199,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             self.ledger = self._new_ledger()
             return
         except Exception:
-            await self._resign(term)  # somebody else may be able to
+            await self._resign(term)  # another node may be able to lead
             raise
         self._say(f"leads with epoch {term.epoch}")
         tasks: list[asyncio.Task[None]] = []
@@ -200,12 +208,12 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
             tasks += [asyncio.create_task(self.leader.run()), asyncio.create_task(self._renew(term))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.ledger.step_down("the term is over")
+            self.ledger.step_down("the term is over")  # first: no task may commit anything while it ends
             self._let_go()
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-            # A book that led may hold what nobody else has, and an append of it may still be on its way: never used again.
+            # A book that led may hold events that no other node has, and an append of them may still be on its way. So it is never used again.
             self._start_over()
             await self._resign(term)
         for outcome in ended:
@@ -214,7 +222,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         await self.ledger.load()
 
     def _let_go(self) -> None:
-        """Nobody leads here any more; whoever the leader held asks elsewhere."""
+        """Closes the leader of this node; callers whose requests it held then ask another node."""
         leader, self.leader = self.leader, None
         if leader is not None:
             try:
@@ -228,7 +236,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         while True:
             await self._clock.async_sleep(self.ttl_s / 3)
             try:
-                # Whatever happens to the answer, we stop when the safe time of the last known term is over.
+                # Even if no answer comes, this node stops when the safe time of the last known term is over.
                 left = term.safe_until - self._clock.boottime()
                 # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
                 async with asyncio.timeout(max(0.0, left)):
@@ -245,7 +253,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                 self.engine_answers = False
                 self._say(f"term {term.epoch} could not be renewed yet: {error}")
             except Exception as error:
-                # As if it had not been answered: the term is good until its safe time is over.
+                # Treated as a renewal without an answer: the term is good until its safe time is over.
                 self.failures.note(FailedOn.LOOP, "renewal", "renewing a term", error)
             if self._clock.boottime() >= term.safe_until:
                 self._say(f"term {term.epoch} is no longer safe")
@@ -255,5 +263,5 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         try:
             await asyncio.wait_for(self._calls.run(self._election.resign, term), RESIGN_S)
         except Exception as error:
-            # Then it runs out by itself.
+            # Harmless: the term runs out by itself.
             self._say(f"term {term.epoch} was not given back: {error}")

@@ -1,6 +1,6 @@
-"""A journal as a node reads it: the book that is its fold, shown to nobody before it is durable.
+"""Follows a journal and shows the book that is its fold, but never a part of it that is not durable yet.
 
-The writer's side is `journaled.Journaled`. What the book holds is the subclass's.
+The writer's side is `journaled.Journaled`. The subclass decides what the book holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ViewT = TypeVar("ViewT")
 
 
 class Book(Replays, Protocol):
-    """A fold over a journal that can be kept."""
+    """A fold over a journal that can be saved as a snapshot."""
 
     def snapshot(self) -> bytes: ...
 
@@ -29,7 +29,7 @@ BookT = TypeVar("BookT", bound=Book)
 
 
 class FollowedJournal(ABC, Generic[BookT]):
-    """A book that is loaded, follows the journal, and is read."""
+    """Loads a book from a journal, keeps it up to date, and lets callers read it."""
 
     def __init__(
         self,
@@ -44,40 +44,41 @@ class FollowedJournal(ABC, Generic[BookT]):
         self.seq = 0
         self._epoch: int | None = None
         self._in_flight: asyncio.Future[None] | None = None
-        """While an append, or the rebuilding of the book, is under way."""
+        """Set while an append or the rebuilding of the book is under way; done when that has ended. Readers wait for it."""
         self._spoiled = False
-        """The book may be half changed by events that are not in the journal. Only while `_in_flight` is set."""
+        """True while events that are not in the journal may have half changed the book. Readers wait for `_in_flight` then."""
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = 0, 0, 0
         self.state_bytes = 0
         """The size of the book when it was last loaded from a snapshot or encoded for one. More than `MAX_SNAPSHOT_BYTES` cannot be kept."""
         self.deposed: DeposedError | None = None
         self.damage: JournalDamagedError | None = None
-        """Set while the journal cannot be read to its end: then this book is not shown to anybody, and this node cannot lead."""
+        """Set while the journal cannot be read to its end. Then `read` raises it, and this node cannot lead."""
 
     @property
     def epoch(self) -> int:
-        """Under which this ledger leads; 0 while it does not."""
+        """The epoch under which this ledger leads; 0 while it does not lead."""
         return self._epoch or 0
 
     @abstractmethod
     def new_book(self) -> BookT:
-        """A book that has folded nothing."""
+        """Returns a book that has folded nothing."""
 
     @abstractmethod
     def restored(self, snapshot: bytes) -> BookT:
-        """The book that `snapshot` was taken of."""
+        """Returns the book that `snapshot` was taken of."""
 
     # Reading
 
     async def read(self, look: Callable[[BookT], ViewT]) -> ViewT:
-        """What the book shows, once all of it is durable: nobody is shown a decision that may yet be refused.
+        """Returns what `look` finds in the book, once all of it is durable. No caller sees a decision that the engine may yet refuse.
 
-        `look` must return what no later fold changes. Raises `DeposedError` while this node's book is worth nothing, and
-        `JournalDamagedError` while it cannot have one.
+        `look` must return a value that no later fold changes. Raises `DeposedError` while this node's book cannot be trusted, and
+        `JournalDamagedError` while the journal cannot be read.
         """
         if self.damage is not None:
             raise self.damage
         while True:
+            # `shield`, here and below: a reader that is cancelled must not cancel the future that the writer sets.
             while self._spoiled and self._in_flight is not None:
                 await asyncio.shield(self._in_flight)
             book = self.book
@@ -90,14 +91,14 @@ class FollowedJournal(ABC, Generic[BookT]):
                 raise DeposedError("this node has not read the journal yet")
             if book is self.book:
                 return view
-            # Built anew meanwhile: some of what was seen may never be written.
+            # The book was replaced meanwhile: `look` may have seen events that will never be written. Look again.
 
     # Following
 
     async def load(self) -> None:
-        """Start from the newest snapshot and fold everything after it. Until then the old book answers.
+        """Starts from the newest snapshot and folds everything after it. Until that is done, the old book answers.
 
-        Raises `JournalDamagedError`, and is then damaged until a later `load` succeeds.
+        Raises `JournalDamagedError`; `damage` is then set until a later `load` succeeds.
         """
         try:
             loaded = await load_book(self.journal, self._calls, self.new_book, self.restored)
@@ -111,11 +112,11 @@ class FollowedJournal(ABC, Generic[BookT]):
         self._changed()
 
     async def follow(self, wait_s: float) -> int:
-        """Fold what others append; how many entries came. Only for one that does not lead."""
+        """Waits up to `wait_s` for entries, folds them and returns their number. Only for a node that does not lead."""
         try:
             entries = await self._calls.run(self.journal.follow, self.seq, wait_s)
         except Truncated:
-            await self.load()  # we were away for longer than the journal remembers
+            await self.load()  # the leader has truncated the entries that this node did not read in time
             return 1
         for entry in entries:
             try:
@@ -129,7 +130,7 @@ class FollowedJournal(ABC, Generic[BookT]):
         return len(entries)
 
     def _changed(self) -> None:
-        """The book holds more that is durable. Whoever waits for that must not spoil it for us."""
+        """Calls `on_change`. An exception of it is only noted: it must not stop the fold or the writer."""
         try:
             self._on_change()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Requests that are held on a node's event loop until something happens that they wait for."""
+"""Holds requests on a node's event loop until the event that they wait for happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_HELD = 5_000
 
 
 class Held:
-    """By what they wait for: a job, a worker. `ring(key)` wakes every request that waits for `key`."""
+    """The held requests, by the key that they wait for: the id of a job, or a worker. `ring(key)` wakes every request that waits for `key`."""
 
     def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
         self._clock, self._most, self._count = clock, most, 0
@@ -20,11 +20,11 @@ class Held:
 
     @property
     def keys(self) -> list[str]:
-        """Each key that somebody waits for."""
+        """Every key that at least one request waits for."""
         return list(self._bells)
 
     async def hold(self, key: str, seconds: float) -> None:
-        """Returns when somebody rings for `key`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many wait."""
+        """Returns after `ring(key)`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many requests wait."""
         if self._count >= self._most:
             raise NodeUnavailableError(
                 f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0

@@ -20,7 +20,7 @@ JobCommand = ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | CancelJ
 
 
 class Struck(NamedTuple):
-    """A job that our code failed on."""
+    """A job that a leader's own code failed on, with the evidence."""
 
     job_id: str
     doing: str
@@ -39,7 +39,7 @@ DecisionT = TypeVar("DecisionT", bound=Answered)
 
 
 class JobStrikes(Generic[DecisionT]):
-    """`aside`: jobs that this term leaves alone."""
+    """Ends or sets aside the jobs that a leader's code fails on. `aside` holds the jobs that this term leaves alone."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class JobStrikes(Generic[DecisionT]):
         failures: ProductFailures,
         fail: Callable[[Struck], Command],
     ) -> None:
-        """`fail`: the command that ends a job."""
+        """`fail` makes the command that ends a job."""
         self._commit_many, self._failures, self._fail = commit_many, failures, fail
         self.aside: dict[str, None] = {}
 
     async def strike(self, job_id: str, doing: str, error: Exception) -> None:
-        """End the job. Raises only what concerns everything: being deposed, and an engine that does not answer."""
+        """Ends the job. Raises only the errors that concern every job: `DeposedError` and `EngineError`."""
         if concerns_all(error):
             raise error
         failed = self._failures.note(FailedOn.JOB, job_id, doing, error)
@@ -60,7 +60,7 @@ class JobStrikes(Generic[DecisionT]):
         try:
             decision = await self._commit(self._fail(struck))
             if decision.outcome is not Outcome.ACCEPTED:
-                self.aside[job_id] = None  # it had ended: there is nothing to fail, and nothing more to try
+                self.aside[job_id] = None  # the job had ended before, so it cannot fail: leave it alone
         except Exception as second:
             if concerns_all(second):
                 raise
@@ -69,8 +69,8 @@ class JobStrikes(Generic[DecisionT]):
             self.aside[job_id] = None
 
     async def commit_all(self, commands: Sequence[JobCommand], doing: str) -> None:
-        """Commit what the leader itself decided to do about jobs. One that is refused is tried again alone, and then its job fails:
-        nobody else would hear of it, and what failed may have been the company that it was in."""
+        """Commits commands that the leader itself gives about jobs. It tries a refused command again alone, because another command of the
+        batch may have caused the refusal. When that fails, too, it fails the job: no caller waits for the command and would see its error."""
         outcomes = await self._commit_many(commands)
         for command, outcome in zip(commands, outcomes, strict=True):
             if isinstance(outcome, TenureError):
@@ -79,9 +79,9 @@ class JobStrikes(Generic[DecisionT]):
                 await self.attempt(command.job_id, partial(self._commit, command), doing)
 
     async def attempt(self, job_id: str, act: Callable[[], Awaitable[object]], doing: str) -> bool:
-        """Do something about one job, and once more where that raises: an exception may pass. True when it was done.
+        """Calls `act` for one job, and once more where it raises, because the cause may pass. Returns True when it succeeded.
 
-        Otherwise the job has failed; or it had ended before, and is set aside.
+        Otherwise it fails the job, or sets it aside where the job had ended before.
         """
         try:
             await act()
@@ -101,5 +101,5 @@ class JobStrikes(Generic[DecisionT]):
 
 
 def concerns_all(error: BaseException) -> bool:
-    """True for what is no fault of the one thing that is handled: being deposed, and the engine."""
+    """Returns True for an error that no single job causes: `DeposedError` or `EngineError`."""
     return isinstance(error, (DeposedError, EngineError))

@@ -1,8 +1,8 @@
-"""Checksums of journal entries and snapshots, kept where the first release ignores them (decision 0200). Pure.
+"""Adds checksums to journal entries and snapshots, where the first release ignores them, and checks them (decision 0200). Pure.
 
 An entry carries its checksum behind its append id, which every engine stores as it is: `<id>.<8 hexadecimal digits>`. It covers the id, the sequence,
 the epoch and the events. A snapshot carries it as the first field of its msgpack map, which older decoders skip as a field that they do not know; it
-covers the sequence and the state. What the first release wrote has none and is accepted as it is: *unchecked*.
+covers the sequence and the state. Entries and snapshots of the first release have none. They are accepted as they are: *unchecked*.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ _FIRST = b"\xa7version"
 
 
 def entry_bytes(append_id: str, seq: int, epoch: int, events: Sequence[bytes]) -> bytes:
-    """What the checksum of an entry covers. Each event is framed by its length, so that bytes cannot move from one to the next unseen."""
+    """Returns the bytes that the checksum of an entry covers.
+
+    The length of each event goes before it, so that the checksum also notices bytes that move from one event to the next.
+    """
     framed = [part for event in events for part in (len(event).to_bytes(4, "little"), event)]
     return b"".join((f"{append_id} {seq} {epoch}\n".encode(), *framed))
 
 
 def checked_id(append_id: str, seq: int, epoch: int, events: Sequence[bytes]) -> str:
-    """The append id with the checksum of the entry that will have this sequence."""
+    """Returns the append id with the checksum of the entry that will have this sequence."""
     return f"{append_id}.{zlib.crc32(entry_bytes(append_id, seq, epoch, events)):08x}"
 
 
@@ -43,7 +46,7 @@ class AppendId(NamedTuple):
 
 
 def parse_id(append_id: str) -> AppendId | None:
-    """None for an id that is neither of this release nor of the first one."""
+    """Returns the parts of an append id; None for one that neither this release nor the first one writes."""
     if (found := _CHECKED.fullmatch(append_id)) is not None:
         return AppendId(found[1], int(found[2], 16))
     if "." in append_id or len(append_id) > _PLAIN_CHARS:
@@ -57,7 +60,7 @@ def is_checked(entry: Entry) -> bool:
 
 
 def entry_damage(entry: Entry) -> str:
-    """What is wrong with an entry, in words; empty when its checksum is right, or when it has none."""
+    """Returns what is wrong with an entry, in words; empty when its checksum is right, or when it has none."""
     if entry.damage:
         return entry.damage
     found = parse_id(entry.append_id)
@@ -75,7 +78,7 @@ def entry_damage(entry: Entry) -> str:
 
 
 def checked_state(state: bytes, seq: int) -> bytes:
-    """The snapshot of the state at `seq`, with its checksum as the first field."""
+    """Returns the snapshot of the state at `seq`, with its checksum as the first field."""
     size, fields = _map(state)
     digits = f"{_state_checksum(state, seq):08x}".encode()
     return _header(size + 1) + _KEY + _DIGITS + digits + fields
@@ -90,7 +93,7 @@ class OpenedSnapshot(NamedTuple):
 
 
 def opened(snapshot: Snapshot) -> OpenedSnapshot:
-    """Take the checksum off, and compare it."""
+    """Takes the checksum off a snapshot, and compares it with the contents."""
     try:
         size, fields = _map(snapshot.state)
     except ValueError as error:
@@ -110,7 +113,10 @@ def opened(snapshot: Snapshot) -> OpenedSnapshot:
 
 
 def snapshot_candidates(snapshot: Snapshot) -> Iterator[tuple[bytes, str]]:
-    """For a damaged snapshot: the states that it may have had, with the digits of the checksum. The number of fields may be what was damaged."""
+    """Yields the states that a damaged snapshot may have had, each with the digits of its checksum.
+
+    It tries several numbers of fields, because the damaged byte may be the one that holds that number.
+    """
     start = len(_KEY) + len(_DIGITS)
     for size, fields in _maps(snapshot.state):
         digits = fields[start : start + 8].decode("ascii", "replace")
@@ -118,7 +124,7 @@ def snapshot_candidates(snapshot: Snapshot) -> Iterator[tuple[bytes, str]]:
 
 
 def _maps(state: bytes) -> Iterator[tuple[int, bytes]]:
-    """The map as its header says, and then with every number of fields that a state may have."""
+    """Yields the map as its header says, and then with every number of fields that a state may have."""
     with contextlib.suppress(ValueError):
         yield _map(state)
     yield from ((size, state[1:]) for size in range(2, 16))
@@ -126,7 +132,10 @@ def _maps(state: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def begins_as_a_state(state: bytes) -> bool:
-    """Every field of a state has a default, so that a map without any reads as an empty one: only the first field tells them apart."""
+    """Returns True when the first field is the one that every state has.
+
+    Decoding alone would not tell: every field of a state has a default, so a map without any of them decodes as an empty state.
+    """
     try:
         return _map(state)[1].startswith(_FIRST)
     except ValueError:
@@ -134,16 +143,17 @@ def begins_as_a_state(state: bytes) -> bool:
 
 
 def state_bytes(state: bytes, seq: int) -> bytes:
-    """What the checksum of a snapshot covers."""
+    """Returns the bytes that the checksum of a snapshot covers."""
     return f"{seq}\n".encode() + state
 
 
 def _state_checksum(state: bytes, seq: int) -> int:
-    return zlib.crc32(state, zlib.crc32(f"{seq}\n".encode()))  # as of `state_bytes`, without a copy of a large state
+    # Equals the checksum of `state_bytes`, without a copy of a large state.
+    return zlib.crc32(state, zlib.crc32(f"{seq}\n".encode()))
 
 
 def _map(state: bytes) -> tuple[int, bytes]:
-    """How many fields a msgpack map has, and the bytes of them. Raises `ValueError` for anything else."""
+    """Returns the number of fields of a msgpack map, and their bytes. Raises `ValueError` for anything else."""
     if state and 0x80 <= state[0] <= 0x8F:
         return state[0] & 0x0F, state[1:]
     if len(state) > 3 and state[0] == 0xDE:

@@ -1,6 +1,6 @@
-"""Reading a journal with distrust: each entry and snapshot is checked before it is folded, and an error names the one that is wrong.
+"""Reads a journal with distrust: it checks each entry and snapshot before it folds it, and its error names the one that is wrong.
 
-Managers and gates read their journals through this, and so does `tenure journal`, so that all of them find the same.
+Managers, gates and `tenure journal` all read through this module, so that all of them find the same damage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BookT = TypeVar("BookT", bound=Replays)
 
 
 def fold_entry(journal: str, book: Replays, entry: Entry, after: int) -> None:
-    """Check one entry and fold it. Raises `JournalDamagedError`; the book is then worth nothing."""
+    """Checks one entry and folds it. Raises `JournalDamagedError`; the book may then be half changed and must not be used."""
     if entry.seq != after + 1:
         raise JournalDamagedError(journal, "entry", after + 1, f"it is missing: {entry.seq} comes after {after}")
     if why := entry_damage(entry):
@@ -37,7 +37,7 @@ def fold_entry(journal: str, book: Replays, entry: Entry, after: int) -> None:
     try:
         book.replay(entry.events)
     except Exception as error:
-        # Whatever is raised while stored bytes are folded says that they cannot be applied: it must not end the node.
+        # Any exception while stored bytes are folded means that they cannot be applied. It must not end the node.
         raise cannot_apply(journal, entry, error) from error
 
 
@@ -58,7 +58,7 @@ _kind = msgspec.json.Decoder(_Kind)
 
 
 def kind_of(event: bytes) -> str:
-    """The kind that an event says it is of; empty for what is no event."""
+    """Returns the `type` of an event; empty for bytes that are no event."""
     try:
         return _kind.decode(event).type
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -66,9 +66,9 @@ def kind_of(event: bytes) -> str:
 
 
 def unknown_kind(entry: Entry) -> str:
-    """The kind of the first event that reads well and that this release does not know; empty where there is none.
+    """Returns the kind of the first event that is well formed but unknown to this release; empty where there is none.
 
-    Damage looks otherwise: the checksum of such an entry is right.
+    That is no damage: the checksum of such an entry is right.
     """
     for event in entry.events:
         try:
@@ -82,7 +82,7 @@ def unknown_kind(entry: Entry) -> str:
 
 
 def restore(journal: str, snapshot: Snapshot, restored: Callable[[bytes], BookT]) -> BookT:
-    """The book that a snapshot was taken of. Raises `JournalDamagedError`."""
+    """Returns the book that a snapshot was taken of. Raises `JournalDamagedError`."""
     found = opened(snapshot)
     if found.damage:
         raise JournalDamagedError(journal, "snapshot", snapshot.seq, found.damage)
@@ -103,18 +103,18 @@ class Loaded(NamedTuple, Generic[BookT]):
     snapshot_at: int
     snapshot_bytes: int
     bytes_since: int
-    """Of the events above the snapshot."""
+    """The size of all events above the snapshot."""
 
 
 async def load_book(
     journal: Journal, calls: Calls, new_book: Callable[[], BookT], restored: Callable[[bytes], BookT]
 ) -> Loaded[BookT]:
-    """Start from the newest snapshot and fold everything after it. Raises `JournalDamagedError`."""
+    """Starts from the newest snapshot and folds everything after it. Raises `JournalDamagedError`."""
     while True:
         try:
             return await _load(journal, calls, new_book, restored)
         except Truncated:
-            continue  # there is a newer snapshot than the one that we started from
+            continue  # the leader saved a newer snapshot meanwhile, and truncated the entries below it
         except JournalDamagedError:
             raise
         except EngineCorruptError as error:
@@ -140,7 +140,7 @@ async def _load(
 
 
 async def _with_hint(journal: Journal, calls: Calls, error: JournalDamagedError) -> JournalDamagedError:
-    """The same error of a snapshot, saying whether everything that it was made of is still in the journal."""
+    """Returns the error of a snapshot with a hint: are all entries that the snapshot was made of still in the journal?"""
     try:
         await calls.run(journal.read, 0, limit=1)
         hint = "all entries below it are still there, so that it can be made again"

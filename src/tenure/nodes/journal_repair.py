@@ -1,8 +1,8 @@
-"""Examining a journal that nobody can lead with, and mending it (decision 0201).
+"""Examines a journal that no node can lead with, and mends it (decision 0201).
 
-An examination folds everything that is whole, gets back what it can of what is not, and says what is lost. To mend the journal is to keep that fold as a
-snapshot at the journal's end and to let go of the entries below it. So it needs nothing of an engine that a leader does not use every day, and no entry
-is rewritten.
+An examination folds every entry that is whole, recovers what it can of the damaged ones, and lists what is lost. Mending saves that fold as a
+snapshot at the journal's end and truncates the entries below it. So it calls only those operations of an engine that every leader uses, and rewrites
+no entry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenure.nodes.journal_salvage import salvage, salvage_state
 
 
 class JournalKind(NamedTuple):
-    """How the journal of a manager or of a gate is folded."""
+    """The name of a manager's or a gate's journal, and the functions that fold it."""
 
     name: str
     election: str
@@ -46,7 +46,7 @@ class JournalKind(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """One thing that is wrong, what mending does about it, and what is lost with it."""
+    """One damaged or missing part of a journal, how mending treats it, and what is lost with it."""
 
     part: str
     """"entry" or "snapshot"."""
@@ -55,7 +55,7 @@ class Damage(NamedTuple):
     mend: str
     lost: tuple[str, ...] = ()
     newer: bool = False
-    """It is no damage: a newer release wrote it."""
+    """True where nothing is damaged, but a newer release wrote this part."""
     entry: Entry | None = None
     snapshot: Snapshot | None = None
 
@@ -65,7 +65,7 @@ class Damage(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """What a journal holds. `state` is None where it cannot be mended as it is."""
+    """The result of examining a journal. `state` is None where the journal cannot be mended as it is."""
 
     head: Head
     snapshot: Snapshot | None
@@ -82,19 +82,19 @@ class Examination(NamedTuple):
 
 
 def entries_after(journal: Journal, after: int) -> Any:
-    """Every entry above `after`, page by page."""
+    """Yields every entry above `after`; reads them page by page."""
     while page := journal.read(after):
         yield from page
         after = page[-1].seq
 
 
 def examine(journal: Journal, kind: JournalKind, *, without_snapshot: bool = False) -> Examination:
-    """Read all of it. `without_snapshot`: go on without a snapshot of which nothing can be read."""
+    """Reads the whole journal. With `without_snapshot`, it goes on where nothing of the snapshot can be read."""
     while True:
         try:
             return _Examiner(journal, kind, without_snapshot).examine()
         except Truncated:
-            continue  # a leader has kept a newer snapshot meanwhile
+            continue  # a leader has saved a newer snapshot meanwhile, and truncated the entries below it
 
 
 class _Examiner:
@@ -104,7 +104,7 @@ class _Examiner:
         self._book: Any = kind.new_book()
         self._base = self._book.snapshot()
         self._since: list[bytes] = []
-        """Events that were folded since `_base`: what leads back to the state before one that cannot be applied."""
+        """Events that were folded since `_base`. `_step_back` folds them again after an event that cannot be applied."""
         self._unchecked = self._count = 0
 
     def examine(self) -> Examination:
@@ -130,7 +130,7 @@ class _Examiner:
             self._note("entry", seq, "it is missing", "the journal goes on without it", ("all of its events",))
 
     def _start(self, snapshot: Snapshot) -> int | None:
-        """Begin from the snapshot; returns the sequence to go on after, or None where it cannot be begun."""
+        """Begins from the snapshot. Returns the sequence after which the examination goes on, or None where it cannot go on."""
         found = opened(snapshot)
         self._unchecked += not found.checked
         try:
@@ -193,7 +193,7 @@ class _Examiner:
             try:
                 self._book.replay((event,))
                 self._since.append(event)
-            except Exception as error:  # whatever the fold raises: the event cannot be applied to this state
+            except Exception as error:  # any exception of the fold means that the event cannot be applied to this state
                 why = why or f"{named(event)} cannot be applied: {type(error).__name__}: {error}"
                 how = how or "the other events are kept"
                 lost.append(f"{named(event)}: {type(error).__name__}: {error}")
@@ -202,7 +202,7 @@ class _Examiner:
             self._note("entry", entry.seq, why, how, tuple(lost), entry=entry)
 
     def _step_back(self) -> None:
-        """To the state before an event that may have been half applied."""
+        """Builds the state from before an event that may have been half applied."""
         book = self._kind.restored(self._base)
         book.replay(self._since)
         self._begin(book)
@@ -223,7 +223,10 @@ class _Examiner:
 
 
 def mend(journal: Journal, found: Examination) -> None:
-    """Keep what the examination folded, and let go of the entries below it. Raises `StaleEpochError` when a newer leader has written."""
+    """Saves the fold of the examination as a snapshot, and truncates the entries below it.
+
+    Raises `StaleEpochError` when a newer leader has written meanwhile.
+    """
     assert found.state is not None, "it cannot be mended as it is"
     epoch = max(found.head.epoch, found.snapshot.epoch if found.snapshot is not None else 0)
     journal.snapshot(found.state, found.seq, epoch=epoch)
@@ -242,7 +245,7 @@ _named = msgspec.json.Decoder(_Named)
 
 
 def named(event: bytes) -> str:
-    """An event in a few words: its kind, and what it is about."""
+    """Describes an event in a few words: its kind, and the job, worker, queue or schedule that it is about."""
     try:
         found = _named.decode(event)
     except (msgspec.DecodeError, UnicodeDecodeError):

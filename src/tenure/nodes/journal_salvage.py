@@ -1,8 +1,8 @@
-"""What can be got back from damaged bytes of a journal, with the help of their checksum (decision 0201). Pure.
+"""Recovers events and states from damaged bytes of a journal, with the help of their checksum (decision 0201). Pure.
 
 A CRC is linear: the difference between the checksum that was written and the one that the bytes have now depends on nothing but the place and the
-value of what changed. So one wrong byte can be found and put right, in one pass from the end. Where that gives no single answer, whatever still reads
-as an event is kept.
+value of what changed. So one wrong byte can be found and put right, in one pass from the end. Where several corrections fit, or none, the events that
+can still be decoded are kept.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _table() -> list[int]:
 
 _STEP = _table()
 _DELTA = {effect: delta for delta, effect in enumerate(_STEP) if delta}
-"""From what a wrong last byte does to the checksum, to how it is wrong."""
+"""Maps the change of the checksum that a wrong last byte causes to the bits of that byte that are wrong."""
 _BACK = {effect >> 24: value for value, effect in enumerate(_STEP)}
-"""The highest byte of each step is different, so every step can be taken back."""
+"""Maps the highest byte of a step to the step. Each step has another highest byte, so every step can be undone."""
 
 
 class Correction(NamedTuple):
-    """The byte at `place` is to be changed by xor with `delta`."""
+    """A change of one byte: the byte at `place`, by xor with `delta`."""
 
     place: int
     delta: int
@@ -48,7 +48,7 @@ class Correction(NamedTuple):
 
 
 def corrections(data: bytes, checksum: int) -> Iterator[Correction]:
-    """Every change of one byte that gives the data this checksum. The true one is among them, if one byte was changed."""
+    """Yields every change of one byte that gives the data this checksum. If just one byte was damaged, its repair is among them."""
     effect = zlib.crc32(data) ^ checksum
     for place in range(len(data) - 1, -1, -1):
         if (delta := _DELTA.get(effect)) is not None:
@@ -59,7 +59,7 @@ def corrections(data: bytes, checksum: int) -> Iterator[Correction]:
 
 
 class Salvaged(NamedTuple):
-    """What was got back from a damaged entry. `whole`: the checksum says that this is what was written."""
+    """The events that were recovered from a damaged entry. `whole`: the checksum confirms that these events were written."""
 
     events: tuple[bytes, ...]
     how: str
@@ -67,11 +67,11 @@ class Salvaged(NamedTuple):
 
 
 Readable = Callable[[bytes], bool]
-"""Tells whether bytes are an event that can be decoded."""
+"""Returns True for bytes that can be decoded as an event (or, for `salvage_state`, as a state)."""
 
 
 def salvage(entry: Entry, epochs: Iterable[int], readable: Readable) -> Salvaged:
-    """The events of a damaged entry, as many as there are. `epochs`: of its neighbours, in case its own was damaged."""
+    """Recovers as many events of a damaged entry as it can. `epochs`: those of its neighbours, in case its own was damaged."""
     events = entry.events or found_events(entry.stored)
     known = _identity(entry)
     if known is not None and events:
@@ -92,8 +92,8 @@ class _Identity(NamedTuple):
 
 
 def _identity(entry: Entry) -> _Identity | None:
-    """The append id and the checksum that belong to the entry, also where the dot between them is what was damaged."""
-    if not entry.append_id:  # the engine could not take it apart: perhaps it can be seen in there
+    """Returns the append id and the checksum of the entry, even where the dot between them was damaged; None where there is no checksum."""
+    if not entry.append_id:  # the engine could not parse the entry, but its bytes may still show the id
         found = _ID.search(entry.stored)
         return _Identity(found[1].decode(), found[2].decode()) if found is not None else None
     parsed = parse_id(entry.append_id)
@@ -103,7 +103,7 @@ def _identity(entry: Entry) -> _Identity | None:
 
 
 def _confirmed(known: _Identity, seq: int, epoch: int, events: Sequence[bytes], readable: Readable) -> Salvaged | None:
-    """The entry as the checksum knows it, or None where no single answer fits."""
+    """Returns the entry that the checksum confirms, or None where several corrections fit, or none."""
     data = entry_bytes(known.plain, seq, epoch, events)
     computed = f"{zlib.crc32(data):08x}"
     if differs(computed, known.digits) <= 1:
@@ -127,10 +127,10 @@ def _confirmed(known: _Identity, seq: int, epoch: int, events: Sequence[bytes], 
 
 
 def _mended(events: Sequence[bytes], one: Correction, start: int) -> tuple[tuple[bytes, ...], str] | None:
-    """The events with one byte put right; None where the place is not inside of any of them."""
+    """Returns the events with one byte corrected, and a description; None where the place is not inside of any event."""
     place = one.place - start
     for number, event in enumerate(events):
-        place -= 4  # the length that frames it in the checksum
+        place -= 4  # the length of the event, which `entry_bytes` puts before it
         if 0 <= place < len(event):
             right = Correction(place, one.delta).applied(event)
             how = f"byte {place} of event {number + 1} is put right by its checksum: {event[place]:#04x} becomes {right[place]:#04x}"
@@ -140,12 +140,12 @@ def _mended(events: Sequence[bytes], one: Correction, start: int) -> tuple[tuple
 
 
 def differs(one: str, other: str) -> int:
-    """In how many characters two texts of the same length differ; all of them, where the lengths do."""
+    """Returns the number of characters in which two texts differ; the longer length, where their lengths differ."""
     return sum(a != b for a, b in zip(one, other, strict=True)) if len(one) == len(other) else max(len(one), len(other))
 
 
 def found_events(stored: bytes) -> tuple[bytes, ...]:
-    """The events that can be seen in bytes which an engine could not take apart: each is JSON that begins with its type."""
+    """Finds the events in bytes that an engine could not parse: each event is JSON that begins with its type."""
     found, place = [], stored.find(_EVENT)
     while place >= 0:
         end = _object_end(stored, place)
@@ -156,12 +156,12 @@ def found_events(stored: bytes) -> tuple[bytes, ...]:
 
 
 def _object_end(data: bytes, start: int) -> int:
-    """Behind the brace that closes the object which begins here; 0 where none does."""
+    """Returns the place behind the brace that closes the object which begins at `start`; 0 where no brace does."""
     depth, in_text, place = 0, False, start
     while place < len(data):
         byte = data[place]
         if in_text:
-            place += byte == 0x5C  # a backslash: whatever it is, the next byte ends nothing
+            place += byte == 0x5C  # after a backslash, the next byte cannot end the text
             in_text = byte != 0x22
         elif byte == 0x22:
             in_text = True
@@ -174,7 +174,7 @@ def _object_end(data: bytes, start: int) -> int:
 
 
 class SalvagedState(NamedTuple):
-    """The state of a damaged snapshot. `whole`: the checksum says that this is what was written."""
+    """The state of a damaged snapshot. `whole`: the checksum confirms that this state was written."""
 
     state: bytes
     how: str
@@ -182,7 +182,7 @@ class SalvagedState(NamedTuple):
 
 
 def salvage_state(snapshot: Snapshot, readable: Readable) -> SalvagedState | None:
-    """The state of a damaged snapshot, or None where nothing of it can be read."""
+    """Recovers the state of a damaged snapshot. Returns None where nothing of it can be read."""
     candidates = list(snapshot_candidates(snapshot))
     for state, digits in candidates:
         if differs(f"{zlib.crc32(state_bytes(state, snapshot.seq)):08x}", digits) <= 1:

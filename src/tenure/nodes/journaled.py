@@ -1,15 +1,16 @@
-"""A journal and the book that is its fold, kept together: one writer decides, appends and folds, in that order.
+"""Writes a journal and keeps the book that is its fold: one writer decides, folds and appends, and answers only then.
 
-What the book holds, and what is decided from it, is the subclass's: a datacenter's jobs (`ledger`), or a gate's (`gate.ledger`).
+The subclass decides what the book holds and what follows from a command: a datacenter's jobs (`manager.ledger`), or a gate's (`gate.ledger`).
 
-Commands that wait together are decided one after the other on the state that each of them leaves, and written in one append. Nothing is
-answered before that append has returned, so no effect outside can come before the decision that ordered it (DESIGN.md, rule 2).
+The writer decides commands that wait together one after the other, each on the state that the one before it leaves, and writes them in one
+append. It answers none of them before that append has returned, so no effect outside can come before the decision that ordered it
+(DESIGN.md, rule 2).
 
-Whatever makes the outcome of an append unknown is resolved by looking for its id, never by taking a fresh position. A writer that was
-overtaken is deposed: its book holds decisions that nobody has, so it is thrown away.
+When the outcome of an append is unknown, the writer looks for the append's id in the journal, and never appends again at a fresh position.
+A writer that a newer leader overtook is deposed. Its book holds decisions that no other node has, so the node throws the book away.
 
-A command on which `decide`, the fold or the engine's limits fail is refused alone, and deposes nobody. Where the book may be half changed
-by it, the book is built anew from the journal, in the same term (decision 0195).
+When `decide`, the fold or the engine's limits fail on a command, the writer refuses that command alone, and goes on leading. Where the
+command may have left the book half changed, the writer builds the book anew from the journal, in the same term (decision 0195).
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from tenure.nodes.waiting_commands import CommandGroup, WaitingCommand
 from tenure.randomness import Random
 
 SNAPSHOT_EVERY = 500
-"""Entries between two snapshots: what a new manager folds at most before it can serve."""
+"""The least number of entries between two snapshots. It keeps short what a new leader folds before it can serve."""
 MOST_COMMANDS = 200
-"""In one append; the rest waits for the next."""
-_FULL = MAX_APPEND_BYTES - 65_536  # what an engine adds to the events has room in what is left
+"""The most commands of one append; the rest waits for the next."""
+_FULL = MAX_APPEND_BYTES - 65_536  # leaves room for the bytes that an engine adds to the events
 
 
 class Decided(Protocol):
-    """What follows from a command: the events to append, and whatever answer goes with them."""
+    """The decision on a command: the events to append. The subclass adds the answer for the caller."""
 
     @property
     def events(self) -> Sequence[Event]: ...
@@ -85,31 +86,31 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[CommandGroup[DecisionT], None] = {}
-        """Whoever waits for the writer."""
+        """The groups of commands whose callers wait for the writer. When the writer fails, all of them are settled."""
         self._snapshot_tried_at = 0
         self._doubted = False
         self.on_decided: Callable[[DecisionT], None] = lambda decision: None
-        """Called with each decision once it is durable, in their order. What follows from a decision belongs here, and not after
-        `commit`: whoever asked may have hung up meanwhile, and is not there to go on (decision 0182)."""
+        """Called with each decision once it is durable, in their order. Consequences of a decision belong here, and not after
+        `commit`: a caller that hung up meanwhile is cancelled, and would never get to them (decision 0182)."""
         self.on_missed: Callable[[], None] = lambda: None
-        """Called when some `on_decided` failed or was left out: whatever follows has to be read off the book."""
+        """Called when an `on_decided` failed or was left out: then the leader has to find the consequences in the book."""
 
-    # What the subclass knows
+    # Defined by the subclass
 
     @abstractmethod
     def decide(self, command: Command, now: float) -> DecisionT:
-        """What follows from a command. Changes nothing; raises what the caller got wrong."""
+        """Returns the decision on a command. It changes nothing, and raises `TenureError` for a mistake of the caller."""
 
     @abstractmethod
     def take_lead(self, term: Term) -> Command:
-        """The first command of a term."""
+        """Returns the first command of a term."""
 
     # Leading
 
     async def lead(self, term: Term) -> None:
-        """Fold up to the end and write that we lead: from here on this ledger may commit (rule 1).
+        """Folds the journal to its end and writes that this node leads: from here on this ledger may commit (rule 1).
 
-        Raises `DeposedError` when somebody newer wrote first.
+        Raises `DeposedError` when a newer leader wrote first.
         """
         known = self.seq
         head = await self._calls.run(self.journal.head)
@@ -130,11 +131,11 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             raise DeposedError(f"a newer leader has written: {error}") from error
 
     async def commit(self, command: Command) -> DecisionT:
-        """Decide, append, fold; the decision once it is durable. Raises `DeposedError`, or what the caller got wrong."""
+        """Returns the decision on the command once it is durable. Raises `DeposedError`, or the mistake of the caller."""
         return decided(await self.commit_all((command,)))[0]
 
     async def commit_all(self, commands: Sequence[Command]) -> list[DecisionT | TenureError]:
-        """Many commands, in as few appends as they fit into; for each what was decided, or why it was not."""
+        """Commits many commands in as few appends as they fit into. Returns for each its decision, or the error that refused it."""
         if not commands:
             return []
         if self.deposed is not None:
@@ -152,7 +153,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         return [outcome for outcome in group.outcomes if outcome is not None]
 
     def rebuild_soon(self) -> None:
-        """Build the book anew: something was raised in the midst of using it, and its indexes may be half changed."""
+        """Has the writer build the book anew: an exception came while the book was in use, and may have left its indexes half changed."""
         self._doubted = True
         if self._epoch is not None:
             self._start_writing()
@@ -163,7 +164,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             self._writing.add_done_callback(self._stopped_writing)
 
     def _stopped_writing(self, task: asyncio.Task[None]) -> None:
-        """A writer that failed leaves a book of which nobody knows what it holds: it must not be led with."""
+        """Steps down when the writer failed: no node knows what its book holds then, so it must not lead with it."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
             self.step_down("the journal writer failed")
@@ -199,7 +200,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             decision, written = made
             size += sum(map(len, written))
             if encoded and size > _FULL:
-                self._waiting[:0] = batch[position:]  # the next append takes them
+                self._waiting[:0] = batch[position:]  # decided again for the next append, after this one has returned
                 break
             if not self._fold(waiting, written):
                 self._waiting[:0] = batch[position + 1 :]
@@ -209,17 +210,18 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         refused = await self._make_durable(encoded)
         if refused is not None and len(folded) > 1:
             for waiting, _ in folded:
-                await self._write_batch([waiting])  # alone: only the one that the engine does not take is refused
+                # Each alone, so that only the command that the engine does not take is refused.
+                await self._write_batch([waiting])
             return
         for waiting, decision in folded:
             self._settle(waiting, decision, refused)
 
     def _decide(self, waiting: WaitingCommand[DecisionT], now: float) -> tuple[DecisionT, list[bytes]] | None:
-        """A decision and its events as the journal keeps them; None where the command is refused, whatever was raised."""
+        """Returns a decision and its encoded events; None where it refused the command because of any exception."""
         kind = type(waiting.command).__name__
         try:
             decision = self.decide(waiting.command, now)
-            # Folded as everybody else will read it, so that no two books can differ.
+            # The leader folds the encoded bytes that every follower will read, so that no two books can differ.
             written = [encode_event(event) for event in decision.events]
         except TenureError as error:
             waiting.settle(error)
@@ -235,7 +237,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         return decision, written
 
     def _fold(self, waiting: WaitingCommand[DecisionT], written: list[bytes]) -> bool:
-        """Fold what was just decided; False where that failed: nothing of it is written, and the book is built anew."""
+        """Folds a decision. Returns False where the fold failed: then nothing of it is written, and the book is built anew."""
         try:
             self.book.replay(written)
         except Exception as error:
@@ -257,10 +259,10 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         except Exception as error:
             self._failures.note(FailedOn.COMMAND, type(waiting.command).__name__, "following up a decision", error)
             self._missed()
-        waiting.settle(decision)  # it is durable, whatever became of what follows from it
+        waiting.settle(decision)  # it is durable, also where `on_decided` failed
 
     async def _write_failed(self, batch: list[WaitingCommand[DecisionT]], error: Exception) -> None:
-        """The writer itself failed: the journal alone knows what of the batch was written, and the book is built anew from it."""
+        """Handles an exception of the writer itself. Only the journal knows what of the batch was written, so the book is built anew from it."""
         failed = self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
         self._spoiled = True
         await self._make_durable([])
@@ -278,9 +280,9 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             self._failures.note(FailedOn.LOOP, "journal writer", "having what was missed read off the book", error)
 
     async def _make_durable(self, encoded: list[bytes]) -> TenureError | None:
-        """Append what was folded, and build the book anew where it cannot be trusted. Returns why the engine does not take the events.
+        """Appends the folded events, and builds the book anew where it cannot be trusted.
 
-        Until this is done nobody is shown the book (`read`).
+        Returns the error where the engine refuses the events, else None. Until this is done, `read` shows the book to no caller.
         """
         if not encoded and not self._spoiled:
             return None
@@ -294,7 +296,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         except DeposedError as error:
             self.deposed = error
         except Exception as error:
-            # The book holds what the journal does not, and cannot be made right: it is worth nothing any more.
+            # The book holds events that the journal does not hold, and it could not be built anew: this node must not lead with it.
             self.deposed = DeposedError(f"the journal cannot be written: {error}")
         finally:
             self._spoiled = False
@@ -304,13 +306,13 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         return refused
 
     async def _append_or_refuse(self, encoded: list[bytes]) -> TenureError | None:
-        """Append; or say what the engine has against these events. Being deposed, and an engine that fails, are raised."""
+        """Appends the events. Returns the error where the engine refuses them; raises `DeposedError` and `EngineError`."""
         try:
             self.seq = await self._append(encoded)
         except (DeposedError, EngineError):
             raise
         except Exception as error:
-            # Not written: the book is ahead of the journal by these events.
+            # The events were not written, so the book is ahead of the journal by them.
             self._spoiled = True
             doing = f"appending {len(encoded):,} events"
             return error if isinstance(error, LimitError) else self._failures.note(FailedOn.COMMAND, "", doing, error)
@@ -318,9 +320,9 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         return None
 
     async def _rebuild(self) -> None:
-        """The book anew from the journal, under the same term: the journal holds everything that was ever answered.
+        """Builds the book anew from the journal, under the same term: the journal holds every decision that a caller was ever told.
 
-        Raises `DeposedError` where somebody newer has written.
+        Raises `DeposedError` where a newer leader has written.
         """
         backoff = self._appends.backoff()
         while self.deposed is None:
@@ -334,7 +336,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             raise DeposedError(f"another leader has written under epoch {head.epoch}")
 
     async def _append(self, events: list[bytes]) -> int:
-        """The sequence that the events got."""
+        """Appends the events, and returns their sequence."""
         assert self._epoch is not None
         append_id = checked_id(self._ids(), self.seq + 1, self._epoch, events)
         return await self._appends.append(self.journal, events, epoch=self._epoch, expect=self.seq, append_id=append_id)
@@ -343,20 +345,20 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         waiting.settle(self.deposed or DeposedError("this node stopped leading"))
 
     def step_down(self, reason: str) -> None:
-        """Commit nothing more. What is being appended ends as it ends; nobody is told that it succeeded."""
+        """Commits nothing more. An append under way may still succeed, but its callers get `DeposedError`."""
         if self.deposed is None:
             self.deposed = DeposedError(reason)
 
     async def snapshot_if_due(self) -> bool:
-        """Keep a snapshot when enough was appended since the last, and let go of what it covers."""
+        """Saves a snapshot when enough was appended since the last one, and truncates the entries that it covers."""
         if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.snapshot_every:
             return False
         if self._bytes_since < self._snapshot_bytes:
-            return False  # writing a large book again and again would cost more than folding what came since
+            return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
         if self._writing is not None and not self._writing.done():
             return False  # the book is ahead of the journal while an append is under way
         if self.seq < self._snapshot_tried_at + self.snapshot_every:
-            return False  # it could not be saved when it was last tried, and to encode it costs much
+            return False  # the last try could not save it, and encoding a large book costs much
         self._snapshot_tried_at = self.seq
         try:
             seq = self.seq
@@ -377,7 +379,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
 
 
 def decided(outcomes: Iterable[DecisionT | TenureError]) -> list[DecisionT]:
-    """The decisions, where every command has one; raises the first error otherwise."""
+    """Returns the decisions, where every command has one; raises the first error otherwise."""
     decisions: list[DecisionT] = []
     for outcome in outcomes:
         if isinstance(outcome, TenureError):

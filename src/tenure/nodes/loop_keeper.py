@@ -1,8 +1,8 @@
-"""Keeps the loops of a node running: one that raises is begun again after a rest, whatever it raised.
+"""Keeps the loops of a node running: it starts a loop that raised again after a rest, whatever the loop raised.
 
-Only two things end a loop: being stopped (cancelled), and, for what a leader does, being deposed. Anything else is noted as a failure of
-the product and waited for with a growing rest, which good running makes short again: so a node never ends by an exception, and
-never spins on one (decision 0195).
+Only two things end a loop: a cancellation, and, for the loops of a leader, `DeposedError`. The keeper notes any other exception as a failure
+of the product and rests before it starts the loop again. The rests grow, and become short again once the loop runs well: so a node never
+ends by an exception, and never spins on one (decision 0195).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tenure.randomness import Random
 FIRST_S = 0.1
 MOST_S = 30.0
 AWAY_MOST_S = 1.5
-"""What is out of reach is asked again so often, however long it is away: when it is back, everybody waits for us."""
+"""The longest rest while an engine or a node does not answer, however long it is away: when it is back, all callers wait for this loop."""
 LOOK_S = 0.5
 WELL_S = 10.0
-"""A loop that ran for so long ran well: its next rest is a short one again."""
+"""A loop that ran for this long ran well: its next rest is a short one again."""
 
 Loop = Callable[[], Awaitable[None]]
 
@@ -37,7 +37,7 @@ class _Kept:
         self.not_before = -math.inf
         self.running: asyncio.Task[None] | None = None
         self.waits = False
-        """It waits for an engine or a node that does not answer: said once, until it goes on."""
+        """True while it waits for an engine or a node that does not answer. Logged once, until the loop goes on."""
 
     def well(self) -> None:
         self._backoff.reset()
@@ -45,7 +45,7 @@ class _Kept:
         self.waits, self.not_before = False, -math.inf
 
     def rest_s(self) -> float:
-        """How long to rest after the failure that has just been noted."""
+        """Returns the seconds to rest after the failure that `_failed` has just noted."""
         return self._away.next() if self.waits else self._backoff.next()
 
 
@@ -61,23 +61,23 @@ class LoopKeeper:
         say: Callable[[str], None] = lambda text: None,
         ends: tuple[type[Exception], ...] = (),
     ) -> None:
-        """`ends`: what a loop may raise to end itself, and everything that is kept with it."""
+        """`ends`: the exceptions by which a loop ends itself, and every loop that is kept together with it."""
         self._clock, self._random, self._say, self._ends = clock, random, say, ends
         self.failures = failures
         self._kept: dict[str, _Kept] = {}
 
     def of_term(self) -> LoopKeeper:
-        """A keeper for what a leader does: its loops end when it is deposed."""
+        """Returns a keeper for the loops of a leader: they end when the leader is deposed."""
         return LoopKeeper(self._clock, self._random, self.failures, say=self._say, ends=(DeposedError,))
 
     async def keep(self, name: str, loop: Loop, *, stop: asyncio.Event | None = None) -> None:
-        """Run the loop until it returns, until this is cancelled, or until `stop` is set while it rests."""
+        """Runs the loop until it returns, until this call is cancelled, or until `stop` is set while the loop rests."""
         kept = self._of(name)
         while stop is None or not stop.is_set():
             begun = self._clock.monotonic()
             kept.running = running = asyncio.create_task(_once(loop))
             try:
-                # Not `await running`: a cancelled loop (`begin_again`) must not look as if we were cancelled.
+                # Not `await running`: a loop that `begin_again` cancelled would look as if this call were cancelled.
                 await asyncio.wait([running])
             finally:
                 running.cancel()
@@ -98,7 +98,7 @@ class LoopKeeper:
                 await self._clock.async_wait(stop, pause)
 
     async def keep_all(self, loops: Mapping[str, Loop]) -> None:
-        """Keep all of them; when one raises what ends them, or this is cancelled, all end."""
+        """Keeps all of them. All end when one raises an exception of `ends`, or when this call is cancelled."""
         tasks = [asyncio.create_task(self.keep(name, loop)) for name, loop in loops.items()]
         if not tasks:
             return
@@ -113,9 +113,9 @@ class LoopKeeper:
                 raise outcome
 
     async def turn(self, steps: Mapping[str, Loop]) -> bool:
-        """Take each step of a loop once, in their order. One that raises rests by itself, while the others go on.
+        """Takes each step of a loop once, in their order. A step that raises rests alone, while the others go on.
 
-        True when one of them failed by a fault of ours: it may have left half done what it did in memory.
+        Returns True when a step failed by a fault of our own code: it may have left its changes in memory half done.
         """
         failed = False
         for name, act in steps.items():
@@ -132,10 +132,10 @@ class LoopKeeper:
         return failed
 
     def rest_s(self, left_s: float, steps: Iterable[str]) -> float:
-        """How long a loop of these steps may rest that has nothing to do for `left_s`: no longer than until one that failed has its turn.
+        """Returns the seconds that a loop of these steps may rest when nothing is due for `left_s`; at most until a step that failed has its turn.
 
-        Where something is due already, and a step rests, it is most likely what that step has to do: the loop must not spin on it,
-        and looks now and then whether it was something else.
+        Where something is due already while a step rests, it is most likely the work of that step. The loop must not spin on it, so it
+        rests for `LOOK_S` and then looks whether another step has to act.
         """
         resting = [at for name in steps if (at := self._of(name).not_before) > -math.inf]
         if not resting:
@@ -144,7 +144,7 @@ class LoopKeeper:
         return min(left_s, next_turn) if left_s > 0 else min(next_turn, LOOK_S)
 
     def begin_again(self, name: str) -> None:
-        """The loop missed something that it can read off the state when it begins: let it begin anew, after a short rest."""
+        """Starts the loop again after a short rest: it missed a change, and finds it in the state when it begins."""
         running = self._of(name).running
         if running is not None:
             running.cancel()
@@ -156,11 +156,11 @@ class LoopKeeper:
         return kept
 
     def _failed(self, name: str, kept: _Kept, error: BaseException) -> bool:
-        """Note what a loop or a step raised. True where it is a fault of ours; raises what ends the loop."""
+        """Notes the exception of a loop or a step. Returns True for a fault of our own code; raises an exception that ends the loop."""
         if isinstance(error, self._ends) or not isinstance(error, Exception):
             raise error
         if isinstance(error, (EngineError, NodeUnavailableError)) and error.retryable:
-            # No fault of ours: whoever is away has an alarm of its own.
+            # No fault of our code. An engine or node that is away raises an alarm of its own.
             if not kept.waits:
                 self._say(f"{name} has to wait: {error}")
             kept.waits = True
@@ -171,5 +171,5 @@ class LoopKeeper:
 
 
 async def _once(loop: Loop) -> None:
-    """So that a loop which raises before its first await fails as one that raises later."""
+    """Makes a loop that raises before its first await fail inside of its task, as one that raises later does."""
     await loop()

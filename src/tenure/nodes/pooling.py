@@ -1,6 +1,6 @@
-"""A node's part in its datacenter's gossip pool: who it is, how it is, and what the pool knows of workers.
+"""Joins a node to its datacenter's gossip pool, tells the pool its health, and answers what the pool knows of workers.
 
-Optional everywhere. A pool that cannot be joined is said and tried again; nothing about work waits for it (DESIGN.md, the gossip plane).
+Gossip is optional everywhere. A node that cannot join logs it once and tries again; no work waits for it (DESIGN.md, the gossip plane).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LEAVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """Where a node gossips; `bind` empty: it does not."""
+    """The address, the seeds and the keys with which a node gossips. With an empty `bind` it does not gossip."""
 
     bind: str = ""
     """host:port; port 0 for a free one."""
     join: tuple[str, ...] = ()
-    """Any members: they are dialled again while they are missing."""
+    """Addresses of any members. The node dials them again while they are missing."""
     advertise: str = ""
     key_file: str = ""
     """Keys in base64, one a line; the first encrypts."""
@@ -52,7 +52,7 @@ class PoolSettings:
 
 
 class Pool:
-    """One node in its pool. A `PoolView` for leaders; for workers, where their health goes."""
+    """One node in its pool. A leader reads it as a `PoolView`; a worker tells it its health."""
 
     def __init__(self, node: GossipNode, name: str, kind: NodeType, *, clock: Clock) -> None:
         self.node, self._name, self._kind, self._clock = node, name, kind, clock
@@ -61,10 +61,10 @@ class Pool:
         self._said: HealthPiggyback | None = None
         self._incarnation = ""
 
-    # What a leader asks
+    # Called by a leader
 
     def alive(self, name: str) -> bool | None:
-        """A suspect may still refute it: neither."""
+        """Returns True for a living worker and False for a dead one; None for an unknown one, and for a suspect, which may still refute it."""
         member = self.node.member(gossip_name(NodeType.WORKER, name))
         if member is None or member.state is MemberState.SUSPECT:
             return None
@@ -73,10 +73,10 @@ class Pool:
     def health(self, name: str) -> HealthPiggyback | None:
         return self.node.health(gossip_name(NodeType.WORKER, name))
 
-    # What a node says
+    # The health of this node
 
     def tell_slots(self, view: SlotsView, overload: OverloadState, incarnation: str) -> None:
-        """A worker looked at its slots; the pool hears of what changed."""
+        """Tells the pool the health of a worker, from a view of its slots."""
         now = self._clock.monotonic()
         if incarnation != self._incarnation:
             self._incarnation, self._completed = incarnation, 0
@@ -100,7 +100,7 @@ class Pool:
         )
 
     def tell_fleet(self, *, reads: bool, free: int, running: int, workers: int) -> None:
-        """A manager's word: whether it can answer, and, where it leads, what its workers have room for."""
+        """Tells the pool the health of a manager: if it can answer, and, where it leads, the free slots of its workers."""
         self.tell(
             HealthPiggyback(
                 self._name[:100],
@@ -116,7 +116,7 @@ class Pool:
         )
 
     def tell(self, health: HealthPiggyback) -> None:
-        """Only what changed: each change costs a rumour."""
+        """Tells the pool this health, unless nothing changed: each change costs a rumour."""
         if self._said is not None and replace(health, sequence=self._said.sequence) == self._said:
             return
         sequence = self._said.sequence + 1 if self._said else 1
@@ -125,7 +125,7 @@ class Pool:
 
 
 def gossip_name(kind: NodeType, name: str) -> str:
-    """A manager and a worker of one name are two members."""
+    """Returns the name of a node in its pool. It begins with the kind, because a manager and a worker of one name are two members."""
     return f"{kind.value}-{name}"
 
 
@@ -145,7 +145,7 @@ async def pooled(
     ids: IdSource = new_id,
     transport: GossipTransport | None = None,
 ) -> AsyncIterator[Pool | None]:
-    """In the pool for as long as the block lasts; None where the settings say that it does not gossip."""
+    """Keeps the node in the pool for as long as the block lasts. Yields None where the settings have no `bind`."""
     if not settings.bind:
         yield None
         return
@@ -176,7 +176,7 @@ async def pooled(
 
 
 async def _join(node: GossipNode, seeds: tuple[str, ...], clock: Clock, say: Callable[[str], None]) -> None:
-    """Until one lets us in. After that the node itself dials those that are missing."""
+    """Tries the seeds until one lets this node in. After that the gossip node itself dials the seeds that are missing."""
     told = False
     while seeds:
         try:

@@ -1,4 +1,4 @@
-"""What every node does that lives as a process: opens its engine, speaks from its own address, stops when it is told to."""
+"""The parts that every node process shares: it checks its name, opens its engine, speaks from its own address, and stops on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenure.web.admission import is_loopback
 
 
 def check_candidate(name: str, term_s: float) -> None:
-    """Under which name and for how long a node may stand for election. Raises `LimitError`."""
+    """Checks the name and the term with which a node stands for election. Raises `LimitError`."""
     if not 0.5 <= term_s <= 3_600:
         raise LimitError("term_s", term_s, "between 0.5 and 3,600 seconds")
     check(name, NodeName, field="name")
@@ -25,19 +25,19 @@ def check_candidate(name: str, term_s: float) -> None:
 
 @contextlib.asynccontextmanager
 async def open_engine(url: str, clock: Clock) -> AsyncIterator[tuple[Engine, Calls]]:
-    """The engine, and how this event loop calls it; closed at the end."""
+    """Opens the engine and yields it with the `Calls` through which this event loop calls it; closes both at the end."""
     engine = await asyncio.to_thread(Engine.open, url, clock=clock)
     async with calling(engine) as calls:
         yield engine, calls
 
 
 def own_loopback(host: str) -> str:
-    """A node on a loopback address of its own speaks from it, so that several on one machine can be told apart."""
+    """Returns the loopback address that a node listens on, to speak from it: so peers can tell several nodes on one machine apart."""
     return host if is_loopback(host) and host.startswith("127.") else ""
 
 
 async def until_stopped(stop: asyncio.Event, life: Coroutine[Any, Any, None]) -> None:
-    """Live until told to stop, or until it fails: then so do we."""
+    """Runs `life` until `stop` is set. Raises what `life` raises."""
     stopping, living = asyncio.create_task(stop.wait()), asyncio.create_task(life)
     try:
         await asyncio.wait([stopping, living], return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""What a node's own code failed on: said once with its traceback, counted, and an alarm for as long as it is news.
+"""Records the failures of a node's own code: it logs each traceback once, counts every failure, and raises an alarm while one is recent.
 
-Everything that handles one thing of many (a job, a result, a schedule, a report) and everything that keeps a loop running notes what was
-raised here, and goes on (decision 0195). Nothing is decided by it: whoever notes a failure also says what becomes of the one thing.
+Code that handles one thing of many (a job, a result, a schedule, a report) and code that keeps a loop running notes its exceptions here, and
+goes on (decision 0195). This module decides nothing: the code that notes a failure also decides what becomes of the one thing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tenure.errors import ProductFailedError
 from tenure.jobs.alarms import Alarm, AlarmKind
 
 NEWS_S = 900.0
-"""How long the alarm of one failure stands after its last occurrence: long enough to be seen, and to end by itself."""
+"""The seconds that an alarm stands after its last failure: long enough that an operator sees it, and it ends by itself."""
 MOST_FRAMES = 20
 MOST_PLACES = 1_000
-"""Of the source lines whose traceback was said: beyond that they are said anew."""
+"""The most source lines that are remembered as logged. When there are more, all are forgotten, and their tracebacks logged anew."""
 
 
 class FailedOn(StrEnum):
-    """What was being handled. Label of a metric and subject of an alarm, so the set is closed."""
+    """The kind of thing that the code was handling. It labels a metric and an alarm, so the set is closed."""
 
     LOOP = "loop"
     COMMAND = "command"
@@ -37,19 +37,19 @@ class FailedOn(StrEnum):
 
 
 class ProductFailures:
-    """One for each node."""
+    """The failures of one node."""
 
     def __init__(self, clock: Clock, say: Callable[[str], None] = lambda text: None) -> None:
         self._clock, self._say = clock, say
         self.count: Callable[[str], None] = lambda what: None
-        """Called with what was failed on, for a metric."""
+        """Called with the `FailedOn` of each failure, for a metric."""
         self._newest: dict[str, tuple[float, int, str]] = {}
-        """Of each subject: when it last failed, how often since it was last well, and in what words."""
+        """Maps each subject of an alarm to its last failure: when it was, the count of this run of failures, and its description."""
         self._said: dict[tuple[str, str, int], float] = {}
-        """Where something was raised whose traceback was said, and when: the same one again is one line."""
+        """Maps each source line whose traceback was logged to when that was. Until `NEWS_S` later, its failures are logged as one line."""
 
     def note(self, what: FailedOn, subject: str, doing: str, error: BaseException) -> ProductFailedError:
-        """Record one failure, and return it as the error that the one concerned gets."""
+        """Records one failure, and returns it as the error for the caller that it concerns."""
         failed = error if isinstance(error, ProductFailedError) else ProductFailedError(doing, error, trace_of(error))
         now = self._clock.boottime()
         key = f"{what} {subject}" if what is FailedOn.LOOP else str(what)
@@ -78,7 +78,7 @@ class ProductFailures:
         return f"\n{trace}" if trace else ""
 
     def alarms(self) -> list[Alarm]:
-        """One for each kind of thing, and for each loop, that failed of late."""
+        """Returns an alarm for each kind of thing, and for each loop, that failed within `NEWS_S`."""
         now, found = self._clock.boottime(), []
         for key, (at, count, words) in list(self._newest.items()):
             if now - at > NEWS_S:
@@ -94,7 +94,7 @@ _REMEDY = "Everything else goes on. The log has the traceback: please report it"
 
 
 def trace_of(error: BaseException) -> str:
-    """The end of its traceback; empty where even that fails, as it may when memory is short."""
+    """Returns the end of its traceback; empty where formatting fails, as it may when memory is short."""
     try:
         return "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
     except Exception:

@@ -1,6 +1,6 @@
-"""What a worker node asks of whatever runs its work.
+"""Defines `SlotRunner`: the calls by which a worker node controls the slots that run its work.
 
-In a process that is the supervisor of slot processes; in the simulator a cast that plays scripted workflows (advance, hang, crash, lie).
+In a worker process the runner is the supervisor of slot processes; in the simulator it plays scripted workflows (advance, hang, crash, lie).
 The node decides nothing about attempts, and the runner knows nothing of leaders.
 """
 
@@ -13,7 +13,7 @@ from tenure.nodes.messages.worker import AttemptReport
 
 
 class SlotsView(NamedTuple):
-    """How the slots stand now. Counters are of this incarnation, and only grow."""
+    """The state of the slots at one moment. The counters count this incarnation, and only grow."""
 
     attempts: tuple[AttemptReport, ...]
     slots: int
@@ -24,29 +24,32 @@ class SlotsView(NamedTuple):
     failed: int
     steps: int
     mishaps: int = 0
-    """Errors of our own that ended one thing only, and that somebody should look at."""
+    """Errors of Tenure's own code, each of which ended one attempt or one look only. An operator should look at them."""
 
 
 class SlotRunner(Protocol):
-    """May be called from the node's thread at any time; nothing here waits."""
+    """Runs attempts in slots. The node's thread may call every method at any time; none of them waits."""
 
     @property
     def incarnation(self) -> str:
-        """Each start has its own. After `evict` it is the old one until everything of it is gone."""
+        """The id of this start of the slots. After `evict` it stays the old one until everything of the old start is gone."""
 
     def view(self) -> SlotsView: ...
 
     def listen(self, bell: Callable[[], None]) -> None:
-        """Call this, from any thread, when an attempt began or ended, and when the incarnation changed. The last one given counts."""
+        """Sets the `bell` that the runner calls, from any thread, when an attempt began or ended, and when the incarnation changed.
+
+        A later call replaces the bell.
+        """
 
     def allow(self, most: int | None, *, peers: int = 0) -> None:
-        """How many slots may take new work from now on: None for all, 1 while under investigation, 0 for none.
+        """Sets the number of slots that may take new work from now on: None for all, 1 while under investigation, 0 for none.
 
-        `peers`: how many other workers are able; without any, work that excludes this worker is taken all the same.
+        `peers`: the number of other workers that can do this work. Without any, the slots also take work that excludes this worker.
         """
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
-        """Ask attempts to end; True when one runs here."""
+        """Asks the matching attempts to end. Returns True when one of them runs here."""
 
     def evict(self, reason: str) -> None:
-        """Stop every attempt, clean up, and go on as a new incarnation, which takes nothing until it is allowed to."""
+        """Stops every attempt, cleans up, and goes on as a new incarnation, which takes no work until `allow` is called."""

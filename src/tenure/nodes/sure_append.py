@@ -1,4 +1,4 @@
-"""An append whose outcome is known in the end, whatever became of its answer."""
+"""Appends to a journal and finds out the outcome, also where the engine's answer was lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY_MOST_S = 1.0
 
 
 class SureAppend:
-    """While the engine does not answer, nobody knows the outcome; so it is asked until it does."""
+    """Asks the engine until it answers: until then the outcome of an append is unknown."""
 
     def __init__(self, calls: Calls, clock: Clock, random: Random) -> None:
         self._calls, self._clock, self._random = calls, clock, random
@@ -31,7 +31,7 @@ class SureAppend:
     async def append(
         self, journal: Journal, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str
     ) -> int:
-        """The sequence that the events got. Raises `DeposedError` when somebody else wrote."""
+        """Returns the sequence that the events got. Raises `DeposedError` when another leader wrote at this position."""
         backoff, lost_answer = self.backoff(), False
         while True:
             try:
@@ -42,7 +42,7 @@ class SureAppend:
                 lost_answer = True
                 await self._clock.async_sleep(backoff.next())
             except (StaleEpochError, SequenceConflictError) as error:
-                # Our own append may be the one that is in the way: its answer was lost.
+                # After a lost answer, the entry at this position may be our own append.
                 found = await self._find_for_sure(journal, append_id, expect) if lost_answer else None
                 if found is not None:
                     return found
@@ -54,7 +54,7 @@ class SureAppend:
         return Backoff(self._random, most_s=RETRY_MOST_S)
 
     async def _find(self, journal: Journal, append_id: str, after: int) -> int | None:
-        """One engine call at a time, so that a simulation may fail any of them."""
+        """Returns the sequence of the entry with this id above `after`, or None. Each page is one engine call, so that a simulation may fail any."""
         position = after
         while entries := await self._calls.run(journal.read, position):
             for entry in entries:

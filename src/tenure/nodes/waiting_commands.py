@@ -1,4 +1,4 @@
-"""Commands that wait for a ledger's writer, and what became of each."""
+"""Holds the commands that wait for a ledger's writer, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DecisionT = TypeVar("DecisionT")
 
 
 class CommandGroup(Generic[DecisionT]):
-    """Commands that came together: their caller is woken once, when all of them are settled."""
+    """Commands of one caller. `complete` wakes the caller once, when all of them are settled."""
 
     def __init__(self, size: int) -> None:
         self.outcomes: list[DecisionT | TenureError | None] = [None] * size
@@ -20,7 +20,7 @@ class CommandGroup(Generic[DecisionT]):
         self._open = size
 
     def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
-        """Say what became of one of them. The first word counts: a writer that failed settles whatever it left open."""
+        """Sets the outcome of one command. The first outcome counts: when a writer fails, all commands are settled, and some already were."""
         if self.outcomes[place] is not None:
             return
         self.outcomes[place] = outcome
@@ -29,7 +29,7 @@ class CommandGroup(Generic[DecisionT]):
             self.complete.set_result(None)
 
     def settle_rest(self, outcome: TenureError) -> None:
-        """Say the same of all that are open."""
+        """Sets this outcome for every command that has none yet."""
         for place in range(len(self.outcomes)):
             self.settle(place, outcome)
 

@@ -1,1 +1,1 @@
-"""The control plane over HTTP: who is let in, what is read and written, streams of events, the OpenAPI document."""
+"""Serves the control plane over HTTP: it admits callers, reads requests, writes replies and streams of events, and publishes the OpenAPI document."""

@@ -1,6 +1,6 @@
 """Records requests: an audit line for each write and each refusal, and counters for Prometheus.
 
-A line is one JSON object, so that nothing that a request says can pass for another line.
+A line is one JSON object, so that no text of a request can pass for another line.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tenure.web.limits import Buckets
 
 REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0
 _UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline, TellGate, TellDatacenter)
-"""Nodes send them all the time; what follows from them is in the journal."""
+"""Requests that get no audit line. Nodes send them all the time, and the journal holds the decisions that follow from them."""
 
 
 class AccessLog:
-    """`audit` is given the lines, `count` each answer's operation, status and seconds, `dropped` the bound for which one was cut off."""
+    """The log of one port. `audit` gets the lines, `count` each answer's operation, status and seconds, `dropped` the bound that cut one off."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class AccessLog:
         self._unsaid = 0
 
     def wrote(self, request_id: str, caller: Caller, request: Request, reply: Reply) -> None:
-        """Somebody asked for a change: who, what, and what became of it."""
+        """Writes a line for a change: its caller, its operation and its outcome."""
         if isinstance(request, _UNREMARKABLE) or isinstance(reply, (Problem, Redirect)):
             return
         by = caller.identity.name or str(getattr(request, "by", ""))
-        if isinstance(request, Forward):  # what a gate passed on is what was asked; the gate signs for who asked it
+        if isinstance(request, Forward):  # log the request inside, with the gate's name and the caller's
             if BY_NAME[request.name].reads:
                 return
             request = decode_request(request.name, bytes(request.body))
@@ -54,7 +54,7 @@ class AccessLog:
         self._say("wrote", request_id, caller.address, operation, by=by, about=_about(request), outcome=outcome)
 
     def refused(self, request_id: str, address: str, operation: str, status: int, problem: Problem) -> None:
-        """Somebody was not let in, or something failed. A flood of refusals is counted, not written."""
+        """Writes a line for a caller that was refused, or for a failure. A flood of refusals from one address is counted, not written."""
         if status not in (401, 403, 429, 500):
             return
         if self._refusals.take(address, self._clock.monotonic()):

@@ -39,7 +39,7 @@ class Caller(NamedTuple):
 
 
 def check_bind(host: str, token: str, *, tokens: bool = False, mutual_tls: bool = False) -> None:
-    """Anybody who reaches the port may run the workflows: beyond this machine only who shows a token or a certificate."""
+    """Raises `ConfigurationError` for a port that other machines reach without a token or a certificate: any caller could run workflows."""
     if token or tokens or mutual_tls or is_loopback(host):
         return
     raise ConfigurationError(
@@ -57,7 +57,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Admission:
-    """The door of one port."""
+    """Decides for one port which callers are let in."""
 
     def __init__(self, tokens: TokenBook, limits: HttpLimits, clock: Clock, *, mutual_tls: bool = False) -> None:
         self.tokens, self._clock, self._mutual_tls = tokens, clock, mutual_tls
@@ -68,7 +68,7 @@ class Admission:
 
     def admit(self, visitor: Visitor) -> Caller | Problem:
         if visitor.origin and visitor.origin.partition("://")[2] != visitor.host:
-            # Browsers say where a page is from. No other site's page has any business here, whatever it may read.
+            # A browser names the site of the page that asks. Pages of other sites are refused, whatever they ask for.
             return Problem(
                 kind=ProblemKind.DENIED,
                 fact=f"the page that asks is from {visitor.origin[:100]!r}",
@@ -86,7 +86,7 @@ class Admission:
             if self._mutual_tls:
                 return Identity(visitor.certificate, EVERYTHING)
             if visitor.host and not is_loopback(_hostname(visitor.host)):
-                # A name that a stranger's DNS points at this machine: their page would pass as ours.
+                # DNS rebinding: a stranger's DNS name may point at this machine, and then the browser takes their page for this node's.
                 return Problem(
                     kind=ProblemKind.DENIED,
                     fact=f"this node has no token, and was asked as {visitor.host[:100]!r}",
@@ -107,7 +107,7 @@ class Admission:
         )
 
     def admit_reader(self, address: str) -> Problem | None:
-        """For what everybody may read: only how often is asked."""
+        """Checks the rate of an address for paths that every caller may read. Returns the refusal, or None."""
         wait = self._requests.take(("", address), self._clock.monotonic())
         return _too_many("requests", wait) if wait else None
 

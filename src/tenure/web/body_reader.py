@@ -25,7 +25,7 @@ class BodyContent(Protocol):
 
 
 class BodyInMemory:
-    """The body of one request for as long as it counts."""
+    """The body of one request, from its first byte until the request is answered."""
 
     def __init__(self, owner: str, on_gave_way: Callable[[], None]) -> None:
         self.owner = owner
@@ -36,7 +36,7 @@ class BodyInMemory:
         self._on_gave_way = on_gave_way
 
     def give_way(self) -> None:
-        """Others need the memory: the bytes go now, and whoever reads this body is woken to refuse it."""
+        """Frees the bytes at once, because other bodies need the memory, and wakes the `read` of this body, which then refuses it."""
         self.gave_way = True
         self.chunks.clear()
         self._on_gave_way()
@@ -52,12 +52,12 @@ class BodyReader:
     """Reads the bodies of one port. `read` returns a body and counts it; `release` ends that. Runs on the event loop's thread."""
 
     def __init__(self, limits: HttpLimits, on_drop: Callable[[str], None] = lambda bound: None) -> None:
-        """`on_drop` hears the name of the bound for which a body is refused."""
+        """`on_drop` gets the name of the bound for which a body is refused."""
         self._limits, self._on_drop = limits, on_drop
         self.budget: ByteBudget[BodyInMemory] = ByteBudget(limits.body_bytes_total)
 
     async def read(self, body: BodyInMemory, content: BodyContent, most: int) -> bytes:
-        """All of it. Raises `Refused` where it is too large, comes too slowly, or must make room for others."""
+        """Reads the whole body. Raises `Refused` where it is too large, comes too slowly, or must make room for others."""
         if content.is_eof():  # all of it is here already, as it nearly always is
             self._grow(body, content.read_nowait(-1), most)
         else:
@@ -76,12 +76,12 @@ class BodyReader:
         return data
 
     def release(self, body: BodyInMemory) -> None:
-        """The request was answered."""
+        """Frees a body, because its request was answered."""
         body.chunks.clear()
         self.budget.release(body)
 
     def in_memory(self, owner: str) -> BodyInMemory:
-        """A body of which nothing was read yet; `owner` is the address that sends it."""
+        """Returns a body of which nothing was read yet; `owner` is the address that sends it."""
         return BodyInMemory(owner, lambda: self._on_drop("body_bytes_total"))
 
     def _grow(self, body: BodyInMemory, chunk: bytes, most: int) -> None:

@@ -1,11 +1,11 @@
-"""The connections of a node's port: how many there may be, and how much each may send before it is a request.
+"""Limits the connections of a node's port: their number, and the bytes that each may send before the server sees a request.
 
 `GuardedConnection` stands between a socket and the HTTP library. The library collects the head of a request for as long as its lines come,
-up to a megabyte for each connection, before anybody can be asked for a token. So the guard counts the bytes of unfinished heads, for
+up to a megabyte for each connection, before the server can ask for a token. So the guard counts the bytes of unfinished heads, for
 each connection and for all together, and gives a head a deadline. It parses nothing but the empty line that ends a head.
 
-All connections share one receive buffer, because asyncio fills it and hands it over in one step. What a client sends faster than we
-take it stays in the kernel, where it slows the client down.
+All connections share one receive buffer, because asyncio fills it and hands it over in one step. Bytes that a client sends faster than the
+server takes them stay in the kernel, where they slow the client down.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tenure.byte_budget import ByteBudget
 from tenure.web.limits import HttpLimits
 
 READ_BYTES = 16 << 10
-"""One read of a connection, and so the most that can arrive between two looks at its counters."""
+"""The most bytes of one read of a connection, and so the most that can arrive between two looks at its counters."""
 AHEAD_BYTES = 16 << 10
-"""A client may send so much of its next request before it has the answer to the last."""
+"""The bytes of its next request that a client may send before it has the answer to the last one."""
 HANDSHAKE_S = 10
 GOODBYE_S = 5
-"""For the other side's part of closing TLS."""
+"""The seconds that the client may take to close TLS properly."""
 _END = b"\r\n\r\n"
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\nServer: tenure\r\n\r\n"
@@ -34,7 +34,7 @@ _TOO_LARGE = (
 
 
 class ConnectionPhase(Enum):
-    """Where a connection stands between two requests and within one."""
+    """The phases of a connection between two requests and within one."""
 
     HEAD = auto()
     """Idle, or the head of a request is arriving. Such a connection may be closed to make room."""
@@ -43,7 +43,7 @@ class ConnectionPhase(Enum):
     LINGERING = auto()
     """The last answer is out and the body was not read: the library reads and discards the rest for a second, so that the answer arrives."""
     CLOSING = auto()
-    """Nothing that arrives counts any more."""
+    """The connection ignores everything that still arrives."""
 
 
 class PortConnections:
@@ -57,23 +57,23 @@ class PortConnections:
         on_drop: Callable[[str], None] = lambda bound: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`make` gives the library's protocol for one connection; `on_drop` hears the name of the bound for which one is closed."""
+        """`make` returns the library's protocol for one connection; `on_drop` gets the name of the bound for which one is closed."""
         self.limits, self.make, self.on_drop, self._tls = limits, make, on_drop, tls
         self.heads: ByteBudget[GuardedConnection] = ByteBudget(limits.head_bytes_total)
         self.buffer = memoryview(bytearray(READ_BYTES))
         self._most = most
         self._open: dict[asyncio.Protocol, GuardedConnection] = {}
         self._by_address: Counter[str] = Counter()
-        # Those in phase HEAD; the one that has been there for longest is first.
+        # The connections in phase HEAD; the one that has been in it for longest is first.
         self._idle: dict[GuardedConnection, None] = {}
-        # Those that have not finished their TLS handshake, oldest first. They are in none of the others.
+        # The connections that have not finished their TLS handshake, oldest first. They are in none of the other tables.
         self._handshakes: dict[TlsConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def accept(self) -> asyncio.BaseProtocol:
-        """The protocol of a new connection; asyncio calls this for each."""
+        """Returns the protocol of a new connection. asyncio calls it for each."""
         connection = GuardedConnection(self)
         return connection if self._tls is None else TlsConnection(connection, self, self._tls)
 
@@ -87,20 +87,20 @@ class PortConnections:
             oldest.drop()
 
     def handshake_ended(self, connection: TlsConnection) -> None:
-        """The handshake succeeded or failed. May be called again."""
+        """Stops counting a handshake, which succeeded or failed. A second call does nothing."""
         self._handshakes.pop(connection, None)
 
     def drop_handshakes(self) -> None:
-        """The port closes. Connections beyond their handshake are the library's to close."""
+        """Closes unfinished handshakes, because the port closes. The library closes the other connections."""
         for connection in list(self._handshakes):
             connection.drop()
 
     def of(self, handler: asyncio.BaseProtocol) -> GuardedConnection:
-        """The connection that the library's protocol belongs to."""
+        """Returns the connection of one of the library's protocols."""
         return self._open[handler]  # type: ignore[index]
 
     def admit(self, connection: GuardedConnection) -> asyncio.Protocol | None:
-        """Gives the library's protocol for a new connection; None where there is no room and nobody idle who could make some."""
+        """Returns the library's protocol for a new connection; None where there is no room, and no idle connection to close."""
         address = connection.address
         if self._by_address[address] >= self.limits.connections_each and not self._make_room(address):
             self.on_drop("connections_each")
@@ -123,7 +123,7 @@ class PortConnections:
                 del self._by_address[connection.address]
 
     def became(self, connection: GuardedConnection, phase: ConnectionPhase) -> None:
-        """Keeps those that may be closed in the order in which they became idle."""
+        """Notes the phase of a connection. `_idle` keeps the connections that may be closed in the order in which they became idle."""
         self._idle.pop(connection, None)
         if phase is ConnectionPhase.HEAD:
             self._idle[connection] = None
@@ -138,7 +138,10 @@ class PortConnections:
             loser.drop()
 
     def _make_room(self, address: str) -> bool:
-        """Closes the connection of `address` that has been idle for longest; where it has none, that of anybody."""
+        """Closes the connection of `address` that is idle for longest; where it has none and the port is full, that of any address.
+
+        Returns False where it closed none.
+        """
         found = next((one for one in self._idle if one.address == address), None)
         if found is None and len(self._open) >= self._most:
             found = next(iter(self._idle), None)
@@ -158,7 +161,7 @@ class TlsConnection(SSLProtocol):
 
     def __init__(self, connection: GuardedConnection, connections: PortConnections, context: ssl.SSLContext) -> None:
         loop = asyncio.get_running_loop()
-        # asyncio sets it when the handshake has ended. Nobody waits for it here, so its error, if it has one, is taken.
+        # asyncio sets it when the handshake has ended. No task awaits it, so the callback takes its error: asyncio would log it otherwise.
         done: asyncio.Future[None] = loop.create_future()
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         super().__init__(
@@ -183,7 +186,7 @@ class TlsConnection(SSLProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._socket = None
-        # Nothing may refer to this object any more: its memory must go now, and not when the collector of cycles comes by.
+        # Break the reference cycle, so that Python frees this object's memory now, and not when the garbage collector runs.
         self._guarded.on_made = lambda: None
         self._port.handshake_ended(self)
         super().connection_lost(exc)
@@ -195,7 +198,7 @@ class TlsConnection(SSLProtocol):
 
 
 class GuardedConnection(asyncio.BufferedProtocol):
-    """One connection. Passes everything on to the library's protocol, as long as it stays within its bounds."""
+    """One connection. It passes all bytes on to the library's protocol, as long as they stay within the bounds."""
 
     def __init__(self, connections: PortConnections) -> None:
         self._connections = connections
@@ -211,7 +214,7 @@ class GuardedConnection(asyncio.BufferedProtocol):
         self._body_bytes: int | None = None
         self._is_last = False
         self.address = ""
-        self.on_made: Callable[[], None] = lambda: None  # the TLS below it hears that its handshake is over
+        self.on_made: Callable[[], None] = lambda: None  # tells the TLS connection below that its handshake is over
 
     # Called by asyncio
 
@@ -259,24 +262,23 @@ class GuardedConnection(asyncio.BufferedProtocol):
     # Called by the server
 
     def begin(self, body_bytes: int | None) -> None:
-        """A request is about to be answered. `body_bytes` is what its head announces; None for a chunked body."""
+        """Begins a request. `body_bytes` is the length that its head announces; None for a chunked body."""
         self._body_bytes = body_bytes
-        if (
-            self._phase is not ConnectionPhase.REQUEST
-        ):  # the end of the head was not seen, as with a line that ends in LF alone
+        # The guard did not see the end of a head whose lines end in LF alone.
+        if self._phase is not ConnectionPhase.REQUEST:
             self._enter(ConnectionPhase.REQUEST)
 
     def body_read(self) -> None:
-        """The body was read. Where it was chunked, what arrives from now on is of the next request, which this connection will not serve:
-        nobody knows where in the bytes before that request began."""
+        """Notes that the body was read. After a chunked body the connection serves no further request: the guard does not parse chunks, so it
+        does not know at which byte the next head begins."""
         if self._body_bytes is None:
             self._body_bytes = self._after_head = 0
             self._is_last = True
 
     def finish(self, *, body_is_complete: bool) -> bool:
-        """The answer is made. Returns False where the connection must be closed after it.
+        """Ends a request, whose answer is made. Returns False where the connection must be closed after it.
 
-        It goes on only where the next byte is certainly the first of a new head: otherwise the bytes of that head could not be counted.
+        The connection goes on only where the next byte is certainly the first of a new head. Otherwise the guard could not count that head.
         """
         if not body_is_complete:
             self._enter(ConnectionPhase.LINGERING)
@@ -315,12 +317,12 @@ class GuardedConnection(asyncio.BufferedProtocol):
 
     def _take_head(self, data: bytes) -> bool:
         limits = self._connections.limits
-        # Empty lines before a request are no end of its head, and count all the same.
+        # Empty lines before a request do not end its head, but they count as its bytes.
         text = data if self._tail else data.lstrip(b"\r\n")
         end = (self._tail + text).find(_END)
         if end >= 0:
             self._after_head = len(self._tail) + len(text) - end - len(_END)
-            # Until `begin` says how long the body is, anything may be a part of it.
+            # Until `begin` gets the length of the body, any bytes may be a part of it.
             self._body_bytes = None
             self._enter(ConnectionPhase.REQUEST)
             self._head_bytes += len(data) - self._after_head

@@ -1,8 +1,8 @@
-"""What a manager tells those who follow its journal: page by page, or for as long as they listen.
+"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen.
 
-Nothing is queued for anybody. Each listener has a cursor and takes what comes after it, from the newest entries, which are kept in memory once
-for all, or from the journal; a slow one only falls behind. One that falls behind what the journal keeps is told so, and gets the state
-that the missing events led to. Any manager serves, leader or not: so a lost leader costs a listener a connection and no event.
+It queues nothing for a listener. Each listener has a cursor and reads the events after it: from the newest entries, which are in memory once
+for all listeners, or from the journal. A slow listener only falls behind. A listener whose events the journal has truncated gets a `gap`, with
+the state that the missing events led to. Every node serves them, leader or not, so a lost leader costs a listener a connection and no event.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tenure.nodes.messages.event import (
 )
 
 BEAT_S = 10.0
-"""A stream that has nothing to tell says at least where it is."""
+"""The seconds after which a stream without events sends a beat, with its cursor."""
 FOLLOW_S = 10.0
 READ_ENTRIES = 20
-"""From the journal at once: an entry may be half a megabyte."""
+"""The most entries of one read from the journal, because an entry may be half a megabyte."""
 KEPT_ENTRIES = 2_000
 KEPT_BYTES = 8 << 20
 _KNOWN_QUEUES = 10_000
@@ -43,7 +43,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """What a filter looks at; other fields are left as they are, also those of events that a newer version writes."""
+    """The fields of an event that filters look at. Decoding skips all others, so events of a newer version pass, too."""
 
     type: str
     job_id: str = ""
@@ -56,7 +56,7 @@ _glance = msgspec.json.Decoder(Glance)
 
 
 class Told(NamedTuple):
-    """One thing that a stream says."""
+    """One item of a stream."""
 
     what: str
     """`event`, `gap` or `beat`."""
@@ -68,11 +68,11 @@ class Told(NamedTuple):
 
 
 State = Callable[[GetEvents], Awaitable[tuple[int, Any]]]
-"""The state that a listener who missed something begins from, and the sequence that it certainly covers."""
+"""Returns the state from which a listener that missed events begins, after a sequence that the state certainly covers."""
 
 
 class EventFeed:
-    """The events of one journal. It follows the journal only while somebody listens."""
+    """The events of one journal. It follows the journal only while there are listeners."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class EventFeed:
         self._kept: deque[tuple[Entry, int]] = deque()
         self._kept_bytes = 0
         self._kept_after = 0
-        """Everything after this sequence, up to the tail, is kept."""
+        """All entries above this sequence, up to `_tail`, are in `_kept`."""
         self._tail = 0
         self._queues: dict[str, str] = {}
         self._listeners = 0
@@ -105,21 +105,21 @@ class EventFeed:
         return self._listeners
 
     def close(self) -> None:
-        """The node stops: every stream ends, and its listener resumes elsewhere."""
+        """Ends every stream, because the node stops. Listeners resume at another node."""
         self._closed = True
         if self._following is not None:
             self._following.cancel()
         self._ring()
 
-    # What is asked
+    # Pages and streams
 
     async def page(self, request: GetEvents) -> EventPage:
-        """Some events after the cursor; waits for the first one if asked to."""
+        """Returns events after the cursor. Waits up to `wait_s` for the first one."""
         until = self._clock.monotonic() + request.wait_s
         gap: EventGap | None = None
         async with self._listening():
             position = await self._begin(request)
-            # Whoever has just been told that a write is durable finds it in a page, also if our ear is a moment late.
+            # Ask for the head: a caller whose write has just been acknowledged must find it, even if `_follow` has not read it yet.
             end = (await self._calls.run(self._journal.head)).seq
             while True:
                 try:
@@ -139,7 +139,7 @@ class EventFeed:
         return EventPage(events=events, cursor=str(position), gap=gap)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
-        """Everything after the cursor, until the node stops or the listener leaves."""
+        """Yields all events after the cursor, until the node stops or the listener leaves."""
         async with self._listening():
             position = await self._begin(request)
             yield [Told("beat", str(position))]
@@ -158,7 +158,7 @@ class EventFeed:
                 if lines:
                     beat_at = now + self._beat_s
                 elif now >= beat_at:
-                    # Also past what did not match: whoever resumes from here need not look at it again.
+                    # The cursor is also past events that did not match, so a listener that resumes from here skips them.
                     yield [Told("beat", str(position))]
                     beat_at = now + self._beat_s
                 elif position.seq >= self._tail:
@@ -176,13 +176,13 @@ class EventFeed:
             seq, state = await self._state(request)
             if seq >= missing.first - 1 or self._closed:
                 return EventGap(after=str(position), cursor=str(Cursor(seq)), reason=missing.fact, state=state)
-            # A standby may itself be behind what the journal keeps: it will have caught up in a moment.
+            # The book of a standby may itself be behind the truncation. Wait until it has caught up, or the state would leave a gap.
             await self._clock.async_sleep(0.1)
 
-    # What comes after a cursor
+    # Events after a cursor
 
     async def _take(self, position: Cursor, request: GetEvents, most: int, end: int = 0) -> tuple[list[Told], Cursor]:
-        """Matching events after it, and how far was looked. Raises `Truncated`."""
+        """Returns the matching events after the cursor, and the cursor behind the last event that was looked at. Raises `Truncated`."""
         found: list[Told] = []
         for entry in await self._entries(position, max(end, self._tail)):
             size = len(entry.events)
@@ -204,11 +204,11 @@ class EventFeed:
         if before >= end:
             head = await self._calls.run(self._journal.head) if before > end else None
             if head is not None and before > head.seq:
-                # Of another datacenter, or the engine lost what it had acknowledged: what was seen is not what is there.
+                # The cursor is of another datacenter, or the engine lost acknowledged writes: the listener saw events that are not in this journal.
                 raise Truncated(before, head.seq + 1)
             return []
         if self._kept_after <= before < self._tail:
-            # Sequences grow, and an engine may leave some out: counted from the end, where listeners mostly are.
+            # Search, because an engine may leave out sequences; from the end, because most listeners are near it.
             skip = len(self._kept)
             while skip and self._kept[skip - 1][0].seq > before:
                 skip -= 1
@@ -216,7 +216,7 @@ class EventFeed:
         return await self._calls.run(self._journal.read, before, limit=READ_ENTRIES)
 
     def _matches(self, request: GetEvents, data: bytes) -> str:
-        """The event's type, or nothing when it was not asked for, or is damaged: whoever reads the journal to lead says so."""
+        """Returns the type of an event; empty where the request does not ask for it, or it is damaged. The ledger reports damage, not this feed."""
         try:
             event = _glance.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -246,7 +246,7 @@ class EventFeed:
         self._listeners += 1
         if self._following is None and not self._closed:
             head = (await self._calls.run(self._journal.head)).seq
-            if self._following is None and self._listeners:  # others may have come, and gone, while we asked
+            if self._following is None and self._listeners:  # other listeners may have come or gone during the call
                 self._tail = self._kept_after = head
                 self._following = asyncio.create_task(self._keep_loop("event feed", self._follow))
 
@@ -265,7 +265,7 @@ class EventFeed:
         try:
             entries = await self._calls.run(self._journal.follow, self._tail, FOLLOW_S)
         except Truncated:
-            # We were away for longer than the journal remembers: what is kept in memory no longer joins its end.
+            # The journal was truncated above `_tail`, so the entries in memory would leave a gap before the next ones.
             self._forget()
             self._tail = self._kept_after = (await self._calls.run(self._journal.head)).seq
             self._ring()
@@ -290,7 +290,7 @@ class EventFeed:
             self._kept_after = oldest.seq
 
     async def _more(self, seq: int, seconds: float) -> None:
-        """Until there is more after this sequence, or for so long."""
+        """Waits until there are entries above this sequence, for `seconds` at most."""
         if self._tail > seq or self._closed:
             return
         bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""How the port of a node is protected: where it listens, whose tokens it knows, what it shows and wants to be shown."""
+"""Protects the port of a node: the address that it listens on, the tokens that it knows, its certificate, and the CA of its clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Front:
         return self.tls is None and not is_loopback(self.host)
 
     def book(self) -> TokenBook:
-        """Raises `ConfigurationError` for a file that cannot be used, or that lets nobody in."""
+        """Returns the tokens. Raises `ConfigurationError` for a file that cannot be used, or that has no token."""
         if not self.tokens_file:
             return TokenBook(shared=self.token)
         book = TokenBook(read_tokens(self.tokens_file))
@@ -55,7 +55,7 @@ class Front:
 
     @contextlib.contextmanager
     def reloading(self, server: HttpServer, say: Callable[[str], None]) -> Iterator[None]:
-        """While inside, SIGHUP reads tokens and certificates anew; what cannot be used leaves those from before."""
+        """Within the block, SIGHUP reads tokens and certificates anew. Where a file cannot be used, the old ones stay."""
 
         def reload() -> None:
             try:
@@ -65,14 +65,14 @@ class Front:
                 say(f"tokens and certificates stay as they were: {error}")
                 return
             server.admission.tokens = book
-            read_anew()  # the certificate that this node shows to others is renewed with the one that it serves
+            read_anew()  # this node's own requests use the new certificate, too
             say("read tokens and certificates anew")
 
         loop = asyncio.get_running_loop()
         try:
             loop.add_signal_handler(signal.SIGHUP, reload)
         except (NotImplementedError, RuntimeError, ValueError):
-            yield  # not the main thread: then the process is somebody else's, and so are its signals
+            yield  # not the main thread: then another program owns the process and its signals
             return
         try:
             yield
@@ -81,14 +81,14 @@ class Front:
 
 
 def page_url(address: str) -> str:
-    """Where a node that listens at host:port, or https://host:port, serves its dashboard."""
+    """Returns the URL of the dashboard of a node that listens at host:port, or https://host:port."""
     url = address if "://" in address else f"http://{address}"
-    # Nobody's browser is at 0.0.0.0; on this machine it means this machine.
+    # 0.0.0.0 stands for all addresses of this machine. A browser on it needs one of them.
     return f"{url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')}/"
 
 
 def from_options(host: str, token: str, tokens_file: str, cert: str, key: str, client_ca: str) -> Front:
-    """From what a command line says."""
+    """Makes the protection of a port from the options of a command line. Raises `ConfigurationError`."""
     if not cert and (key or client_ca):
         raise ConfigurationError(
             "a key or a CA for clients is given without a certificate", remedy="Give --tls-cert too"

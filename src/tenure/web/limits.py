@@ -1,4 +1,4 @@
-"""How much one caller, and all together, may ask of a node at once. Pure: told the time, it says yes, or how long to wait."""
+"""Limits how much one caller, and all callers together, may ask of a node at once. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ class HttpLimits:
     """The limits of one node's port. A caller is a token's name at an address."""
 
     requests_per_s: float = 2_000.0
-    """Requests a second of one caller, on average."""
+    """The requests a second of one caller, on average."""
     burst: float = 4_000.0
-    """And at once after a rest."""
+    """The requests of one caller at once, after a rest."""
     wrong_tokens_per_s: float = 5.0
-    """Failed authentications of one address: further ones are not even told that they are wrong."""
+    """The failed authentications a second of one address. Beyond that, the node answers "too many", and no longer "wrong token"."""
     wrong_tokens_burst: float = 20.0
     in_flight: int = 1_000
-    """Being answered at once, for all callers."""
+    """The requests that are being answered at once, for all callers."""
     waiting: int = 4_000
-    """Held back because they asked for it, and streams; for all callers."""
+    """The requests that are held because they ask for it, and the streams; for all callers."""
     waiting_each: int = 500
     connections: int = 4_096
-    """Fewer where the process may open fewer files; then the one that has been idle for longest is closed."""
+    """The connections of all callers; fewer, where the process may open fewer files. Beyond that, the one that is idle for longest is closed."""
     connections_each: int = 2_048
-    """Connections of one address, so that no address can take all of them."""
+    """The connections of one address, so that no address can take all of them."""
     handshakes: int = 256
-    """Unfinished TLS handshakes at once; each takes about 70 KB."""
+    """The unfinished TLS handshakes at once; each takes about 70 KB."""
     idle_s: float = 75.0
-    """For a connection without a request."""
+    """The seconds for which a connection without a request stays open."""
     head_bytes: int = 32 << 10
-    """For the head of one request. Browsers and proxies send 1 to 8 KB."""
+    """The bytes of the head of one request. Browsers and proxies send 1 to 8 KB."""
     head_bytes_total: int = 8 << 20
-    """For all unfinished heads together. A head costs about three times its bytes once it is parsed."""
+    """The bytes of all unfinished heads together. A head costs about three times its bytes once it is parsed."""
     head_s: float = 15.0
-    """For the head of a request from its first byte, however slowly it drips."""
+    """The seconds from the first byte of a head to its last, however slowly the client sends."""
     body_bytes_total: int = 32 << 20
-    """For all bodies that are being read or answered: four of the largest that an operation takes."""
+    """The bytes of all bodies that are being read or answered: four of the largest that an operation takes."""
     body_s: float = 20.0
-    """For the body of a request, however slowly it drips."""
+    """The seconds for the body of a request, however slowly the client sends."""
     answer_s: float = 30.0
-    """For the answer to a request, beyond the seconds that it asked to be held. Clients give up after 5."""
+    """The seconds for the answer to a request, beyond the wait that the request asks for. Clients give up after 5."""
     send_s: float = 60.0
-    """For an answer that nobody reads."""
+    """The seconds until an answer that the client does not read is given up."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -62,7 +62,7 @@ class Buckets:
         self._filled: dict[object, tuple[float, float]] = {}
 
     def take(self, caller: object, now: float) -> float:
-        """0 when it may go on, else the seconds until it may."""
+        """Takes one token. Returns 0 when the caller may go on, else the seconds until it may."""
         left, at = self._filled.get(caller, (self._burst, now))
         left = min(self._burst, left + max(0.0, now - at) * self._rate)
         if left < 1.0:
@@ -74,7 +74,7 @@ class Buckets:
         return 0.0
 
     def _make_room(self, now: float) -> None:
-        """A full bucket is as good as none; if none is full, everybody starts anew: memory is bounded first."""
+        """Drops full buckets, which limit nothing. If none is full, drops all of them: a bound on memory comes before the limit of a caller."""
         kept = {
             caller: (left, at)
             for caller, (left, at) in self._filled.items()
@@ -84,7 +84,7 @@ class Buckets:
 
 
 class Turnstile:
-    """Counts who is inside: `enter` says whether there is room, `leave` makes some."""
+    """Counts the requests inside, for all callers and for each. `enter` returns False where there is no room; `leave` makes room."""
 
     def __init__(self, most: int, most_each: int | None = None) -> None:
         self._most, self._most_each = most, most_each

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the control plane, made from the table of operations and the types. Pure, and the same on every node."""
+"""Makes the OpenAPI 3.1 document of the control plane from the table of operations and their types. Pure, and equal on every node."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _name(kind: type) -> str:
 
 
 def _loosen(schema: dict[str, Any]) -> None:
-    """In a request, the tag is in the path and may be left out of the body."""
+    """Makes the tag optional in the body of a request, because the path holds it."""
     if "type" in schema.get("required", ()):
         schema["required"] = [name for name in schema["required"] if name != "type"]
         if not schema["required"]:
@@ -95,7 +95,7 @@ def _loosen(schema: dict[str, Any]) -> None:
 
 
 def _settle(schema: Any) -> None:
-    """A pair has two items by `maxItems`; that it has no third is also said as `items: false`, which generators of clients cannot read."""
+    """Replaces `items: false`, which generators of clients cannot read. `maxItems` already says that a pair has no third item."""
     if isinstance(schema, dict):
         if schema.get("items") is False:
             schema["items"] = {}
@@ -172,7 +172,7 @@ def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[s
 
 
 def _plain_paths() -> dict[str, Any]:
-    """The paths that need no message: for orchestrators, for Prometheus, and for readers of this document."""
+    """Returns the paths that are no operation: for orchestrators, for Prometheus, and for readers of this document."""
 
     def get(name: str, summary: str, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
         responses = {

@@ -1,7 +1,7 @@
-"""The dashboard's files: read once from the package, named by a digest of all of them, and given out with what a browser must know.
+"""Serves the dashboard's files: it reads them once from the package, names them by a digest of all of them, and sets caching and security headers.
 
-There is no data in them and no secret, so they are for everybody; what the page shows it asks of the API, as everybody does. A name is looked up in a table
-of what the package holds: no path of a request ever reaches the file system.
+The files hold no data and no secret, so every caller may read them; the page asks the API for the data that it shows. The path of a request is
+looked up in a table of the package's files, and never reaches the file system.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = {
 _INDEX = "index.html"
 _PLACE = b"{{files}}"
 _WORTH_BYTES = 600
-"""Smaller files do not gain from being compressed."""
+"""Files below this size are not compressed, because they would gain nothing."""
 
 POLICY = "; ".join(
     (
@@ -41,7 +41,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""Nothing inline, nothing from another host, no form that leaves, no frame around it, and no text that becomes markup."""
+"""The page's Content-Security-Policy: no inline code, nothing from another host, no form that leaves, no frame around it, no text as markup."""
 _GUARDS = {
     "Content-Security-Policy": POLICY,
     "X-Frame-Options": "DENY",
@@ -53,7 +53,7 @@ _GUARDS = {
 
 
 class Answer(NamedTuple):
-    """Returns the answer for a file: without a body where the browser has it already."""
+    """The answer for a file; without a body where the browser has the file already."""
 
     status: int
     headers: dict[str, str]
@@ -64,7 +64,7 @@ class _File(NamedTuple):
     kind: str
     plain: bytes
     packed: bytes
-    """Empty where it is not worth it."""
+    """The compressed file; empty where compressing is not worth it."""
     tag: str
 
 
@@ -80,7 +80,7 @@ class PageFiles:
         digest = hashlib.sha256()
         for name, content in found.items():
             digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
-        # One digest for all: modules name each other by relative paths, so a change in one is a new address for each of them.
+        # One digest for all files: modules import each other by relative paths, so a change in one must change the address of each.
         self.digest = digest.hexdigest()[:20]
         index = found.pop(_INDEX).replace(_PLACE, f"{PREFIX}{self.digest}".encode())
         self._index = _file(_INDEX, index)
@@ -91,9 +91,9 @@ class PageFiles:
         return tuple(self._files)
 
     def answer(self, path: str, *, have: str = "", accepts: str = "") -> Answer | None:
-        """None for a path that is not the page's. `have`: If-None-Match; `accepts`: Accept-Encoding."""
+        """Returns the answer for a path; None where it is no file of the page. `have`: If-None-Match; `accepts`: Accept-Encoding."""
         if path in ("", "/"):
-            # The index names the digest, so it is asked for each time, and costs a 304 while nothing has changed.
+            # The index holds the digest, so browsers must ask for it each time. That costs a 304 while nothing has changed.
             return _give(self._index, "no-cache", have, accepts)
         found = self._files.get(path)
         if found is not None:
@@ -103,7 +103,7 @@ class PageFiles:
 
 @cache
 def page_files() -> PageFiles:
-    """Those of this package: read when the first one is asked for."""
+    """Returns the files of this package. The first call reads them."""
     return PageFiles()
 
 

@@ -1,4 +1,4 @@
-"""From an error to what goes back to whoever asked for it."""
+"""Turns an error into the `Problem` that the caller gets."""
 
 from __future__ import annotations
 

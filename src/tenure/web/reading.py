@@ -1,6 +1,6 @@
-"""From a body or a query to the request that it is. Everything that strangers send comes through here, and only what is within its bounds gets on.
+"""Decodes a request from a body or a query. Everything that callers send comes through here, and only a request within its bounds gets on.
 
-JSON may not nest deeper than what every later reader (the journal's, a snapshot's, a worker's) can follow, whatever its own stack holds.
+JSON may not nest deeper than `MAX_DEPTH`, so that every later reader (of the journal, a snapshot, a worker's message) can decode it on its own stack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
 def read_body(operation: Operation, body: bytes) -> Request:
-    """Raises `ConfigurationError`, also for what a gate passes on in its own message."""
+    """Decodes and checks a request. Raises `ConfigurationError`. Nodes also call it for a request that a gate passes on inside of its own message."""
     check_depth(body)
     try:
         request = _decode(operation.name, body)
@@ -38,12 +38,12 @@ def _decode(name: str, body: bytes) -> Request:
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error):
             raise
-    # JSON has one kind of number, and by JSON Schema 3.0 is an integer: some languages write it so.
+    # JSON has one kind of number. By JSON Schema, 3.0 is an integer, and some languages write integers so.
     return decode_request(name, msgspec.json.encode(_whole(msgspec.json.decode(body))))
 
 
 def _whole(value: Any) -> Any:
-    """The same, with 3 for 3.0, except in what belongs to the user: a workflow that is sent 3.0 is given 3.0."""
+    """Returns the value with 3 for 3.0, except within the user's own data: a workflow whose caller sends 3.0 gets 3.0."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
         return int(value)
     if isinstance(value, list):
@@ -90,7 +90,7 @@ def check_depth(body: bytes) -> None:
 
 @cache
 def _fields(request: type[Request]) -> dict[str, bool]:
-    """By name, whether it may be given several times."""
+    """Maps each field of a request to True where a query may give it several times."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(request)}
     return {name: _is_list(kind) for name, kind in kinds.items()}
 

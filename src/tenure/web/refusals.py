@@ -23,7 +23,7 @@ STATUS = {
 
 
 class Refused(Exception):
-    """A request that does not get as far as its handler."""
+    """The refusal of a request before it reaches its handler."""
 
     def __init__(self, kind: ProblemKind, fact: str, remedy: str = "", *, status: int = 0, **headers: str) -> None:
         super().__init__(fact)
@@ -43,7 +43,7 @@ def too_slow(seconds: float) -> Refused:
 
 
 def no_memory() -> Refused:
-    """The bodies of all requests together are at their bound."""
+    """Refuses a body, because the bodies of all requests together are at their bound."""
     return refused(
         Problem(
             kind=ProblemKind.UNAVAILABLE,
@@ -56,7 +56,7 @@ def no_memory() -> Refused:
 
 
 def not_in_time(seconds: float) -> Refused:
-    """The handler is given up. What it asked of others may still happen."""
+    """Refuses a request whose handler took too long. The actions that the handler began may still happen."""
     return refused(
         Problem(
             kind=ProblemKind.UNAVAILABLE,
@@ -81,7 +81,7 @@ def full() -> Refused:
 
 
 def refused(found: Problem) -> Refused:
-    """As the problem that was found, with all that it says."""
+    """Returns a refusal that carries this problem with all of its fields."""
     error = Refused(found.kind, found.fact)
     error.problem = found
     return error
@@ -97,7 +97,7 @@ def base_headers(request_id: str) -> dict[str, str]:
 
 
 def head_of(reply: Reply, status: int, request_id: str, scheme: str, path: str) -> tuple[int, dict[str, str]]:
-    """The status and the headers of the answer that carries `reply`. A `status` of 0 leaves it to the kind of the reply."""
+    """Returns the status and the headers of the answer that carries `reply`. With a `status` of 0, the kind of the reply decides."""
     headers = base_headers(request_id)
     headers["Content-Type"] = "application/json"
     if isinstance(reply, Problem):

@@ -1,4 +1,4 @@
-"""How a stream of events looks on the wire: as server-sent events, or as one JSON object on each line. Pure: from what is told to bytes."""
+"""Encodes a stream of events: as server-sent events, or as one JSON object on each line. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def preamble(form: StreamFormat) -> bytes:
 
 
 def encode(told: Told, form: StreamFormat) -> bytes:
-    """One thing told. An event of JSON has no line break in it, so that one `data:` line holds it."""
+    """Encodes one item of a stream. Its JSON has no line break in it, so one `data:` line holds it."""
     return _sse(told) if form is StreamFormat.SSE else _line(told)
 
 

@@ -1,4 +1,4 @@
-"""An event of the journal as a line for people."""
+"""Words an event of the journal as a line for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words_of(event: Any) -> str:
 
 
 def call_of(submission: JobSubmission) -> str:
-    """Returns a submission as one would write it."""
+    """Returns a submission as the calls that one would write in code; at most three of them."""
     words = []
     for spec in submission.workflows[:3]:
         given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())

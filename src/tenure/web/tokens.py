@@ -1,7 +1,7 @@
-"""Tokens, their names and their roles.
+"""Identifies callers by their tokens, and signs requests with the token's name.
 
-A file names tokens by their SHA-256, so that reading it lets nobody in. One token without a file (`TENURE_TOKEN`) may do everything. Whoever is known
-by name signs what is asked: `by` in a request is what the token says, whatever the request says.
+A file holds the SHA-256 of each token, so that a reader of the file cannot log in with it. One token without a file (`TENURE_TOKEN`) may do
+everything. The name of a caller's token always stands first in `by`, so that no request can pass for another caller's.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenBook:
-    """The tokens of a node. Without any, everybody may do everything: such a node listens on loopback only."""
+    """The tokens of a node. Without any, every caller may do everything: such a node listens on loopback only, or requires certificates."""
 
     def __init__(self, tokens: Iterable[Token] = (), *, shared: str = "") -> None:
-        """`shared` may do everything, and has no name."""
+        """`shared` is a token that may do everything, and has no name."""
         self._known: list[tuple[bytes, Identity]] = []
         names: set[str] = set()
         for token in tokens:
@@ -73,7 +73,7 @@ class TokenBook:
         return not self._known
 
     def identify(self, given: str) -> Identity | None:
-        """Whose token it is; None for nobody's. Takes as long for a wrong one as for the last one."""
+        """Returns the identity of a token; None for an unknown token. It compares all tokens, so that its duration tells nothing about them."""
         digest, found = _digest(given), None
         for known, identity in self._known:
             if hmac.compare_digest(known, digest) and found is None:
@@ -86,7 +86,7 @@ class TokenBook:
 
 
 def read_tokens(path: str) -> tuple[Token, ...]:
-    """The tokens of a TOML or JSON file. Raises `ConfigurationError`, which never quotes the file."""
+    """Reads the tokens of a TOML or JSON file. Raises `ConfigurationError`."""
     try:
         data = Path(path).read_bytes()
         decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
@@ -101,7 +101,7 @@ def read_tokens(path: str) -> tuple[Token, ...]:
 
 
 def sign(request: RequestT, identity: Identity) -> RequestT:
-    """The request in the name of whoever asks: `by`, and `submitted_by` of what is submitted, begin with the token's name."""
+    """Returns the request in the name of its caller: `by`, and `submitted_by` of its submissions, begin with the token's name."""
     if not identity.name:
         return request
     changes: dict[str, object] = {}

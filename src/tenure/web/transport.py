@@ -1,10 +1,10 @@
-"""The control plane over HTTP: the only file of the serving side that knows aiohttp.
+"""Serves the control plane of one node over HTTP. No other file of the serving side imports aiohttp's server.
 
-One port for each node. A request is `POST /v1/NAME` with a JSON body, or for what only reads `GET /v1/NAME?field=value`; the reply is JSON. A
-problem has a status that says its kind, and a write that came to a standby is answered with 307 and the leader's address. Who is let in is
-`admission`'s to say, what a request is `reading`'s, and what a stream looks like `streaming`'s.
+Each node has one port. A request is `POST /v1/NAME` with a JSON body, or, where it only reads, `GET /v1/NAME?field=value`; the reply is JSON. A
+problem has a status for its kind, and a standby answers a write with 307 and the leader's address. `admission` decides which callers are let in,
+`reading` decodes requests, and `streaming` encodes streams.
 
-aiohttp's low-level server, without its router: what there is is a table already.
+It uses aiohttp's low-level server without its router, because the operations are a table already.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from tenure.web.visit import Visit
 __all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopback"]
 
 CLOSE_AFTER_S = 3.0
-"""Seconds that requests under way may take after the node was told to stop."""
+"""The seconds that requests under way may take after the node begins to stop."""
 SPARE_FILES = 128
-"""Files that a process needs beside connections."""
+"""The open files that a process needs beside its connections."""
 MAX_HEADERS = 64
-"""Lines of a head; each costs about 300 bytes, however short it is. Browsers send about 20."""
+"""The most lines of a head; each costs about 300 bytes, however short it is. Browsers send about 20."""
 _LARGE = 64 << 10
 _log = logging.getLogger(__name__)
-# Every malformed head would be written with a traceback: whoever likes could fill our disk.
+# aiohttp would log every malformed head with a traceback, so that any client could fill the disk.
 _aiohttp_log = logging.getLogger(f"{__name__}.malformed")
 _aiohttp_log.setLevel(logging.CRITICAL)
 
 Handler = Callable[[str, Request], Awaitable[Reply]]
-"""Given who asks, in words for a log, and the request, gives the reply. Raises nothing."""
+"""Takes the caller's name for the log and the request, and returns the reply. Raises nothing."""
 Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
-"""Given a request that streams, what to tell, for as long as somebody listens."""
+"""Takes a request that streams, and yields batches for as long as the caller listens."""
 Metrics = Callable[[], tuple[bytes, str]]
 Ready = Callable[[], tuple[bool, Any]]
-"""Tells the probes whether the node can serve, and why not."""
+"""Returns for the probes True when the node can serve, and a report with the reasons."""
 Follow = Callable[[Request, str], Awaitable[Reply | None]]
-"""Given a request and the token that came with it, the leader's answer; None where this node should answer."""
+"""Takes a request and the token that came with it, and returns the leader's answer; None where this node should answer."""
 
 FOLLOW_HEADER = "X-Tenure-Follow"
 _LIVE = ("/health/live", "/livez")
@@ -77,7 +77,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HttpServer:
-    """Serves one node. `start`, then `stop`; long requests end when the handler lets them."""
+    """The HTTP server of one node. Call `start`, and `stop` in the end."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class HttpServer:
         self._bodies = BodyReader(self._limits, self._log.dropped)
 
     async def start(self) -> int:
-        """The port that is served. Raises `PortTakenError`."""
+        """Begins to listen, and returns the port. Raises `PortTakenError`."""
         self._server = web.Server(
             self._serve,
-            handler_cancellation=True,  # whoever hangs up does not wait any more, and is not counted as waiting
+            handler_cancellation=True,  # a caller that hangs up must not count as waiting any longer
             access_log=None,
             logger=_aiohttp_log,
             keepalive_timeout=self._limits.idle_s,
@@ -148,9 +148,9 @@ class HttpServer:
             await server.shutdown(CLOSE_AFTER_S)
 
     def reload_certificates(self) -> None:
-        """PortConnections from now on are shown what is in the files now. Raises `ConfigurationError`, and then nothing changed."""
+        """Reads the certificates anew, for connections from now on. Raises `ConfigurationError`, and then changes nothing."""
         if self._tls is not None and self._ssl is not None:
-            self._tls.context()  # whether the files can be used is found out where nobody is served by them
+            self._tls.context()  # tries the files in a context that serves no connection, because `load_into` could leave the real one half changed
             self._tls.load_into(self._ssl)
 
     # One request
@@ -185,7 +185,7 @@ class HttpServer:
         request = visit.request
         path = request.path.rstrip("/")
         if visit.is_chunked and request.method != "POST":
-            # The connection counts what comes after a body, and nobody would read this one to its end.
+            # The connection counts the bytes after a body, and the server would not read this one to its end.
             raise Refused(ProblemKind.INVALID, f"a {request.method[:20]} has a body", "Leave it out")
         if path in _LIVE:
             return self._plain(visit, b'{"alive":true}\n')
@@ -240,7 +240,7 @@ class HttpServer:
         stile = self.admission.waiting if wait_s > 0 else self.admission.answering
         if not stile.enter(caller.key):
             raise full()
-        # The handler ends a wait itself. This bounds what it never meant to wait for: an engine, or another node.
+        # The handler itself ends the wait that a request asks for. This bounds its other waits: for an engine, or for another node.
         most_s = self._limits.answer_s + min(max(0.0, wait_s), MAX_WAIT_S)
         scope = self._deadlines.begin(most_s)
         try:
@@ -262,11 +262,11 @@ class HttpServer:
         return self._respond(visit, reply)
 
     async def _passed_on(self, visit: Visit, caller: Caller, message: Request) -> Reply | None:
-        """A browser may not follow us to another host. Whoever says so gets the leader's answer from here."""
+        """Returns the leader's answer to a caller that cannot follow a redirect to another host, as a browser cannot; None for other callers."""
         if self._follow is None or visit.request.headers.get(FOLLOW_HEADER) != "leader":
             return None
         given = visit.request.headers.get("Authorization", "").partition(" ")[2].strip()
-        # With a token the leader sees for itself who asks; a certificate it does not see, so we say whose it was.
+        # The leader identifies the caller by the token. It does not see the caller's certificate, so this node signs with the certificate's name.
         return await self._follow(message if given else sign(message, caller.identity), given)
 
     def _page(self, visit: Visit, path: str) -> web.Response:
@@ -293,7 +293,7 @@ class HttpServer:
                 return read_body(operation, await self._body(visit, operation))
             if request.method in ("GET", "HEAD") and operation.reads:
                 last = request.headers.get("Last-Event-ID", "") if operation.streams else ""
-                # What a browser saw last counts more than where its page first began.
+                # `Last-Event-ID` comes last and so wins over `after`: a browser that reconnects resumes behind the last event that it saw.
                 return read_query(operation, [*request.query.items(), *([("after", last)] if last else [])])
         except ConfigurationError as error:
             raise Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
@@ -309,9 +309,9 @@ class HttpServer:
     async def _body(self, visit: Visit, operation: Operation) -> bytes:
         request = visit.request
         if not request.body_exists and "Content-Type" not in request.headers:
-            return b""  # a request whose fields all have defaults: each of them only reads
+            return b""  # without a body, every field has its default
         if request.content_type != "application/json":
-            # A web page may post a form to a local port without being asked, and may not post JSON.
+            # A page of another site may post a form to a local port, but a browser does not let it post JSON.
             fact = f"the body's type is {request.content_type[:100]!r}"
             raise Refused(ProblemKind.INVALID, fact, "Send application/json", status=415)
         if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -352,7 +352,7 @@ class HttpServer:
                 await response.prepare(visit.request)
                 async with asyncio.timeout(self._limits.send_s):
                     await response.write(preamble(form) + b"".join(encode(told, form) for told in batch))
-                with suppress(TenureError):  # it ends here, and the listener resumes elsewhere
+                with suppress(TenureError):  # the stream ends, and the listener resumes at another node
                     async for batch in stream:
                         if not self.admission.still_knows(caller):
                             break
@@ -362,7 +362,7 @@ class HttpServer:
                     await response.write_eof()
                 return response
         except (ConnectionError, TimeoutError):
-            # Gone, or it has not read anything for so long that it may as well be.
+            # The listener is gone, or has read nothing for `send_s`.
             if visit.request.transport is not None:
                 visit.request.transport.abort()
             return response
@@ -372,7 +372,7 @@ class HttpServer:
     # Answers
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
-        """A large answer is sent while we watch: one that nobody reads must not hold its connection for ever."""
+        """Sends a large answer within `send_s`: a client that does not read it must not hold its connection for ever."""
         try:
             async with asyncio.timeout(self._limits.send_s):
                 await response.prepare(request)

@@ -1,4 +1,4 @@
-"""One request on its way through the server: what its parts need of it, in one value."""
+"""Holds the facts about one request that the parts of the server share while they answer it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Visit:
-    """Lives from the end of a request's head until its answer is made."""
+    """One request, from the end of its head until its answer is made."""
 
     __slots__ = ("began", "body", "connection", "name", "request", "request_id")
 

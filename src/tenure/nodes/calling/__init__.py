@@ -1,1 +1,1 @@
-"""Requests from one node to another, blocking or awaited, and whom to ask next."""
+"""Sends requests to nodes, blocking or awaited, over TLS or plain HTTP, and decides which node to ask next."""

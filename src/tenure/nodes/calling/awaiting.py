@@ -1,4 +1,4 @@
-"""Requests to a node from an event loop, without threads: one connection for each request under way, kept for the next.
+"""Sends requests to nodes from an event loop, without threads: over one connection for each request under way, kept for the next request.
 
 `h11` reads and writes HTTP/1.1; this file owns the sockets, the bounds and the reuse of connections. The other end is `web/transport.py`, or a proxy
 before it.
@@ -28,11 +28,11 @@ class AsyncCaller(Protocol):
     """Asks another node. The simulator brings its own, on which requests travel and get lost."""
 
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
-        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+        """Returns the reply. Raises `NodeUnavailableError`; then the node may have acted or not, and asking again is safe."""
 
 
 class _Broken(Exception):
-    """The connection ended in the middle, or the bytes are no answer."""
+    """The connection ended within an answer, or its bytes are no HTTP answer."""
 
 
 class _Ended(_Broken):
@@ -111,7 +111,7 @@ class HttpCaller:
         self._kept: dict[str, list[_Connection]] = {}
 
     async def ask(self, address: str, request: Request, timeout: float, *, token: str = "") -> Reply:
-        """`token`: instead of our own, where another caller asks through us."""
+        """Returns the reply. `token` replaces this caller's own, where the node passes on a request of another caller."""
         try:
             async with asyncio.timeout(timeout):
                 return read_answer(*await self._ask(address, request, token or self._token))
@@ -127,13 +127,13 @@ class HttpCaller:
             try:
                 return await self._exchange(address, kept.pop(), head, body)
             except (OSError, EOFError, _Broken):
-                continue  # the node may have closed it since: a new connection tells whether the node is there
+                continue  # the node may have closed this kept connection; only a new one shows if the node is there
         secure = self._tls.context_for(address)
         try:
             host, port = parse_address(address)
             opened = await asyncio.open_connection(host, port, limit=_HEAD_BYTES, local_addr=self._source, ssl=secure)
         except (UnicodeError, OverflowError, ConfigurationError) as error:
-            # Somebody else gave us this address, perhaps years ago: nobody is there, and nothing of ours is wrong.
+            # The address came from a journal or from another node, and cannot be reached. That is no fault of this node's code.
             raise _Broken(f"{address[:100]!r} is no address: {error}") from error
         try:
             return await self._exchange(address, _Connection(*opened), head, body)
@@ -149,7 +149,7 @@ class HttpCaller:
             whole = connection.reusable()
             return answer
         finally:
-            # Also where we were cancelled in the middle: the next request would read the rest of this answer as its own.
+            # A cancelled exchange closes its connection, too: the next request would read the rest of this answer as its own.
             if whole:
                 self._kept.setdefault(address, []).append(connection)
             else:
@@ -158,7 +158,7 @@ class HttpCaller:
     def close(self) -> None:
         for connections in self._kept.values():
             for connection in connections:
-                # Nothing is under way on them, and a TLS farewell would need a loop that goes on.
+                # `abort`, because no request is under way on a kept connection, and closing TLS properly would need the loop to go on.
                 connection.writer.transport.abort()
         self._kept.clear()
 

@@ -1,4 +1,4 @@
-"""Blocking requests to a node, for programs without an event loop: clients, the command line, a worker's reports."""
+"""Sends blocking requests to nodes, for programs without an event loop: clients and the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, with or without `http://` or `https://`."""
+    """Returns host and port of `host:port`, with or without `http://` or `https://` before it. Raises `ConfigurationError`."""
     host, colon, port = text.removeprefix("http://").removeprefix("https://").rstrip("/").rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigurationError(f"{text!r} is not the address of a node", remedy="Write host:port, as 127.0.0.1:8470")
@@ -27,7 +27,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def read_answer(status: int, retry_after: str, body: bytes) -> Reply:
-    """The reply in an answer. One that is none and says when to come again is of whatever stands before the node. Raises `msgspec.DecodeError`."""
+    """Returns the reply in an HTTP answer. Raises `msgspec.DecodeError`.
+
+    An answer without a reply but with `Retry-After` comes from a proxy before the node, and becomes a `Problem`.
+    """
     try:
         return decode_reply(body)
     except msgspec.DecodeError:
@@ -46,7 +49,7 @@ class Caller:
     """Asks nodes, one request at a time, over connections that stay open. Not for several threads."""
 
     def __init__(self, *, token: str = "", tls: ClientTls | None = None) -> None:
-        """Without `tls`, what `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` say."""
+        """Without `tls`, `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name the files."""
         self._tls = tls if tls is not None else ClientTls.from_environment()
         self._headers = {"Content-Type": "application/json"}
         if token:
@@ -55,7 +58,7 @@ class Caller:
         self._reached = Reached.NOBODY
 
     def ask(self, address: str, request: Request, timeout: float) -> Reply:
-        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+        """Returns the reply. Raises `NodeUnavailableError`; then the node may have acted or not, and asking again is safe."""
         kept = address in self._open
         try:
             return self._ask(address, request, timeout)
@@ -63,7 +66,7 @@ class Caller:
             self._drop(address)
             if not kept or isinstance(error, TimeoutError):
                 raise unanswered(address, error, self._reached) from error
-        # A connection that was kept may have been closed since: a new one tells whether the node is there.
+        # The node may have closed a kept connection meanwhile. Only a new one shows if the node is there.
         try:
             return self._ask(address, request, timeout)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
@@ -116,7 +119,7 @@ class CallerPerThread:
         self._made: list[Caller] = []
 
     def ask(self, address: str, request: Request, timeout: float) -> Reply:
-        """Raises `NodeUnavailableError`; then nobody knows whether the node acted, and asking again is safe."""
+        """Returns the reply. Raises `NodeUnavailableError`; then the node may have acted or not, and asking again is safe."""
         caller: Caller | None = getattr(self._own, "caller", None)
         if caller is None:
             caller = self._own.caller = Caller(token=self._token, tls=self._tls)

@@ -1,4 +1,4 @@
-"""Why a connection over TLS came to nothing, in words that say what to set. Pure: from an error to an error."""
+"""Explains why a connection over TLS failed, and names the setting that mends it. Pure: from an error to an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reached(Enum):
 
 
 def unanswered(address: str, error: BaseException, reached: Reached) -> NodeUnavailableError:
-    """The error for a request that got no answer."""
+    """Returns the error for a request that got no answer."""
     hung_up = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
     if isinstance(error, ssl.SSLCertVerificationError):
         return UntrustedPeerError(f"{address} is not trusted: {error.verify_message}", remedy=TRUST)
@@ -33,7 +33,7 @@ def unanswered(address: str, error: BaseException, reached: Reached) -> NodeUnav
         remedy = PLAIN if error.reason in _NO_TLS else SHOW
         return UntrustedPeerError(f"{address} refused the connection: {error.reason or error}", remedy=remedy)
     if reached is Reached.PEER and not isinstance(error, TimeoutError):
-        # Since TLS 1.3 a client learns only from what follows that its certificate was missed or refused, and what the server says of it may be
-        # lost with the connection. A node that dies looks the same, once.
+        # Since TLS 1.3 a client learns only after the handshake that the server missed or refused its certificate, and the server's alert may be
+        # lost with the connection. A node that dies looks alike, once: so `failover` counts such rounds before it gives up.
         return UntrustedPeerError(f"{address} hung up as soon as it was asked", remedy=SHOW)
     return NodeUnavailableError(f"{address} did not answer: {str(error) or type(error).__name__}")

@@ -1,6 +1,6 @@
-"""Whom to ask next, and for how long: the rules by which clients find whoever can answer. Told replies, performs nothing.
+"""Decides which node a client asks next, and when it gives up. It performs no I/O.
 
-Blocking and asyncio clients drive the same generator: it yields `Ask` or `Pause`, is sent what came of it, and returns the reply.
+Blocking and asyncio clients drive one generator: it yields `Ask` or `Pause`, the client sends it the outcome, and it returns the reply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from tenure.nodes.messages.wire import Reply, Request
 ANSWER_S = 5.0
 """The seconds that one node may take for one answer, beyond the wait that the request asks for."""
 DISTRUSTED = 3
-"""Rounds in which nobody answered and somebody refused our certificate, or we theirs: a node that is just being stopped may do so once."""
+"""After this many rounds in which no node answered, and one failed for its certificate or ours, the search ends.
+
+More than one, because a node that is just being stopped may look so once.
+"""
 LATER = 1.25
 """Callers that a node refused together come back spread over a quarter more than they were asked to wait, and never sooner."""
 
@@ -36,7 +39,7 @@ class Ask(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Nobody could answer: wait, and send back None."""
+    """No node could answer: wait, and send back None."""
 
     seconds: float
 
@@ -45,7 +48,7 @@ Search = Generator["Ask | Pause", "Reply | NodeUnavailableError | None", Reply]
 
 
 class Directory:
-    """The managers that a client knows, and which of them answered last. Shared by its threads: a stale preference only costs a detour."""
+    """The nodes that a client knows, and the one that answered last. Its threads share it without a lock: a stale preference costs a detour."""
 
     def __init__(
         self, addresses: Sequence[str], *, patience_s: float, random: Random, monotonic: Callable[[], float]
@@ -61,7 +64,7 @@ class Directory:
         self._preferred = self._addresses[0]
 
     def search(self, request: Request, wait_s: float = 0.0) -> Search:
-        """Ask until somebody answers for good; at most for our patience."""
+        """Asks one node after the other until one gives a final answer; for `patience_s` and `wait_s` at most."""
         until = self._monotonic() + self._patience_s + wait_s
         said: dict[str, str] = {}
         not_before: dict[str, float] = {}
@@ -89,11 +92,11 @@ class Directory:
                     self._preferred = address
                     return reply
                 elif address == self._preferred:
-                    # One that hangs costs its whole time: the next round begins with another.
+                    # A node that hangs costs its whole timeout, so the next round begins with another one.
                     self._preferred = self._random.choice(self._addresses)
             distrusted += bool(refusals) and not heard
             if distrusted >= DISTRUSTED:
-                raise refusals[0]  # no patience makes a certificate
+                raise refusals[0]  # waiting longer would not mend a certificate
             again = min(not_before.get(address, 0.0) for address in self._addresses)
             words = "; ".join(f"{address}: {text}" for address, text in said.items())
             if self._monotonic() >= until:
@@ -115,7 +118,7 @@ def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:
 def _judge(
     address: str, request: Request, answer: Reply | NodeUnavailableError | None, said: dict[str, str]
 ) -> Reply | None:
-    """None where another node, or another moment, may have an answer. Raises what is final."""
+    """Returns the reply; None where another node, or this one later, may answer. Raises the error of a final refusal."""
     if answer is None or isinstance(answer, NodeUnavailableError):
         said[address] = answer.fact if answer else "did not answer"
         return None

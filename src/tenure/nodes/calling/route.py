@@ -1,4 +1,4 @@
-"""Finding whoever can answer among the nodes of one cluster."""
+"""Finds the node of a cluster that can answer a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_HOPS = 3
 
 
 class Route:
-    """The nodes of one cluster, and which of them answered last. Redirects are followed; a node that cannot help is passed over."""
+    """The nodes of one cluster, and the one that answered last. It follows redirects, and passes over a node that cannot help."""
 
     def __init__(self, caller: AsyncCaller, addresses: Iterable[str]) -> None:
         self._caller = caller
@@ -21,9 +21,9 @@ class Route:
         self.preferred = self.addresses[0] if self.addresses else ""
 
     async def ask(self, request: Request, timeout_s: float) -> Reply:
-        """The first answer that settles it: not a redirect, and no problem that another node may not have.
+        """Returns the first final answer: neither a redirect, nor a problem that another node may not have.
 
-        Raises `NodeUnavailableError` when nobody had one; `timeout_s` is for each of them.
+        Raises `NodeUnavailableError` when no node had one. `timeout_s` bounds the request to each node.
         """
         said, asked = [], set[str]()
         for first in [self.preferred, *self.addresses]:
@@ -45,5 +45,7 @@ class Route:
                     self.preferred = address
                     return reply
         if self.addresses and self.preferred not in self.addresses:
-            self.preferred = self.addresses[0]  # a leader that is gone; those that we were given know the next
+            self.preferred = self.addresses[
+                0
+            ]  # the preferred one was a leader that is gone; the configured nodes know the next one
         raise NodeUnavailableError("; ".join(said) or "no address is known")

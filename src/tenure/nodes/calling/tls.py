@@ -1,4 +1,4 @@
-"""TLS and mutual TLS of the control plane: which files, and the contexts made of them."""
+"""Makes the TLS contexts of the control plane, also for mutual TLS, from the files that the settings name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ServerTls:
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Read the files. Connections that are made from now on are served by them."""
+        """Reads the files into a context. Connections from now on use them."""
         _load("the certificate", f"{self.cert} and {self.key}", lambda: context.load_cert_chain(self.cert, self.key))
         if self.client_ca:
             _load("the clients' CA", self.client_ca, lambda: context.load_verify_locations(self.client_ca))
@@ -36,7 +36,7 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Whom to trust, and what to show. Empty: the machine's own authorities, and nothing."""
+    """The authority that a client trusts, and the certificate that it shows. Empty: the machine's own authorities, and no certificate."""
 
     ca: str = ""
     cert: str = ""
@@ -44,7 +44,7 @@ class ClientTls:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """`TENURE_CA`, `TENURE_CERT` and `TENURE_KEY`."""
+        """Reads `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY`."""
         return cls(*(os.environ.get(name, "") for name in ("TENURE_CA", "TENURE_CERT", "TENURE_KEY")))
 
     @property
@@ -55,7 +55,7 @@ class ClientTls:
         return _client_context(self)
 
     def context_for(self, address: str) -> ssl.SSLContext | None:
-        """None for plain HTTP. An address that does not say is asked over TLS where a CA or a certificate was given."""
+        """Returns the context for an address; None for plain HTTP. An address without a scheme uses TLS where a CA or a certificate was given."""
         secure = address.startswith("https://") or ("://" not in address and self.given)
         return self.context() if secure else None
 
@@ -80,7 +80,7 @@ def read_anew() -> None:
 
 
 def peer_name(certificate: object) -> str:
-    """The common name of a verified certificate, as `getpeercert` gives it; empty where it has none."""
+    """Returns the common name of a verified certificate (from `getpeercert`); empty where it has none."""
     subject = certificate.get("subject", ()) if isinstance(certificate, dict) else ()
     return next((value for part in subject for field, value in part if field == "commonName"), "")
 

@@ -1,1 +1,1 @@
-"""The workers of a datacenter as its leader sees them. Pure: told the time."""
+"""The workers of a datacenter as its leader sees them. Pure: callers pass the time."""

@@ -1,9 +1,9 @@
-"""The workers of a datacenter, as its leader sees them: who lives, who may take work, who is to go.
+"""Judges the workers of a datacenter for its leader: which of them live, which may take work, which must be evicted.
 
-Joins the health rules (documents 000 and 001) with reports and gossip. It does no I/O and is told the time, in the engine's seconds: what
-follows comes back as commands for the journal, and a verdict counts only once `told` or `gone` says that its append returned. It is one
-leader's memory. A new leader restores from the book what may not be forgotten (extension series, verdicts, evicted incarnations), and
-its clocks start at the takeover.
+It joins the health rules (documents 000 and 001) with reports and gossip. It does no I/O, and callers pass the time in the engine's seconds.
+It returns commands for the journal, and a verdict counts only once the leader calls `told` or `gone`, after the append returned. A fleet is
+one leader's memory. A new leader restores from the book the facts that must survive (extension series, verdicts, evicted incarnations),
+and its clocks start at the takeover.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEADER = "leader"
 
 
 class Fleet:
-    """Told of reports, of gossip and of the time; gives the commands that a leader has to journal."""
+    """Takes reports, gossip and the time, and returns the commands that a leader has to journal."""
 
     def __init__(self, settings: FleetSettings | None = None) -> None:
         self.settings = settings or FleetSettings()
@@ -39,17 +39,17 @@ class Fleet:
         self._rate = CompletionRate(self.settings.interval_s)
         self._members: dict[str, Member] = {}
         self._evicted: dict[str, dict[str, tuple[float, str]]] = {}
-        """Incarnations that are over, with when and why: should one wake, it is told so."""
+        """Maps worker and incarnation to when and why it was evicted. Should such an incarnation report again, the leader tells it to stop."""
         self._able: dict[str, set[str]] = {}
-        """Of each lane, the workers that take work from it."""
+        """Maps each lane to the workers that take work from it."""
         self._drained: frozenset[str] = frozenset()
         self._gossip: dict[str, bool] = {}
         self._broken: dict[str, Exception] = {}
 
     def restore(self, book: JobBook, now: float) -> None:
-        """Go on where the last leader was: verdicts and series as journaled, clocks from now at the earliest.
+        """Takes over from the last leader: verdicts and extension series as journaled, deadlines as journaled or from `now`, as is later.
 
-        A worker whose record is of no use begins anew with its next report.
+        A worker whose record cannot be restored begins anew with its next report.
         """
         for name, record in book.state.workers.items():
             try:
@@ -73,14 +73,14 @@ class Fleet:
         member.verdict, member.reason = RoutingDecision(record.verdict), record.reason
 
     def take_broken(self) -> dict[str, Exception]:
-        """Workers that could not be restored or judged since this was asked last, and why. They keep no other from being judged."""
+        """Returns the workers that could not be restored or judged since the last call, each with its error. They hold up no other worker."""
         broken, self._broken = self._broken, {}
         return broken
 
-    # What is heard
+    # Reports
 
     def hear(self, report: WorkerReport, now: float) -> list[Command]:
-        """A report came: what has to be journaled because of it. After an eviction among them, it is heard again."""
+        """Takes a report, and returns the commands to journal because of it. When one of them is an eviction, the leader calls this again."""
         name, incarnation = report.worker, report.start
         if incarnation in self._evicted.get(name, ()):
             return []
@@ -94,10 +94,10 @@ class Fleet:
         return [*self._take(member, report, now), *self._judge(member, now)]
 
     def _make_way(self, member: Member, incarnation: str, now: float) -> list[Command]:
-        """Another start under the same name: the old one goes once it has been silent for long enough to be over."""
+        """Evicts the old start when another one reports under the same name, once the old one has been silent for `restart_s`."""
         silent = now - member.heard_at
         if silent < self.settings.restart_s:
-            return []  # or they are two: `tell` says so to the one that came later
+            return []  # both may be running: `tell` drains the one that came later, and names its rival
         reason = f"it was silent for {silent:.1f} s, and started anew as {incarnation}"
         return [EvictWorker(by=_LEADER, worker=member.name, incarnation=member.incarnation, reason=reason)]
 
@@ -123,9 +123,9 @@ class Fleet:
         return member
 
     def _take(self, member: Member, report: WorkerReport, now: float) -> list[Command]:
-        self._gossip.pop(member.name, None)  # it speaks: whatever gossip said of it before is old
+        self._gossip.pop(member.name, None)  # the report is newer than anything that gossip said before
         if report.number < member.number:
-            # Overtaken on its way: it proves that the worker lives, and nothing else.
+            # A newer report overtook this one: it proves that the worker lives, but its numbers are old.
             member.heard_at = now
             self._update(member, alive_at=now, failures=0, now=now)
             return []
@@ -137,7 +137,7 @@ class Fleet:
         return self._proven(member, now, completed=completed > 0)
 
     def _proven(self, member: Member, now: float, *, completed: bool) -> list[Command]:
-        """Move its deadline by what its state shows. A series that starts anew is journaled: the next leader must know."""
+        """Moves the worker's deadline as its state allows. A reset of its extension series is journaled, because the next leader must know it."""
         series = self.health.extensions(member.name)
         used = series.extension_count
         self.health.on_report(member.state, now=now)
@@ -152,7 +152,7 @@ class Fleet:
     # Gossip may keep a worker alive, or hasten what its silence would bring anyway. It decides nothing alone.
 
     def hear_gossip(self, name: str, *, alive: bool, now: float) -> None:
-        """What the pool believes of a worker now."""
+        """Takes what the gossip pool believes of a worker now: that it is alive, or that it is dead."""
         member = self._members.get(name)
         if member is None:
             return
@@ -164,7 +164,7 @@ class Fleet:
             self._update(member, alive_at=member.heard_at, failures=most, now=now)
 
     def hear_piggyback(self, name: str, said: HealthPiggyback, now: float) -> list[Command]:
-        """Health that came by gossip: as good as a report while none arrives."""
+        """Takes health that came by gossip. It counts as a report while none arrives."""
         member = self._members.get(name)
         if member is None or now - member.heard_at < self.settings.silent_s:
             return []
@@ -175,12 +175,12 @@ class Fleet:
         member.state = replace(member.state, last_liveness_response=alive_at, consecutive_liveness_failures=failures)
         self.health.workers.update_state(member.name, member.state, now=now)
 
-    # What follows
+    # Decisions
 
     def extend(
         self, request: HealthcheckExtensionRequest, incarnation: str, advanced: tuple[str, ...], now: float
     ) -> tuple[HealthcheckExtensionResponse, Command]:
-        """Grant or deny. Raises `UnknownWorkerError` for a worker, or a start of it, that is not here."""
+        """Grants or denies more time. Raises `UnknownWorkerError` for a worker, or an incarnation of it, that is not registered."""
         name = request.worker_id
         member = self._members.get(name)
         if member is None or (incarnation and incarnation != member.incarnation):
@@ -212,7 +212,7 @@ class Fleet:
         )
 
     def sweep(self, now: float) -> list[Command]:
-        """Time has passed: who has to go, whose verdict changed, who can be forgotten."""
+        """Returns the commands that the passing of time calls for: evictions, changed verdicts, and evicted workers to forget."""
         commands: list[Command] = []
         found = self.health.sweep(now=now)
         for name, reason in found.evict:
@@ -236,13 +236,13 @@ class Fleet:
         return commands + self._forget(now)
 
     def judge_again(self, name: str) -> None:
-        """What was decided of it did not become durable: at the next look it is judged as if for the first time."""
+        """Has the worker judged anew at the next look, because the last verdict on it did not become durable."""
         member = self._members.get(name)
         if member is not None:
             member.judged = None
 
     def _judge(self, member: Member, now: float) -> list[Command]:
-        # Most of the time nothing has changed, and a reason in words costs more than this question.
+        # Most of the time nothing has changed, and wording a reason costs more than this comparison.
         state, decided = member.state, self.health.workers.get_routing_decision(member.name, now=now)
         shown = decided, state.class_at(now), state.accepting_work
         if shown == member.judged:
@@ -264,20 +264,20 @@ class Fleet:
         ]
 
     def _verdict(self, member: Member, now: float) -> tuple[RoutingDecision, str]:
-        """What it is to be told. Eviction is told by its own event, once the work was issued anew."""
+        """Returns the verdict to tell the worker, and its reason. Never EVICT: `tell` says that, once the eviction is durable (`gone`)."""
         found = self.health.workers.get_verdict(member.name, now=now)
         if found.held and member.verdict is not RoutingDecision.UNKNOWN:
             return member.verdict, found.reason
         if found.decision in (RoutingDecision.EVICT, RoutingDecision.UNKNOWN):
             return RoutingDecision.DRAIN, found.reason
         if found.decision is RoutingDecision.DRAIN and member.state.accepting_work:
-            # It is full. A worker that pulls takes nothing while it is, and shall take the next work the moment it is not.
+            # The worker is full. It pulls its work, so it takes none while it is full, and should take some the moment a slot is free.
             slow = found.health_class is HealthClass.DEGRADED
             return RoutingDecision.INVESTIGATE if slow else RoutingDecision.ROUTE, found.reason
         return found.decision, found.reason
 
     def _forget(self, now: float) -> list[Command]:
-        """Evicted incarnations that never came back."""
+        """Forgets incarnations that were evicted `forget_s` ago. Returns the commands for workers that never came back."""
         commands: list[Command] = []
         for name, starts in list(self._evicted.items()):
             for incarnation in [one for one, (at, _) in starts.items() if now - at >= self.settings.forget_s]:
@@ -289,10 +289,10 @@ class Fleet:
                     commands.append(ForgetWorker(by=_LEADER, worker=name, reason=reason))
         return commands
 
-    # What became of it
+    # Decisions that became durable
 
     def told(self, command: JudgeWorker) -> str:
-        """The verdict is journaled and counts from now; the incarnation that has to hear of it, if it is here."""
+        """Applies a verdict that is now durable. Returns the incarnation that the leader has to tell; empty where it is not registered."""
         member = self._members.get(command.worker)
         if member is None or member.incarnation != command.incarnation:
             return ""
@@ -302,7 +302,7 @@ class Fleet:
         return member.incarnation
 
     def gone(self, command: EvictWorker, now: float) -> None:
-        """Its eviction is journaled: from now on this incarnation is told to stop."""
+        """Applies an eviction that is now durable: from now on `tell` tells this incarnation to stop."""
         self._evicted.setdefault(command.worker, {})[command.incarnation] = now, command.reason
         member = self._members.get(command.worker)
         if member is not None and member.incarnation == command.incarnation:
@@ -314,10 +314,10 @@ class Fleet:
         del self._members[member.name]
         self._gossip.pop(member.name, None)
 
-    # What can be asked
+    # Questions
 
     def tell(self, name: str, incarnation: str, now: float) -> Told:
-        """What to tell a worker that reports under this name and incarnation."""
+        """Returns the leader's answer to a worker that reports under this name and incarnation."""
         if incarnation in self._evicted.get(name, ()):
             return Told(RoutingDecision.EVICT, self._evicted[name][incarnation][1])
         member = self._members.get(name)
@@ -331,15 +331,15 @@ class Fleet:
         return Told(verdict, member.reason, self.left_s(name, now), self._peers(member))
 
     def left_s(self, name: str, now: float) -> float:
-        """Until a worker's deadline; 0 where it is over, or the worker is not known."""
+        """Returns the seconds until a worker's deadline; 0 where it is over, or the worker is not known."""
         return max(0.0, self.health.deadline(name) - now) if name in self._members else 0.0
 
     def able(self, lane: str) -> frozenset[str]:
-        """The workers that take work from this mailbox; one that an operator drained does not, whatever the verdict on it."""
+        """Returns the workers that take work from this mailbox. A worker that an operator drained is not among them, whatever its verdict."""
         return frozenset(self._able.get(lane, ()))
 
     def drain(self, names: Iterable[str]) -> None:
-        """These are the workers that operators have drained now."""
+        """Sets the workers that operators have drained now."""
         before, self._drained = self._drained, frozenset(names)
         for name in before ^ self._drained:
             member = self._members.get(name)
@@ -348,7 +348,7 @@ class Fleet:
                 self._count(member)
 
     def _peers(self, member: Member) -> int:
-        """How many others are able to do all that it does. Costs what it has lanes."""
+        """Returns the number of other workers on its least served lane. It looks at each lane of the worker once."""
         able = (self._able.get(lane, set()) for lane in member.lanes)
         return min((len(others) - (member.name in others) for others in able), default=0)
 
@@ -366,7 +366,7 @@ class Fleet:
         return member is not None and member.incarnation == incarnation
 
     def silent(self, now: float) -> list[str]:
-        """Those of whom gossip may know more than reports do."""
+        """Returns the workers without a report for `silent_s`: gossip may know more of them."""
         return [name for name, one in self._members.items() if now - one.heard_at >= self.settings.silent_s]
 
     def brake(self, now: float) -> BrakeStatus:
@@ -376,11 +376,11 @@ class Fleet:
         return len(self._members)
 
     def standings(self, now: float) -> list[WorkerStanding]:
-        """All workers that are known, in the order in which they came."""
+        """Returns the state of every known worker, in the order in which they came."""
         return [self._standing(member, now) for member in self._members.values()]
 
     def extensions_left(self, name: str) -> int:
-        """Of a worker that is known."""
+        """Returns the number of extensions that a known worker may still get."""
         return self.health.extensions(name).remaining_extensions
 
     def _standing(self, member: Member, now: float) -> WorkerStanding:

@@ -1,4 +1,4 @@
-"""One worker as its leader knows it: its newest numbers, and what it is told. Pure: told the time."""
+"""One worker as its leader knows it: its newest report, and the verdict on it. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.nodes.messages.worker import AttemptReport, WorkerReport
 
 
 class Told(NamedTuple):
-    """What one worker is told of itself."""
+    """The leader's answer to one worker about itself."""
 
     verdict: RoutingDecision
     reason: str
@@ -22,7 +22,7 @@ class Told(NamedTuple):
 
 
 class WorkerStanding(NamedTuple):
-    """One worker, for people and metrics."""
+    """The state of one worker, for people and metrics."""
 
     name: str
     incarnation: str
@@ -36,13 +36,13 @@ class WorkerStanding(NamedTuple):
     running: int
     extensions_left: int
     by_gossip: str
-    """`alive`, `dead`, or empty where gossip does not know it."""
+    """`alive`, `dead`, or empty where gossip does not know the worker."""
     version: str
     lanes: tuple[str, ...]
     skew_s: float
-    """How far its wall clock is ahead of the engine's: shown, and harmless."""
+    """The seconds that its wall clock is ahead of the engine's. It is shown to people; no deadline uses it."""
     accepting: bool
-    """By its own word."""
+    """True when the worker itself says that it accepts work."""
 
 
 @dataclass(slots=True)
@@ -55,10 +55,10 @@ class Member:
     window: ProgressWindow
     state: WorkerHealthState
     verdict: RoutingDecision = RoutingDecision.UNKNOWN
-    """What is journaled, and told; unknown before the first."""
+    """The last verdict that is durable in the journal, which the leader also tells the worker. `UNKNOWN` before the first one."""
     reason: str = ""
     judged: tuple[RoutingDecision, HealthClass, bool] | None = None
-    """What its signals said when it was judged last."""
+    """The signals at its last judgement. While they stay equal, `Fleet` does not judge again; None makes it judge at the next look."""
     number: int = -1
     completed: int = 0
     lanes: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ class Member:
 
     @classmethod
     def fresh(cls, name: str, incarnation: str, now: float, health: HealthConfig, interval_s: float) -> Member:
-        """Alive as of now, and nothing else is known of it."""
+        """Returns a member that is alive as of now, and of which nothing else is known."""
         state = WorkerHealthState(name, now, 0, True, 0, 0, 0, 0.0, config=health)
         return cls(name, incarnation, now, ProgressWindow(interval_s), state)
 
     def take(self, report: WorkerReport, rate: CompletionRate, now: float) -> int:
-        """Its newest numbers; how many attempts it completed since the last."""
+        """Takes over the numbers of a report. Returns how many attempts the worker completed since its last report."""
         last, self.heard_at = self.heard_at, now
         self.number, self.slots, self.version = report.number, report.slots, report.version
         self.skew_s = report.wall - now if report.wall else 0.0
@@ -103,18 +103,18 @@ class Member:
         known = dict.fromkeys(window)
         for gone in known:
             if gone not in running:
-                window.end(gone, now, completed=False)  # completions are counted by the worker
+                window.end(gone, now, completed=False)  # the worker itself counts its completions
         for key, one in running.items():
             if key not in known:
                 window.begin(key, now, quiet_s=one.stall_s)
-            # No new step and yet no silence: it declared one, and says so with each report.
+            # No new step, and yet the worker reports no silence: the attempt declared a quiet time. Each report renews the excuse.
             if one.silent_s == 0 and one.steps == self.steps.get(key):
                 window.excuse(key, now + window.interval_s)
             window.step(key, one.steps, now)
         self.steps = {key: one.steps for key, one in running.items()}
 
     def believe(self, said: HealthPiggyback, now: float) -> None:
-        """Health that came by gossip, in place of a report that did not come."""
+        """Takes over health that came by gossip, in place of a report that did not come."""
         self.state = replace(
             self.state,
             last_liveness_response=now,

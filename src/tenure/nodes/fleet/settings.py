@@ -1,4 +1,4 @@
-"""How a leader judges its workers: one span, from which the documents' numbers follow in their proportions."""
+"""The times by which a leader judges its workers: one setting, from which all others follow in the proportions of the documents."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HEALTHCHECK_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """The documents' values are those of 30 s."""
+    """The settings of a fleet. With `healthcheck_s` of 30 s, all times are those of the documents."""
 
     healthcheck_s: float = HEALTHCHECK_S
-    """Healthcheck deadline, liveness timeout and progress interval."""
+    """The healthcheck deadline, the liveness timeout and the progress interval, in seconds."""
     forget_s: float = 600.0
     """An evicted worker that has not come back after this long is forgotten."""
     brake: BrakeConfig = field(default_factory=BrakeConfig)
@@ -34,17 +34,17 @@ class FleetSettings:
 
     @property
     def sweep_s(self) -> float:
-        """Between two looks at who has to go."""
+        """The seconds between two sweeps, which evict and judge workers."""
         return min(1.0, self.healthcheck_s / 10)
 
     @property
     def silent_s(self) -> float:
-        """Without a report for this long, gossip is listened to."""
+        """After this many seconds without a report, the leader also uses what gossip says of the worker."""
         return self.healthcheck_s / 3
 
     @property
     def restart_s(self) -> float:
-        """A worker that was silent for this long gives way to another start under its name."""
+        """After this many seconds of silence, a worker gives way to another start under its name. Before, the two may be rivals."""
         return self.healthcheck_s / 3
 
     @property

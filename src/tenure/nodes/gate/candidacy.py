@@ -1,4 +1,4 @@
-"""A gate's part in leading its cluster. One that is not fit to lead stands back while a peer is."""
+"""Stands for the lead of a gate cluster. A gate that is not fit to lead stands back while a peer is fit."""
 
 from __future__ import annotations
 
@@ -72,16 +72,17 @@ class GateCandidacy(Candidate[GateLedger, GateLeader]):
         )
 
     async def submit(self, command: Command) -> GateDecision:
-        """Have a command decided. Raises `DeposedError` where this gate does not lead."""
+        """Commits a command, and returns its decision. Raises `DeposedError` where this gate does not lead."""
         if self.leader is None:
             raise DeposedError("this gate does not lead")
         return await self.leader.submit(command)
 
     async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
-        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this gate does not lead."""
+        """Commits many commands. Returns for each its decision or its error. Raises `DeposedError` where this gate does not lead."""
         if self.leader is None:
             raise DeposedError("this gate does not lead")
         return await self.leader.submit_all(commands)
 
     def ended_term(self, leader: GateLeader) -> None:
+        # A datacenter that has seen a newer gate epoch does not follow this gate, so the next campaign asks for an epoch above that one.
         self.above = max(self.above, leader.overtaken)

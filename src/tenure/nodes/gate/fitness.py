@@ -1,7 +1,7 @@
-"""Whether a gate should lead: its own three signals, and those of its peers (document 001).
+"""Decides if a gate should lead, from its own three signals and those of its peers (document 001).
 
-A gate that reaches no datacenter, is overloaded, or passes nothing on stands back, as long as a peer that is better off is known: when all are
-in a bad way, somebody has to lead nevertheless. A leader that is cut off from every datacenter hands over to a peer that is not.
+A gate that reaches no datacenter, is overloaded, or passes nothing on stands back, as long as it knows a peer that is better off. When no gate
+is, one of them has to lead nevertheless. A leader that is cut off from every datacenter hands over to a peer that is not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tenure.randomness import Random
 
 
 class Fitness:
-    """A gate among its peers."""
+    """Compares a gate with its peers, which it probes."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Fitness:
         self.run = self.prober.run
 
     def own_state(self) -> GateHealthState:
-        """What peers are told of this gate."""
+        """Returns the health state of this gate, which its peers are told."""
         flow = self._forwarding.measure(self._watch.reached)
         return GateHealthState(
             gate_id=self._name,
@@ -74,7 +74,7 @@ class Fitness:
         )
 
     def peer_states(self) -> list[GateHealthState]:
-        """Of the peers that ever answered."""
+        """Returns the health states of the peers that ever answered."""
         return [self._state(node.view, node) for node in self.prober.nodes.values() if node.view is not None]
 
     def _state(self, view: GateView, node: Probed[GateView]) -> GateHealthState:
@@ -93,7 +93,7 @@ class Fitness:
         )
 
     def fit(self) -> bool:
-        """May this gate stand for election?"""
+        """Returns True when this gate may stand for election."""
         now = self._clock.monotonic()
         return self.own_state().should_participate_in_election_at(now) or not self._better_peer(now)
 
@@ -101,7 +101,7 @@ class Fitness:
         return any(state.should_participate_in_election_at(now) for state in self.peer_states())
 
     def _heard(self, node: Probed[GateView], answered: bool) -> None:
-        """Cut off for the suspicion time, while a peer is not: let it lead."""
+        """Hands over to a peer when this gate was cut off from every datacenter for the suspicion time, and the peer is fit to lead."""
         now = self._clock.monotonic()
         if self._watch.connected or not self._watch.datacenters:
             self._unfit_since = None
@@ -109,5 +109,5 @@ class Fitness:
         if self._unfit_since is None:
             self._unfit_since = now
         if now - self._unfit_since >= self._settings.suspicion_s and self._better_peer(now):
-            self._unfit_since = now  # not again before another while
+            self._unfit_since = now  # not again before another suspicion time
             self.on_hand_over("this gate reaches no datacenter, and a peer does")

@@ -1,4 +1,4 @@
-"""Signal 3 of a gate: jobs that it passed on to datacenters in the last interval, and those that wait although the way is free."""
+"""Measures signal 3 of a gate: the jobs that it passed on to datacenters in the last interval, and those that wait although the way is free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenure.health.window import EventWindow, FlowWindow
 
 
 class Forwarded(NamedTuple):
-    """What a `GateHealthState` needs of the last interval."""
+    """The counts of the last interval that a `GateHealthState` holds."""
 
     forwarded: int
     aggregated: int
@@ -19,7 +19,7 @@ class Forwarded(NamedTuple):
 
 
 class Forwarding:
-    """For each datacenter by itself: one that is out of reach is no fault of the gate."""
+    """Measures each datacenter by itself, and counts only those that answer: one that is out of reach is no fault of the gate."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

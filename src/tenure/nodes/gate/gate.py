@@ -1,7 +1,7 @@
-"""A gate: stands for election among its peers, leads or passes on, and answers what managers and clients ask.
+"""A gate: it stands for election among its peers, leads or passes requests on to the leader, and answers managers and clients.
 
-It knows neither HTTP nor processes: it is given requests and gives replies, so that the simulator runs it as it is. Clients ask it what they
-would ask a manager.
+It knows neither HTTP nor processes: it takes requests and returns replies, so that the simulator runs it as it is. Clients send it the
+requests that they would send to a manager.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from tenure.nodes.gate.metrics import GateMetrics
 
 FORWARD_S = 10.0
-"""How long the leading gate may take for what is passed on to it, beyond what it was asked to wait."""
+"""The seconds that the leading gate may take for a request that is passed on to it, beyond the wait that the request asks for."""
 ASKED: dict[type[Request], Asked] = {
     Submit: Asked.SUBMIT,
     SubmitMany: Asked.SUBMIT,
@@ -75,11 +75,11 @@ ASKED: dict[type[Request], Asked] = {
     **dict.fromkeys(GATHERED, Asked.INFORM),
 }
 MEASURED = (Submit, Cancel, TellGate)
-"""Requests whose time says how the gate is; others wait for something."""
+"""Requests whose duration shows how loaded the gate is. Others may wait for a job or a datacenter, so their duration shows nothing."""
 
 
 class Gate:
-    """One gate. `run` until cancelled; `answer` from the first moment on."""
+    """One gate. `run` it until it is cancelled; `answer` works from the first moment on."""
 
     candidacy_class: ClassVar[type[GateCandidacy]] = GateCandidacy
 
@@ -156,7 +156,7 @@ class Gate:
             TellGate: self._told,
             **self._desk.handlers,
         }
-        """What only the leader can answer, or answers better; others pass it on."""
+        """Maps the requests that only the leader answers to their handlers; other gates pass such requests on to it."""
         self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
             AskGate: self._view,
@@ -165,7 +165,7 @@ class Gate:
         }
 
     def _connect(self) -> None:
-        """Each part says what happens in it to those whom it concerns."""
+        """Connects the callbacks between the parts of this gate."""
         self.candidacy.on_change = self._desk.look
         self.watch.on_return = self._returned
         self.fitness.on_hand_over = self._hand_over
@@ -174,7 +174,7 @@ class Gate:
             self.failures.count = self._metrics.failed_on
 
     async def run(self) -> None:
-        """Stand for election, lead, follow; probe and measure all the while. Cancelling resigns."""
+        """Stands for election, leads and follows, and probes and measures all the while. Cancelling resigns."""
         try:
             await self.keeper.keep_all(
                 {
@@ -195,7 +195,7 @@ class Gate:
 
     @property
     def unready(self) -> dict[str, str]:
-        """Why an orchestrator should send nobody here; empty when it may."""
+        """The reasons why an orchestrator should send no caller here; empty when it may."""
         reasons: dict[str, str] = {}
         if not self.candidacy.engine_answers:
             reasons["engine"] = "its engine does not answer"
@@ -208,7 +208,7 @@ class Gate:
     # Answering
 
     async def answer(self, sender: str, request: Request) -> Reply:
-        """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
+        """Returns the reply to any request. It raises nothing: an error becomes a `Problem`."""
         kind, begun = type(request), self._clock.monotonic()
         try:
             check(request)
@@ -243,7 +243,7 @@ class Gate:
             self.failures.note(FailedOn.REQUEST, kind.__name__, "measuring how long an answer took", error)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
-        """The events of this gate cluster, or of the datacenter that is named. Any gate tells them, leading or not."""
+        """Yields the events of this gate cluster, or of the datacenter that the request names. Any gate can, leading or not."""
         if shed := self.load.why_not(ASKED[GetEvents]):
             raise NodeUnavailableError(shed.fact, remedy=shed.remedy, retry_after_s=shed.retry_after_s)
         source = self.gathering.stream(request) if request.datacenter else self.events.stream(request)
@@ -252,7 +252,10 @@ class Gate:
                 yield batch
 
     def _turned_away(self, request: Request) -> Problem | None:
-        """Overload is judged at each gate that a request comes to: the one that passes it on, and the one that does it."""
+        """Returns the refusal for a request that an overloaded gate sheds; None where it may pass.
+
+        Each gate that a request comes to judges its own load: the one that passes the request on, and the one that handles it.
+        """
         shed = self.load.why_not(ASKED.get(type(request), Asked.VITAL), _priority(request))
         if shed is None:
             return None
@@ -265,13 +268,13 @@ class Gate:
         )
 
     def _with_gates(self, reply: Reply) -> Reply:
-        """A list of nodes that was gathered here has the gates in it, too."""
+        """Adds the gates to a list of nodes that was gathered from the datacenters."""
         if not isinstance(reply, NodeList):
             return reply
         return msgspec.structs.replace(reply, gates=gate_nodes(self, self._clock.monotonic()))
 
     async def _pass_on(self, request: Request) -> Reply:
-        """To the owner. A client that reached this gate need not reach that one."""
+        """Passes a request on to the leading gate: a client that reaches this gate need not be able to reach that one."""
         leader = self._leader_address()
         if leader:
             wait_s = max(0.0, getattr(request, "wait_s", 0.0))
@@ -284,7 +287,7 @@ class Gate:
         return self._elsewhere()
 
     async def _forwarded(self, request: Forward) -> Reply:
-        """What a peer passed on. Never passed on again: whoever does not lead says so."""
+        """Answers a request that a peer passed on. A gate that does not lead refuses it, so that no request circles between gates."""
         if request.name not in BY_NAME:
             return Problem(kind=ProblemKind.UNKNOWN, fact=f"there is no request {request.name!r}")
         inner = read_body(BY_NAME[request.name], bytes(request.body))
@@ -341,7 +344,7 @@ class Gate:
         return GateHeard(acks=tuple(await leader.hear(words)))
 
     def _within_bounds(self, word: DatacenterWord) -> bool:
-        """A report that is out of bounds goes unanswered, alone: its manager sends it again, and the others of its batch are heard."""
+        """Returns False for a report that is out of bounds. It alone goes unanswered, so its manager sends it again; the rest of the batch counts."""
         try:
             check(word)
         except OutOfBoundsError as error:
@@ -349,7 +352,7 @@ class Gate:
             return False
         return True
 
-    # What it tells of itself
+    # Views of this gate
 
     async def _leader_view(self, request: AskLeader) -> Reply:
         return leader_view(self)
@@ -357,7 +360,7 @@ class Gate:
     async def _view(self, request: AskGate) -> Reply:
         return gate_view(self, self._clock.monotonic())
 
-    # What happens around it
+    # Callbacks of its parts
 
     def _returned(self, datacenter: str) -> None:
         if self.candidacy.leader is not None:
@@ -370,7 +373,7 @@ class Gate:
 
 
 def _priority(request: Request) -> int:
-    """The highest of what it asks for: of many jobs, none is turned away for the company that it is in."""
+    """Returns the highest priority of the jobs in a request, so that no job is turned away because of the others beside it."""
     if isinstance(request, Submit):
         return request.submission.priority
     return max((one.priority for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
@@ -381,7 +384,7 @@ def _at_gate(request: Request) -> AtGate:
 
 
 def _misdirected(request: Request) -> Problem:
-    """For managers only. Workers, and gates that were given another gate's address, hear whom to ask."""
+    """Refuses a request that only managers answer, and tells a worker, or a gate with a wrong address, which node to ask."""
     return Problem(
         kind=ProblemKind.IMPOSSIBLE,
         fact=f"this is a gate, and {request.__struct_config__.tag!r} is for the managers of a datacenter",

@@ -1,7 +1,8 @@
-"""What belongs to a datacenter, asked through a gate: of the one that is named, or of all of them at once.
+"""Answers a gate's questions about datacenters: it asks the one that the request names, or all of them at once.
 
-A list is gathered from every datacenter, and each line says where it is from; a datacenter that does not answer in its time is named, and the rest
-is told nevertheless. What changes something is passed on to one datacenter, and is never guessed. Any gate does this, leading or not.
+It gathers a list from every datacenter, and each line says where it is from. A datacenter that does not answer in time is named as missing in the
+reply, beside the lines of the others. A request that changes something goes to one datacenter, which the caller has to name where there are several.
+Any gate does this, leading or not.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.web.event_feed import Told
 
 GATHER_S = 3.0
-"""For each datacenter of a list. A client waits 5 s for an answer: a part of it in time is worth more than all of it too late."""
+"""The seconds for each datacenter of a list. A client waits 5 s for an answer: a part of the list in time is worth more than all of it too late."""
 PASS_S = 4.0
-"""For what is passed on to one datacenter, beyond what it was asked to wait."""
+"""The seconds for a request that is passed on to one datacenter, beyond the wait that the request asks for."""
 STREAM_PAGE_S = 10.0
 
 
 class Part(NamedTuple):
-    """How the answers of several datacenters become one: the kind of each, and the fields with lines."""
+    """The rule by which the answers of several datacenters become one: the type of each answer, and the fields whose lines are joined."""
 
     reply: type[Reply]
     lines: tuple[str, ...]
@@ -48,20 +49,21 @@ GATHERED: Mapping[type[Placed], Part] = {
 
 
 class Gathering:
-    """Part of a gate: asks its datacenters on somebody's behalf."""
+    """Part of a gate: asks its datacenters on behalf of a caller."""
 
     def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str], failures: ProductFailures) -> None:
-        """`why_silent`: what is wrong with a datacenter that need not be asked; empty for one that should be."""
+        """`why_silent` returns the reason why a datacenter need not be asked; empty for one that should be."""
         self._name, self._lines, self._why_silent, self._failures = name, lines, why_silent, failures
 
     async def answer(self, request: Placed) -> Reply:
-        """Raises `NodeUnavailableError`, and `ConfigurationError` where it is not said whom it is for."""
+        """Returns the answer of one datacenter, or of all. Raises `NodeUnavailableError`, and `ConfigurationError` where the request must name
+        a datacenter and does not, or names an unknown one."""
         if not request.datacenter and type(request) in GATHERED:
             return await self._gather(request, GATHERED[type(request)])
         return await self._pass(self._line(request), request)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
-        """One datacenter's events, page by page: a cursor of that datacenter, good there and here."""
+        """Yields the events of one datacenter, read page by page. The cursors are that datacenter's, so a caller may resume there or here."""
         line, wait_s = self._line(request), 0.0
         while True:
             page = await self._pass(line, msgspec.structs.replace(request, wait_s=wait_s))
@@ -74,7 +76,7 @@ class Gathering:
             yield [*gap, *told, Told("beat", page.cursor)]
             request, wait_s = msgspec.structs.replace(request, after=page.cursor), STREAM_PAGE_S
 
-    # One
+    # One datacenter
 
     def _line(self, request: Placed) -> Line:
         known = self._lines.names
@@ -91,13 +93,13 @@ class Gathering:
         raise ConfigurationError(f"this gate does not know the datacenter {name!r}", remedy=there_are)
 
     async def _pass(self, line: Line, request: Placed) -> Reply:
-        """In the name of whoever asked: this gate has seen that they may."""
+        """Passes a request on to one datacenter in the name of its caller, whose role this gate has checked."""
         wait_s = max(0.0, getattr(request, "wait_s", 0.0))
         body = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, datacenter=line.name)))
         passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self._name, wait_s=wait_s)
         return await _within(PASS_S + wait_s, line.name, line.ask(passed, wait_s))
 
-    # All
+    # All datacenters
 
     async def _gather(self, request: Placed, part: Part) -> Reply:
         if getattr(request, "after", ""):
@@ -117,7 +119,7 @@ class Gathering:
         return _merged(part, found, missing)
 
     async def _one(self, name: str, request: Placed, part: Part) -> Reply | str:
-        """Its answer, or why there is none. Whatever is raised about one datacenter leaves out that one, and says so."""
+        """Returns a datacenter's answer, or the reason why there is none. Any exception leaves out this datacenter only."""
         try:
             if why := self._why_silent(name):
                 return why
@@ -125,7 +127,7 @@ class Gathering:
             assert line is not None
             answer = await _within(GATHER_S, name, self._pass(line, request))
             if isinstance(answer, part.reply):
-                _merged(part, {name: answer}, ())  # what cannot be joined alone would spoil the answers of the others
+                _merged(part, {name: answer}, ())  # raises here for an answer that would spoil the joined one
             return answer
         except NodeUnavailableError as error:
             return error.fact
@@ -144,7 +146,7 @@ async def _within(seconds: float, datacenter: str, asking: Awaitable[Reply]) -> 
 
 
 def _placed(one: Any, datacenter: str, behind: float) -> Any:
-    """A line, and where it is from. `behind`: how far that datacenter's clock is behind the answer's."""
+    """Returns a line with the datacenter that it is from. `behind`: the seconds that this datacenter's clock is behind the answer's."""
     if not isinstance(one, WorkerNode):
         return msgspec.structs.replace(one, datacenter=datacenter)
     attempts = tuple(msgspec.structs.replace(run, grants=shifted(run.grants, behind)) for run in one.attempts)
@@ -177,7 +179,7 @@ def _reason(answer: Reply | str) -> str:
 
 
 def _nobody(answers: Mapping[str, Reply | str]) -> Reply:
-    """No datacenter had an answer: what the request itself is refused for counts, else that they are away."""
+    """Returns the reply when no datacenter had an answer: a refusal of the request itself, where one gave it; else that all are away."""
     for answer in answers.values():
         if isinstance(answer, Problem) and answer.kind in (ProblemKind.INVALID, ProblemKind.IMPOSSIBLE):
             return answer

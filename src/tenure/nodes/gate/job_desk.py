@@ -1,6 +1,6 @@
-"""What a gate answers about jobs beyond one submission and one view, as a manager does: many at once, results, another try, logs, evidence.
+"""Answers a gate's requests about jobs, as a manager does: views, lists, reasons, many submissions, results, retries, logs, evidence.
 
-A workflow of a job in several datacenters is called `datacenter/workflow` here: each ran the whole of it.
+A workflow of a job in several datacenters is called `datacenter/workflow` here, because each datacenter runs the whole job.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class GateJobDesk:
             GetEvidence: self._there,
         }
 
-    # How jobs stand
+    # Views, lists and reasons
 
     async def _job(self, request: GetJob) -> Reply:
         if request.wait_s:
@@ -86,7 +86,7 @@ class GateJobDesk:
         return await candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, tally))
 
     async def known(self, job_id: str) -> GateJobTrackingInfo:
-        """A job as it stands, also one that was archived. Raises `UnknownJobError`."""
+        """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""
 
         def look(tracker: GateJobTracker) -> GateJobTrackingInfo | None:
             info = tracker.jobs.get(job_id)
@@ -111,7 +111,10 @@ class GateJobDesk:
     # For those who follow events
 
     async def state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
-        """What somebody who missed events begins from. It holds at least what the sequence says, read before."""
+        """Returns the state from which a listener that missed events begins, and a sequence that it covers.
+
+        The sequence is read before the state, so the state holds at least everything up to it.
+        """
         seq = self._gate.candidacy.ledger.seq
         if not request.job_id:
             return seq, await self._list(ListJobs(limit=MAX_LISTED, queue=request.queue))
@@ -128,7 +131,7 @@ class GateJobDesk:
     # More about jobs
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
-        """All at once, so that the ledger writes them in as few appends as it can."""
+        """Places all jobs together, so that the ledger writes them in as few appends as it can."""
         outcomes = await self._gate.placing.place_all(request.submissions)
         answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
         return ManySubmitted(jobs=answers, epoch=self._gate.candidacy.epoch)
@@ -153,7 +156,7 @@ class GateJobDesk:
         )
 
     async def _retry(self, request: RetryJob) -> Reply:
-        """As a new job that names the old one, in the same datacenters where it named them."""
+        """Submits an ended job again, as a new job that names the old one; in the same datacenters, where the old job named them."""
         info = await self.known(request.job_id)
         if not info.state.terminal:
             return Problem(
@@ -178,7 +181,7 @@ class GateJobDesk:
         return await self._gate.handlers[Submit](Submit(submission=again))
 
     async def _there(self, request: GetLogs | GetEvidence) -> Reply:
-        """Asked of the datacenter where it ran."""
+        """Passes the request on to the datacenter where the workflow ran."""
         info = await self.known(request.job_id)
         datacenter, workflow = where(info, request.workflow)
         line = self._gate.lines.get(datacenter)
@@ -188,7 +191,7 @@ class GateJobDesk:
 
 
 def where(info: GateJobTrackingInfo, workflow: str) -> tuple[str, str]:
-    """(datacenter, workflow there) of `datacenter/workflow`; the first may be left out for a job in one datacenter."""
+    """Splits `datacenter/workflow` into its two parts. A job in one datacenter may leave out the first part."""
     if len(info.target_datacenters) == 1:
         only = info.target_datacenters[0]
         return only, workflow.removeprefix(f"{only}/")
@@ -211,5 +214,5 @@ def chosen(job_id: str, given: str, names: list[str]) -> str:
 
 
 def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:
-    """As it stands now: the fold changes it in place."""
+    """Returns a deep copy, because the fold changes the record in place."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=GateJobTrackingInfo)

@@ -1,7 +1,7 @@
-"""What the leader of a gate cluster does: hears datacenters, checks each job when its time has come, says what is owed until it is answered.
+"""Leads a gate cluster: takes the reports of datacenters, checks each job when its time has come, and repeats messages until they are answered.
 
-The rules are `jobs.gate_decide` and `jobs.gate_hear`; what has to be said, and to whom, is read off the state (`jobs.gate_outbox`). Nothing
-leaves before the append that decided it has returned.
+The rules are `jobs.gate_decide` and `jobs.gate_hear`. `jobs.gate_outbox` finds in the state which messages the datacenters are owed. The
+leader sends no message before the append that decided it has returned.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class GateLeader:
         heed: Callable[[Sequence[Event]], None] = lambda events: None,
         keeper: LoopKeeper,
     ) -> None:
-        """`heed` is given what became durable under this lead. `keeper` keeps the loops of this term, and ends with it."""
+        """`heed` gets the events that became durable under this leader. `keeper` keeps the loops of this term only."""
         self._keeper, self._failures = keeper, keeper.failures
         self._strikes = JobStrikes(self.submit_all, keeper.failures, _failed_job)
         self._unread: dict[str, Exception] = {}
-        """Jobs of which could not be read what is due, and why."""
+        """Maps each job whose refresh raised to its exception; `_follow_up` tries these jobs again, each alone."""
         self.ledger, self._calls, self._lines = ledger, calls, lines
         self._clock, self._now, self._link_suspect, self._say = clock, engine_now, link_suspect, say
         self._archive = engine.store(ARCHIVE)
@@ -80,28 +80,28 @@ class GateLeader:
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
-        """What is tended to, in this order."""
+        """The steps of one turn of the leader, in this order."""
         self._forget_at = 0.0
         self.tally = Tally()
         self.overtaken = 0
-        """A gate epoch above ours that a datacenter has seen: lead again above it."""
+        """A gate epoch above this leader's that a datacenter has seen; 0 for none. The gate steps down and campaigns above it."""
         self._flow, self._heed = flow, heed
         lines.on_said, lines.on_failed = self.heard_back, self._cannot_say
         ledger.on_decided, ledger.on_missed = self._follow, self._owe_everything
 
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
-        """What each datacenter has not answered yet."""
+        """The number of messages that each datacenter has not answered yet, by kind."""
         return self._resends.counts
 
-    # What is asked
+    # Commands, reports and answers
 
     async def submit(self, command: Command) -> GateDecision:
-        """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
+        """Commits a command, and returns its decision. Its consequences follow (`_follow`) even if the caller has hung up."""
         return await self.ledger.commit(command)
 
     async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
-        """Many at once; for each what was decided, or why it was not."""
+        """Commits many commands. Returns for each its decision, or the error that refused it."""
         return await self.ledger.commit_all(commands)
 
     def _follow(self, decision: GateDecision) -> None:
@@ -116,7 +116,7 @@ class GateLeader:
             self._heed(decision.events)
 
     async def hear(self, words: Sequence[DatacenterWord]) -> list[JobReportAck]:
-        """Reports of a datacenter; the answers to those that have one."""
+        """Commits the reports of a datacenter, and returns the acknowledgements. Raises `DeposedError` when the datacenter knows a newer gate."""
         decisions = await self._hear_each([_command_for(word) for word in words])
         for word, decision in zip(words, decisions, strict=True):
             if isinstance(word, JobProgressReport) and decision is not None and decision.outcome is Outcome.ACCEPTED:
@@ -126,8 +126,8 @@ class GateLeader:
         return [decision.ack for decision in decisions if decision is not None and decision.ack is not None]
 
     async def _hear_each(self, commands: Sequence[Command]) -> list[GateDecision | None]:
-        """Hear all at once, and what fails once more alone. None for a word that cannot be heard: it is not answered, so it is said
-        again, and it keeps nobody from hearing the others."""
+        """Commits all commands together, and a refused one once more alone. Returns None for a report that is refused again: the leader does not
+        acknowledge it, so the datacenter sends it again, and the other reports count."""
         heard: list[GateDecision | None] = []
         for command, outcome in zip(commands, await self.submit_all(commands), strict=True):
             if isinstance(outcome, TenureError) and not concerns_all(outcome):
@@ -142,7 +142,7 @@ class GateLeader:
         return heard
 
     def step_down(self, reason: str) -> None:
-        """Stop leading: a peer is better placed."""
+        """Stops leading, because a peer is better placed."""
         self.ledger.step_down(reason)
         self._rung.set()
 
@@ -151,44 +151,44 @@ class GateLeader:
         self.tally.heard(report)
         if progressed(report) and report.job_id in tracker.jobs:
             tracker.heard_progress(report.job_id, report.datacenter, self._now())
-            # Progress only moves a check to later: the heap puts that right when the old time comes.
+            # Progress only moves a check to a later time, so setting it is cheap: the heap corrects its old entry when that comes up.
             self._timers.set(report.job_id, tracker.next_due(report.job_id))
 
     async def heard_back(self, said: DatacenterSaid) -> None:
-        """A datacenter answered what it was told."""
+        """Takes a datacenter's answer to the messages that this gate sent."""
         try:
             await self.hear(said.reports)
             await self._hear_each([gc.HearCorrection(by=said.datacenter, correction=one) for one in said.corrections])
         except DeposedError:
-            return  # whoever leads next says it again, and is answered
+            return  # the next leader sends the messages again, and gets the answer
 
     async def _cannot_say(self, job_id: str, error: Exception) -> None:
-        """A datacenter cannot be told of this job: it would wait there, or run on, for ever."""
+        """Fails a job when its message to a datacenter cannot be sent: otherwise the job would wait there, or run on, for ever."""
         try:
             await self._strikes.strike(job_id, TELLING, error)
         except DeposedError:
-            return  # whoever leads next tries again
+            return  # the next leader tries again
 
     def returned(self, datacenter: str) -> None:
-        """It was silent and answers again: say at once what it did not hear."""
+        """Sends the messages that a datacenter is owed at once, because it was silent and answers again."""
         self._resends.hurry(datacenter, self._now())
         self._rung.set()
 
     def close(self) -> None:
-        """The term is over."""
+        """Disconnects the lines from this leader, because its term is over."""
         self._lines.on_said = self._lines.on_failed = None
 
-    # What is due
+    # The loop of the leader
 
     async def run(self) -> None:
-        """Go on until deposed."""
+        """Leads until it is deposed."""
         try:
             await self._keeper.keep_all({"tend": self._tend})
         except DeposedError as error:
             self._say(f"stopped leading: {error}")
 
     async def _tend(self) -> None:
-        """Say what the last leader, or the last failure, did not get across; then whatever is due."""
+        """Looks at every job first, because the last leader, or a failure, may have left messages unsent. Then it does what is due."""
         self._owe_everything()
         while True:
             self._rung.clear()
@@ -201,13 +201,13 @@ class GateLeader:
         self._rung.set()
 
     async def _follow_up(self) -> None:
-        """Jobs that changed have other deadlines, and other things to be said. Then say what is due."""
+        """Refreshes the deadlines and the owed messages of jobs that changed. Then sends the messages that are due."""
         now, changed = self._now(), [one for one in self._changed if one not in self._strikes.aside]
         self._changed = {}
         try:
             await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
         except Exception:
-            self._changed.update(dict.fromkeys(changed))  # what was not read is read at the next turn
+            self._changed.update(dict.fromkeys(changed))  # refresh these jobs at the next turn
             raise
         while self._unread:
             job_id, _ = self._unread.popitem()
@@ -239,13 +239,13 @@ class GateLeader:
         self._resends.refresh(tracker, job_id, now)
 
     async def _check(self) -> None:
-        """Each job whose time has come. One that is due and not decided is looked at again after the check interval."""
+        """Checks each job whose time has come. A job that is due and not decided is checked again after the check interval."""
         now, again = self._now(), self.ledger.book.settings.check_interval
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
         if not due:
             return
         for job_id in due:
-            self._timers.set(job_id, now + again)  # also for one on which the check fails
+            self._timers.set(job_id, now + again)  # set first, so that a job whose check fails is checked again, too
         suspect = self._link_suspect()
         checks = [gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
         await self._strikes.commit_all(checks, "checking its deadlines")

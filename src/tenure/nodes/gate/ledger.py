@@ -1,4 +1,4 @@
-"""The ledger of a gate cluster: the journal of its jobs across datacenters, and the tracker that is its fold."""
+"""The ledger of a gate cluster: it writes the journal of jobs across datacenters, and keeps the tracker that is its fold."""
 
 from __future__ import annotations
 

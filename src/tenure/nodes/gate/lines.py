@@ -1,6 +1,7 @@
-"""A gate's line to each datacenter: what is owed to it goes out at once, in batches while earlier ones are under way.
+"""Sends the messages that a gate owes to each datacenter: at once, and in batches while earlier ones are under way.
 
-Nothing is kept here. What a datacenter did not answer is still owed, and comes again (`jobs.gate_outbox.Resends`).
+This module keeps no message. A message that a datacenter did not answer is still owed, and the leader puts it here again
+(`jobs.gate_outbox.Resends`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.product_failures import FailedOn
 
 UNDER_WAY = 4
-"""Requests of one lane to one datacenter at a time: a hung one holds up a quarter of them."""
+"""The most requests of one lane to one datacenter at a time. With four, one that hangs takes a quarter of the lane."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,7 +34,7 @@ def _size_of(message: GateMessage) -> int:
 
 
 class Lane:
-    """One kind of message to one datacenter. Decisions have a lane of their own, so that no submission delays a cancel."""
+    """Sends one kind of message to one datacenter. Decisions have a lane of their own, so that no submission delays a cancel."""
 
     def __init__(
         self, send: Callable[[list[GateMessage]], Awaitable[None]], keep: Callable[[Loop], Coroutine[Any, Any, None]]
@@ -44,7 +45,7 @@ class Lane:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, job_id: str, message: GateMessage) -> None:
-        """The newest message about a job replaces an older one that did not leave yet."""
+        """Puts a message into the next batch. It replaces an older message about the job that was not sent yet."""
         self._waiting[job_id] = message
         if len(self._tasks) < UNDER_WAY:
             task = asyncio.create_task(self._keep(self._flush))
@@ -52,7 +53,7 @@ class Lane:
             task.add_done_callback(self._tasks.discard)
 
     async def _flush(self) -> None:
-        await asyncio.sleep(0)  # what is put in the same breath goes along
+        await asyncio.sleep(0)  # messages that are put in this turn of the loop join the batch
         while batch := self._take():
             await self._send(batch)
 
@@ -64,7 +65,7 @@ class Lane:
             try:
                 size += _size_of(message)
             except Exception:
-                size += MOST_BYTES  # then it goes alone, and sending it says why
+                size += MOST_BYTES  # then it goes alone, and sending it raises the error for its job only
             if batch and (size > MOST_BYTES or len(batch) >= MOST_WORDS):
                 break
             batch.append(self._waiting.pop(job_id))
@@ -77,7 +78,7 @@ class Lane:
 
 
 class Line:
-    """Everything that is said to one datacenter."""
+    """Sends messages and questions to one datacenter."""
 
     def __init__(
         self,
@@ -101,16 +102,16 @@ class Line:
         self._lanes[isinstance(owed.message, JobSubmission)].put(owed.job_id, owed.message)
 
     async def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
-        """A question for the datacenter's managers, who may hold the answer back for so long. Raises `NodeUnavailableError`."""
+        """Asks the datacenter's managers, which may hold the answer back for `wait_s`. Raises `NodeUnavailableError`."""
         return await self.route.ask(request, self._timeout_s + wait_s)
 
     async def _send_each(self, batch: list[GateMessage]) -> None:
-        """Together, or where that raises each alone: a message that cannot be sent, or whose answer cannot be heard, concerns one job."""
+        """Sends a batch together, and where that raises, each message alone: so a message that fails concerns its own job only."""
         try:
             await self._send(batch)
             return
         except DeposedError:
-            return  # whoever leads next says it again
+            return  # the next leader sends the messages again
         except Exception as error:
             self._say(f"what is said to datacenter {self.name} goes one by one: {type(error).__name__}: {error}")
         for message in batch:
@@ -137,7 +138,7 @@ class Line:
 
 
 class Lines:
-    """One for each datacenter."""
+    """The lines to all datacenters of a gate."""
 
     def __init__(
         self,
@@ -151,9 +152,9 @@ class Lines:
     ) -> None:
         self._spoke, self._failures = spoke, keeper.failures
         self.on_failed: Callable[[str, Exception], Awaitable[None]] | None = None
-        """Called with a job that a datacenter cannot be told of, and why. Set by whoever leads."""
+        """Called with a job whose message cannot be sent, and the exception. The leader of a term sets it; None while this gate does not lead."""
         self.on_said: Callable[[DatacenterSaid], Awaitable[None]] | None = None
-        """Set by whoever leads."""
+        """Called with each answer of a datacenter. The leader of a term sets it; None while this gate does not lead."""
         self._lines = {
             name: Line(
                 name,
@@ -169,7 +170,7 @@ class Lines:
         }
 
     def put(self, owed: Owed) -> None:
-        """A datacenter that this gate was not told of stays owed: another gate, or this one restarted, may know it."""
+        """Sends an owed message. One for a datacenter that this gate does not know stays owed: another gate, or this one restarted, may know it."""
         line = self._lines.get(owed.datacenter)
         if line is not None:
             line.put(owed)

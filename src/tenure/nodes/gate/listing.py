@@ -1,4 +1,4 @@
-"""Lists of a gate's jobs: the filters and pages of a manager's list, over what the gate knows. Pure."""
+"""Lists a gate's jobs, with the filters and pages of a manager's list. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenure.nodes.messages.grant import Grant, GrantKind
 
 
 def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tally | None) -> JobList:
-    """Newest first. Archived jobs are asked for by their id."""
+    """Returns a page of the jobs that fit the request, newest first. Archived jobs are not listed; callers ask for them by their id."""
     begin = parse_place(request.after) if request.after else None
     fitting = sorted((info for info in tracker.jobs.values() if fits(info, request)), key=place_of, reverse=True)
     left = [info for info in fitting if begin is None or place_of(info) < begin]
@@ -29,7 +29,7 @@ def place_of(info: GateJobTrackingInfo) -> Place:
 
 
 def fits(info: GateJobTrackingInfo, request: ListJobs) -> bool:
-    """A job that was rebuilt from reports has no name, queue or labels: it fits only filters that ask for none."""
+    """Returns True when a job fits the filters. A job that was rebuilt from reports has no name, queue or labels, and fits no filter on them."""
     submission = info.submission
     if request.state is not None and info.state is not request.state:
         return False
@@ -50,7 +50,7 @@ def fits(info: GateJobTrackingInfo, request: ListJobs) -> bool:
 
 
 def global_grants(info: GateJobTrackingInfo, deadline: float) -> tuple[Grant, ...]:
-    """What a gate itself holds against a job; the rest is the datacenters' to tell."""
+    """Returns the one grant of time that the gate itself keeps for a job: its global deadline. The datacenters keep the others."""
     if info.state.terminal:
         return ()
     return (
@@ -82,7 +82,7 @@ def row(info: GateJobTrackingInfo, tally: Tally | None, deadline: float) -> JobR
 
 
 def reason_of(info: GateJobTrackingInfo) -> str:
-    """The gate's decision, where it is what ended the job: a datacenter that had ended before stays as it ended."""
+    """Returns the reason of the gate's decision, where it ended the job or is ending it; else the reason that the datacenters reported."""
     if info.decided is not None and info.state in (info.decided, JobState.RUNNING):
         return info.decided_reason
     return info.reason

@@ -1,6 +1,6 @@
-"""A gate measures itself: how long it takes to answer, how late its own loop runs, how full the machine's memory is.
+"""Measures the load of a gate: the duration of its answers, the lateness of its event loop, and the memory of its machine.
 
-Not its share of a core: that is what the core is for, and latency says when it is too much.
+It does not measure the share of a core that the gate uses: a busy core is no fault, and latency shows when it is too much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ASSESS_EVERY_S = 1.0
 
 
 def memory_percent() -> float:
-    """Of the machine, as Linux reckons it; 0 where that cannot be read."""
+    """Returns the share of the machine's memory that is in use, from `/proc/meminfo`; 0 where that cannot be read."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         fields = {line.partition(":")[0]: float(line.split()[1]) for line in lines if len(line.split()) > 1}
@@ -27,7 +27,7 @@ def memory_percent() -> float:
 
 
 class Shed(NamedTuple):
-    """Why a request is turned away, what to do about it, and how long to stay away."""
+    """The refusal of a request by an overloaded gate: its reason, a remedy, and the seconds that the caller should stay away."""
 
     fact: str
     remedy: str
@@ -35,7 +35,7 @@ class Shed(NamedTuple):
 
 
 class Load:
-    """`HybridOverloadDetector`, fed and asked."""
+    """Feeds a `HybridOverloadDetector`, and sheds requests by its state."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Load:
         return self.assessment.state
 
     def took(self, seconds: float) -> None:
-        """An answer took this long."""
+        """Records the duration of an answer."""
         self._detector.record_latency(max(0.0, seconds) * 1000)
 
     def why_not(self, asked: Asked, priority: int = 0) -> Shed | None:
-        """None when the request may pass."""
+        """Returns the refusal of a request; None when the request may pass."""
         why = why_shed(self.state, asked, priority)
         if not why:
             return None
@@ -77,7 +77,7 @@ class Load:
             self._say(f"is {self.state} (before: {before}): {self.assessment.reason}")
 
     async def run(self) -> None:
-        """Once a second; a loop that runs late is a latency too."""
+        """Assesses the load once a second. A wake-up that comes late counts as a latency, too."""
         while True:
             due = self._clock.monotonic() + ASSESS_EVERY_S
             await self._clock.async_sleep(ASSESS_EVERY_S)

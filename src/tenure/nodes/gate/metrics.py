@@ -1,7 +1,7 @@
-"""What gates count, for Prometheus. docs/metrics.md lists every name; a test keeps the two equal.
+"""The metrics of gates, for Prometheus. docs/metrics.md lists every name; a test keeps the two equal.
 
-Counters follow what was decided and is durable; gauges are read when somebody asks, off indexes, so that a scrape costs the same however many
-jobs there are. Labels are states, rules and the datacenters that an operator named: never what a stranger may send.
+Counters count durable decisions. Gauges are read from indexes at each scrape, so that a scrape costs the same however many jobs there are.
+Labels are states, rules and the datacenters that an operator named, and never a text that a caller may choose.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
 
 OTHER = "other"
-"""A datacenter that this gate was not told of."""
+"""The label for any datacenter that the operator did not name to this gate."""
 STANDINGS = ("running", "ending", *(state.value for state in JobState if state.terminal))
 
 
 class GateMetrics:
-    """The counters of one gate. `count` is given each event that became durable under its lead."""
+    """The counters of one gate. `count` gets each event that became durable while this gate leads."""
 
     def __init__(self, registry: CollectorRegistry, datacenters: Iterable[str]) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -72,7 +72,7 @@ class GateMetrics:
         self.failures.labels(what).inc()
 
     def turned_away(self, asked: Asked, priority: int) -> None:
-        """By whether it had a priority below, at or above what a job has that asks for none: the numbers are without bounds."""
+        """Counts a shed request as of low, default or high priority: priorities are unbounded numbers, and labels must be a closed set."""
         rank = "low" if priority < 0 else "high" if priority > 0 else "default"
         self.shed.labels(asked.value, rank).inc()
 
@@ -84,13 +84,13 @@ def _kind(word: DatacenterWord) -> str:
 
 
 class GateGauges(Collector):
-    """How a gate stands when it is asked."""
+    """The gauges of one gate, read at each scrape."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Without this, registering would already ask for every value."""
+        """Returns nothing. Without this method, registering the collector would already read every value."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

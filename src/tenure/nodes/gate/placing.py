@@ -1,4 +1,4 @@
-"""Where a job runs, and making that durable: the datacenters that it names, or the best ones now."""
+"""Decides in which datacenters a job runs (those that it names, or the best ones now), and makes the decision durable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenure.nodes.product_failures import FailedOn
 
 
 class Placing:
-    """Part of a gate that leads."""
+    """Places jobs. Part of a gate that leads."""
 
     def __init__(
         self, address: str, peers: Sequence[str], candidacy: GateCandidacy, watch: Watch, flow: Forwarding
@@ -28,11 +28,11 @@ class Placing:
         self._candidacy, self._watch, self._flow = candidacy, watch, flow
 
     async def place(self, submission: JobSubmission) -> GateDecision:
-        """Decide where it runs, and make it durable. Raises `DeposedError`, and `NodeUnavailableError` where there is no place for it."""
+        """Places one job, durably. Raises `DeposedError`, and `NodeUnavailableError` where too few datacenters can take it."""
         return decided(await self.place_all((submission,)))[0]
 
     async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
-        """Many at once; for each what was decided, or why it was not."""
+        """Places many jobs. Returns for each its decision, or the error that refused it."""
         commands = [self._placed(submission) for submission in submissions]
         outcomes = await self._candidacy.submit_all([one for one in commands if isinstance(one, gc.GateSubmit)])
         made = iter(outcomes)
@@ -55,14 +55,14 @@ class Placing:
         return gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
 
     def _addressed(self, submission: JobSubmission) -> JobSubmission:
-        """With where its managers report: here first, then to our peers."""
+        """Returns the submission with the addresses to which managers report: this gate first, then its peers."""
         others = tuple(_pair(peer) for peer in self._peers)
         return msgspec.structs.replace(
             submission, gate_addr=_pair(self._address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
         )
 
     def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
-        """Where it runs: as it says, or in the best. One that is known already stays where it is."""
+        """Returns the datacenters that the job names, or the best ones now. A job that the gate knows already stays where it is."""
         tracker = self._candidacy.ledger.book
         if info := tracker.jobs.get(submission.job_id):
             return tuple(info.target_datacenters)
@@ -90,7 +90,7 @@ class Placing:
 
 
 def _pair(address: str) -> Address:
-    """Host and port. A scheme stays with the host: whoever reports puts the two together again."""
+    """Returns host and port. A scheme stays with the host, because the manager that reports joins the two again."""
     parse_address(address)
     host, _, port = address.rpartition(":")
     return host, int(port)

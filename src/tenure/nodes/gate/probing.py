@@ -1,4 +1,4 @@
-"""Probes of other nodes, made for wide-area latency: each address by itself, late answers count, and a miss is only a miss."""
+"""Probes other nodes, with wide-area latency in mind: it asks each address on its own cadence, and draws no conclusion from one miss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LATENCY_WEIGHT = 0.2  # of a new round trip in the average: about five of them
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a node is asked, how long it may take, and how long it may be silent."""
+    """The seconds between two probes of a node, for its answer, and of silence until it is suspected."""
 
     interval_s: float = 2.0
     timeout_s: float = 5.0
@@ -36,26 +36,26 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def health(self) -> HealthConfig:
-        """Silence for the suspicion time is what counts; as many misses as fit into it say the same of probes that were slow to fail."""
+        """The liveness rule for a probed node: silence for the suspicion time, or as many misses in a row as fit into it."""
         misses = max(3, round(self.suspicion_s / min(self.timeout_s, self.interval_s)))
         return HealthConfig(liveness_timeout_s=self.suspicion_s, max_liveness_failures=misses)
 
 
 class Probed(Generic[ViewT]):
-    """What is known of one node."""
+    """The answers and misses of one probed node."""
 
     def __init__(self, address: str, begun_at: float) -> None:
         self.address = address
         self.heard_at = begun_at
-        """When it last answered; before its first answer, when we began to ask."""
+        """When the node last answered; before its first answer, when the prober began."""
         self.misses = 0
         self.missed_at = float("-inf")
-        """When the last probe that was missed had been sent."""
+        """When the prober sent the last probe that was missed. An answer to another request after that shows that the node is not silent."""
         self.latency_s = 0.0
         self.view: ViewT | None = None
         self.error = ""
         self.refused = ""
-        """Why it will not answer, however often it is asked: no token, no certificate, another kind of node."""
+        """The reason why the node will refuse every probe: no token, no certificate, another kind of node. Empty otherwise."""
 
     @property
     def known(self) -> bool:
@@ -63,7 +63,7 @@ class Probed(Generic[ViewT]):
 
 
 class Prober(Generic[ViewT]):
-    """Asks each address on a cadence. `on_word` after every answer and every miss."""
+    """Asks each address on a cadence. Calls `on_word` after every answer and every miss."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class Prober(Generic[ViewT]):
         self.nodes = {address: Probed[ViewT](address, clock.monotonic()) for address in addresses}
 
     async def run(self) -> None:
-        """Until cancelled. What is raised about one node keeps no other from being asked."""
+        """Probes until it is cancelled. An exception about one node stops the probes of no other node."""
         await self._keeper.keep_all(
             {f"probe {address}": partial(self._watch, node) for address, node in self.nodes.items()}
         )
-        await asyncio.Event().wait()  # nobody to ask
+        await asyncio.Event().wait()  # without an address there is no loop to wait for
 
     async def _watch(self, node: Probed[ViewT]) -> None:
         while True:
@@ -104,12 +104,12 @@ class Prober(Generic[ViewT]):
                 node.misses += 1
                 node.missed_at = asked
             self._on_word(node, node.misses == 0)
-            # Spread, so that many gates do not ask one manager at one moment.
+            # Random, so that many gates do not probe one manager at one moment.
             rest = self._settings.interval_s * self._random.uniform(0.9, 1.1) - (now - asked)
             await self._clock.async_sleep(max(0.1 * self._settings.interval_s, rest))
 
     async def _ask(self, node: Probed[ViewT]) -> ViewT | None:
-        """Its view; None where it has none for us, and then `error` says why."""
+        """Returns the node's view; None where it gave none, and then `error` holds the reason."""
         refused = ""
         try:
             reply: Any = await self._caller.ask(node.address, self._request, self._settings.timeout_s)
@@ -123,7 +123,7 @@ class Prober(Generic[ViewT]):
         elif reply is not None and not isinstance(reply, self._kind):
             node.error = f"it answered {type(reply).__name__}"
         if refused and refused != node.refused:
-            # Once: a wrong token or a missing certificate stays so until somebody reads this.
+            # Logged once: a wrong token or a missing certificate stays so until an operator mends it.
             self._say(f"{node.address} does not answer to us: {refused}")
         node.refused = refused
         return reply if isinstance(reply, self._kind) else None

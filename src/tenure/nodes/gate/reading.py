@@ -1,7 +1,7 @@
-"""What a gate shows of its jobs: its own view of all datacenters, and what each of them says when it is asked.
+"""Builds the views of a gate's jobs, from the gate's own record and the answers of the datacenters.
 
-Results live in the datacenters. What an ended datacenter answered once is kept at the gate, so that it is not asked again, and can be told
-while that datacenter is away.
+Results live in the datacenters. When a job has ended in a datacenter, the gate keeps the datacenter's answer, so that it need not ask again, and
+can show the answer while that datacenter is away.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.stored_record import read_record
 
 ANSWERS = "gate-answers"
-"""The store with what ended datacenters answered."""
+"""The store with the answers of datacenters in which a job has ended."""
 ANSWERS_TTL_S = 7 * 86_400
 SAME_TIME_S = 1.0
-"""Clocks that differ by less are taken for equal: it may as well be how long the answer was on its way."""
+"""Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""
 
 
 class Reading:
@@ -59,7 +59,7 @@ class Reading:
     async def job(
         self, info: GateJobTrackingInfo, deadline: float, now: float, *, whole: bool = True
     ) -> JobView | Problem:
-        """The view of all datacenters together; without `whole`, also where one that has a result does not answer."""
+        """Returns the view of all datacenters together. With `whole`, it returns a `Problem` where a datacenter with a result does not answer."""
         names = list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask(info, name) for name in names))
         missing = [
@@ -68,7 +68,7 @@ class Reading:
             if answer is None and info.dc_status[name] is JobState.COMPLETED
         ]
         if whole and info.state.terminal and missing:
-            # Better no answer than one without the result.
+            # A caller would take an ended job without its result for a job that has none.
             return Problem(
                 kind=ProblemKind.UNAVAILABLE,
                 fact=f"job {info.job_id!r} ended ({info.state}), and its result is in {', '.join(missing)}, which does not answer",
@@ -119,16 +119,16 @@ class Reading:
             return None
         reply = await self._ask_line(datacenter, GetJob(job_id=info.job_id))
         if not isinstance(reply, JobView):
-            return None  # it was never known there, or is forgotten
+            return None  # the datacenter does not answer, never knew the job, or has forgotten it
         reply = in_our_time(reply, self._now())
         if reply.ended and info.dc_status[datacenter].terminal:
             await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ANSWERS_TTL_S)
         return reply
 
-    # Why
+    # Reasons
 
     async def why(self, tracker: GateJobTracker, job_id: str) -> WhyReply:
-        """The gate's chain of decisions, and below it that of each datacenter that answers."""
+        """Returns the gate's chain of decisions, and below it that of each datacenter that answers."""
         info, told = tracker.job(job_id), why_everywhere(tracker, job_id)
         names = list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask_why(name, job_id) for name in names))
@@ -145,7 +145,7 @@ class Reading:
         return reply if isinstance(reply, WhyReply) else None
 
     async def _ask_line(self, datacenter: str, request: Request) -> Reply | None:
-        """None from one that does not answer; one that is silent is not asked, so that nobody waits for it."""
+        """Returns a datacenter's reply, or None. It does not ask a silent datacenter, so that the caller need not wait for the timeout."""
         line = self._lines.get(datacenter)
         if line is None or self._watch.silent(datacenter):
             return None
@@ -156,7 +156,7 @@ class Reading:
 
 
 def in_our_time(view: JobView, now: float) -> JobView:
-    """A datacenter tells times of its own clock, which may be an hour off: people compare them with ours."""
+    """Returns the view with all times in the gate's clock. A datacenter's clock may be an hour off, and people compare its times with the gate's."""
     ahead = view.now - now
     if abs(ahead) < SAME_TIME_S:
         return view

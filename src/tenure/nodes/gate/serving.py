@@ -1,4 +1,4 @@
-"""A gate as a process: opens its engine, serves the port, stands for election among its peers, and stops when it is told to."""
+"""Runs a gate as a process: opens its engine, serves its port, runs the gate, and stops on request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEFAULT_PORT = 8480
 
 @dataclass(frozen=True, slots=True)
 class GateNodeSettings:
-    """How one gate is set up."""
+    """The settings of one gate process."""
 
     engine_url: str
     name: str
@@ -52,7 +52,7 @@ class GateNodeSettings:
     """host:port under which managers, clients and peers reach it; empty: where it listens."""
     token: str = ""
     tokens_file: str = ""
-    """Tokens with names and roles; then `token` is only what this gate itself shows to others."""
+    """A file of tokens with names and roles. With it, `token` is only the one that this gate shows to other nodes."""
     tls: ServerTls | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
     term_s: float = 10.0
@@ -61,7 +61,7 @@ class GateNodeSettings:
     overload: OverloadConfig = field(default_factory=OverloadConfig)
 
     def __post_init__(self) -> None:
-        _ = self.front  # which refuses what is not protected
+        _ = self.front  # its constructor refuses a port without protection
         check_candidate(self.name, self.term_s)
         for name in self.datacenters:
             check(name, DatacenterName, field="datacenter")
@@ -74,7 +74,7 @@ class GateNodeSettings:
 
 
 def parse_datacenters(texts: Sequence[str]) -> dict[str, list[str]]:
-    """`name=host:port,host:port`, one for each datacenter."""
+    """Parses `name=host:port,host:port`, one text for each datacenter."""
     found: dict[str, list[str]] = {}
     for text in texts:
         name, equals, addresses = text.partition("=")
@@ -98,7 +98,7 @@ async def serve_gate(
     on_ready: Callable[[str], None] = lambda address: None,
     clock: Clock | None = None,
 ) -> None:
-    """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
+    """Serves until `stop` is set. Then the gate resigns, so that the next leader need not wait for the end of its term."""
     clock = clock or SystemClock()
     async with open_engine(settings.engine_url, clock) as (engine, calls):
         front, door, metrics = settings.front, GateDoor(), PortMetrics()
@@ -150,12 +150,12 @@ async def serve_gate(
 
 
 class GateDoor:
-    """The port is open before the gate is there: its address is part of the gate's name."""
+    """Answers at the port before the gate exists: the gate's candidate name holds the address, so the port must be open first."""
 
     gate: Gate | None = None
 
     def ready(self) -> tuple[bool, Any]:
-        """A gate that does not lead passes on what it is asked: it is ready when its engine and its link are there."""
+        """Returns the readiness and its reasons. A gate that does not lead is ready, too, when its engine answers and its link is not suspect."""
         reasons = self.gate.unready if self.gate is not None else {"node": "it is starting"}
         places = self.gate.watch.views() if self.gate is not None else ()
         seen = {place.name: {"health": place.health, "reason": place.reason} for place in places}

@@ -1,4 +1,4 @@
-"""What the newest report of each datacenter counted, for lists and for people. A leader's own memory."""
+"""Keeps the counts of workflows from the newest report of each datacenter, for lists. Only the leader has them, in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Counts(NamedTuple):
 
 
 class Tally:
-    """Workflows of each job in each datacenter."""
+    """The counts of workflows, by job and datacenter."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], Counts] = {}
@@ -27,7 +27,7 @@ class Tally:
         )
 
     def of(self, job_id: str, datacenters: Iterable[str]) -> Counts:
-        """Over all of its datacenters."""
+        """Returns the sum of a job's counts over these datacenters."""
         known = [self._newest[job_id, name] for name in datacenters if (job_id, name) in self._newest]
         return Counts(*(sum(column) for column in zip(*known, strict=True))) if known else Counts()
 

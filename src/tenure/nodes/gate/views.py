@@ -1,4 +1,4 @@
-"""What a gate tells of itself, of its peers and of its datacenters."""
+"""Builds the views that a gate gives of itself, of its peers and of its datacenters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def gate_view(gate: Gate, now: float) -> GateView:
 
 
 def gate_nodes(gate: Gate, now: float) -> tuple[GateNode, ...]:
-    """This gate, and its peers as its probes show them."""
+    """Returns this gate, and its peers as the probes show them."""
     own = GateNode(
         address=gate.address,
         name=gate.name,

@@ -1,7 +1,7 @@
-"""How a gate sees its datacenters: the three signals of their managers, a class with its reason, room and latency.
+"""Watches a gate's datacenters: it probes their managers, classifies each datacenter with a reason, and knows its room and latency.
 
-"Unknown" is a state of its own: nothing was heard yet, so nothing is concluded. When several datacenters fall silent at once, our own link is
-suspected first: classes stay as they were, and silence proves nothing, until the brake's longest hold is over.
+"Unknown" is a state of its own: no manager answered yet, so nothing is concluded. When most datacenters fall silent at once, the gate suspects
+its own link first: classes stay as they were, and silence proves nothing, until the brake's longest hold is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNKNOWN = "UNKNOWN"
 
 
 class PlaceRule(StrEnum):
-    """What a gate says of a datacenter beyond the rule that gave it its class (`DatacenterRule`)."""
+    """The rules by which a gate itself describes a datacenter, beyond the one that classified it (`DatacenterRule`)."""
 
     NOTHING_HEARD = "nothing_heard"
     LINK_SUSPECT = "link_suspect"
@@ -32,12 +32,12 @@ class PlaceRule(StrEnum):
 
 
 SILENT_AFTER = 2
-"""Misses in a row by which a datacenter counts as silent for the brake: long before it is called UNHEALTHY."""
+"""After this many misses in a row a datacenter counts as silent for the brake, long before it becomes UNHEALTHY."""
 OWN_LINK = BrakeConfig(min_nodes=2)
 
 
 class Datacenter:
-    """One datacenter, as probes show it."""
+    """One datacenter, as the probes of its managers show it."""
 
     def __init__(self, name: str, managers: list[Probed[DatacenterView]], config: PlacementConfig) -> None:
         self.name, self.managers = name, managers
@@ -46,12 +46,12 @@ class Datacenter:
         self.assessed_at = float("-inf")
         self.held = False
         self.sent_since = 0
-        """Jobs that were placed there since it last told its room."""
+        """The jobs that this gate placed there since its leader last told its free slots. They count against those slots."""
         self.was_silent = False
         self.spoke_at = float("-inf")
-        """When it last said anything of its own accord, or answered anything but a probe."""
+        """When the datacenter last sent a report, or answered a request that is no probe."""
         self.led_by = ""
-        """Where its leader was when one last said that it leads."""
+        """The address of the manager that last said that it leads."""
 
     @property
     def leader(self) -> Probed[DatacenterView] | None:
@@ -71,23 +71,23 @@ class Datacenter:
 
     @property
     def drained(self) -> bool:
-        """Operators drained every worker that it has."""
+        """True when operators drained every worker of this datacenter."""
         leader = self.leader
         view = leader.view if leader is not None else None
         return view is not None and view.drained_worker_count > 0 and view.active_worker_count == 0
 
     @property
     def error(self) -> str:
-        """Why a manager of it did not answer."""
+        """The error of a manager that did not answer; empty where there is none."""
         return next((one.error for one in self.managers if one.error), "")
 
     @property
     def silent(self) -> bool:
-        """Probe after probe is missed, and nothing else was heard since the last answer."""
+        """True when every manager missed `SILENT_AFTER` probes, and nothing else came from this datacenter since the last missed one was sent."""
         return all(one.misses >= SILENT_AFTER and one.missed_at > self.spoke_at for one in self.managers)
 
     def states(self, settings: ProbeSettings) -> list[ManagerHealthState]:
-        """The document's state of every manager. A standby has the workers of its leader."""
+        """Returns the health state of every manager (document 001). A standby counts as having the workers of its leader."""
         leader = self.leader
         workers = leader.view.active_worker_count if leader is not None and leader.view is not None else 0
         return [self._state(one, workers, settings) for one in self.managers]
@@ -111,7 +111,7 @@ class Datacenter:
 
 
 class Watch:
-    """Every datacenter of a gate. `run` asks; the rest answers from what was heard."""
+    """All datacenters of a gate. `run` probes them; the other methods answer from the results."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Watch:
         self._settings, self._clock, self._say = settings, clock, say
         self._placement = placement or PlacementConfig()
         self.on_return = on_return
-        """Called with the name of a datacenter that was silent and answers again, or that another manager leads."""
+        """Called with the name of a datacenter that was silent and answers again, or that another manager leads now."""
         self.prober = Prober(
             caller,
             [address for addresses in datacenters.values() for address in addresses],
@@ -153,11 +153,11 @@ class Watch:
         self._last_choice: tuple[str, ...] = ()
         self.run = self.prober.run
 
-    # What follows
+    # Answers from the probes
 
     @property
     def reached(self) -> set[str]:
-        """Datacenters that answer."""
+        """The datacenters of which a manager answered its last probe."""
         return {
             name
             for name, datacenter in self.datacenters.items()
@@ -169,7 +169,7 @@ class Watch:
         return len(self.reached)
 
     def link_suspect(self) -> bool:
-        """Most datacenters are silent at once: doubt our own link before them."""
+        """Returns True while so many datacenters are silent at once that the gate suspects its own link before them."""
         self._observe()
         return self._brake.phase(self._clock.monotonic()) is BrakePhase.HOLDING
 
@@ -178,20 +178,20 @@ class Watch:
         return self._brake.status(self._clock.monotonic())
 
     def health(self, name: str) -> DatacenterHealth | None:
-        """The class that counts; None while nothing was heard."""
+        """Returns the class of a datacenter; None while it is unknown."""
         self._assess(self.datacenters[name])
         return self.datacenters[name].steady.health
 
     def class_of(self, name: str) -> str:
-        """In words; also for one that this gate was not told of."""
+        """Returns the class as text; `UNKNOWN` also for a datacenter that this gate does not know."""
         return str(self.health(name) or UNKNOWN) if name in self.datacenters else UNKNOWN
 
     def silent(self, name: str) -> bool:
-        """Its last probes were not answered."""
+        """Returns True for a datacenter that is silent, or that this gate does not know."""
         return name not in self.datacenters or self.datacenters[name].silent
 
     def why_silent(self, name: str) -> str:
-        """Why it need not be asked; empty for one that should be."""
+        """Returns the reason why a silent datacenter need not be asked; empty for one that should be."""
         datacenter = self.datacenters[name]
         return f"it is silent ({datacenter.error})" if datacenter.silent else ""
 
@@ -219,7 +219,7 @@ class Watch:
         )
 
     def choose(self, count: int) -> Choice:
-        """Where a job goes that names no datacenter. What was chosen counts against that place's room until it tells again."""
+        """Chooses the datacenters for a job that names none. The job counts against their free slots until their leaders tell them again."""
         places = [
             Place(name, self.health(name), datacenter.capacity, datacenter.latency_s, datacenter.drained)
             for name, datacenter in self.datacenters.items()
@@ -230,10 +230,10 @@ class Watch:
             self.datacenters[name].sent_since += 1
         return choice
 
-    # What is heard
+    # Results of probes, and other signs of life
 
     def spoke(self, name: str) -> None:
-        """A report or an answer came from there: it is not silent, whatever the probes say."""
+        """Notes that a report or an answer came from a datacenter: it is not silent, even if its probes are missed."""
         datacenter = self.datacenters.get(name)
         if datacenter is not None:
             datacenter.spoke_at = self._clock.monotonic()
@@ -248,7 +248,7 @@ class Watch:
                 led_anew, datacenter.led_by = datacenter.led_by not in ("", node.address), node.address
         was_away = datacenter.steady.health is DatacenterHealth.UNHEALTHY or datacenter.held
         self._assess(datacenter, count=True)
-        # Also for a new leader: what was said to the last one may have died with it, and the next try may be half a minute away.
+        # Also for a new leader: messages to the last one may have died with it, and their next resend may be half a minute away.
         if answered and (was_away or datacenter.was_silent or led_anew):
             self.on_return(datacenter.name)
         datacenter.was_silent = datacenter.silent
@@ -260,12 +260,12 @@ class Watch:
     def _assess(self, datacenter: Datacenter, *, count: bool = False) -> None:
         now = self._clock.monotonic()
         if not count and now - datacenter.assessed_at < self._settings.interval_s / 4:
-            return  # every submission asks, and little changes between two probes
+            return  # every submission calls this, and little changes between two probes
         datacenter.assessed_at = now
         heard = any(one.known for one in datacenter.managers)
         waited = all(now - one.heard_at >= self._settings.suspicion_s for one in datacenter.managers)
         if not heard and not waited:
-            return  # unknown is a state of its own
+            return  # it stays unknown until a manager answers, or the suspicion time is over
         found = classify_datacenter(datacenter.states(self._settings), datacenter.capacity, now=now)
         suspect = self.link_suspect()
         datacenter.assessment = found

@@ -1,1 +1,1 @@
-"""A worker as a node: what its slots do, told to the leader, and what the leader wants, done."""
+"""A worker as a node: it reports to the leader what its slots do, and makes the slots do what the leader wants."""

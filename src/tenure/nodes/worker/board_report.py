@@ -1,4 +1,4 @@
-"""From a record of the beat board to what a leader hears of it. Pure."""
+"""Turns a record of the beat board into the report of an attempt for the leader. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tenure.nodes.messages.worker import AttemptReport
 
 
 def attempt_report(reading: Reading, now: float, lease_s: float = 0.0) -> AttemptReport | None:
-    """What a record says, if a leader should hear of it. `lease_s`: what is left of its lease."""
+    """Returns the report of a running attempt; None where no managed attempt runs. `lease_s`: the seconds that are left of its lease."""
     occupant = reading.occupant
     if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
         return None

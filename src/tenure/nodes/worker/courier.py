@@ -1,4 +1,4 @@
-"""A slot's way to the managers: found through the engine's election, as a worker finds them. For jobs that workflows submit."""
+"""Sends the jobs that workflows submit from a slot to the leading manager, which it finds through the engine's election."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 class LeaderCourier:
-    """Asks whoever leads; looks for the leader anew when nobody answers there."""
+    """Asks the manager that leads. When that one does not answer, it looks for the leader anew, for up to `PATIENCE_S`."""
 
     poll_s = 1.0
 
@@ -67,7 +67,7 @@ class LeaderCourier:
 
 
 def connect(engine_url: str, token: str) -> LeaderCourier:
-    """What `SlotSettings.courier` names."""
+    """Makes the courier of a slot. `SlotSettings.courier` names this function."""
     return LeaderCourier(engine_url, token)
 
 

@@ -1,6 +1,6 @@
-"""When a worker asks for time beyond its healthcheck deadline, and what it says (document 000). Pure: told the time.
+"""Decides when a worker asks for time beyond its healthcheck deadline, and words the request (document 000). Pure: callers pass the time.
 
-It asks when the deadline nears and its work advanced since it last asked: without progress a request would be denied, and should be.
+The worker asks when the deadline nears and its work advanced since it last asked: without progress the leader denies a request, and should.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from tenure.nodes.messages.worker import AttemptReport, ExtensionReply
 from tenure.nodes.slot_runner import SlotsView
 
 NEAR_SHARE = 1 / 3
-"""A deadline is near when less than this share of the longest span that was ever left is left."""
+"""A deadline is near when at most this share of the longest span that was ever left is left."""
 PAUSE_S = 1.0
-"""A pause of the whole process that is worth being named as the reason."""
+"""A pause of the whole process that lasts this long becomes the reason of the request."""
 
 
 class Earning:
-    """One incarnation's deadline as it was told, and what it asked for."""
+    """The deadline of one incarnation as the leader told it, and the requests for more time."""
 
     def __init__(self) -> None:
         self._deadline: float | None = None
         self.span = 0.0
-        """The longest that was ever left: what a report with progress gives; 0 before any is known."""
+        """The most seconds that were ever left, which is what a report with progress gives; 0 before the leader told any."""
         self._asked_steps: int | None = None
         self._denied_at: float | None = None
         self._pause_s = 0.0
         self._first_seen: dict[tuple[str, str, int, int], tuple[float, float]] = {}
 
     def left(self, seconds: float, now: float) -> None:
-        """The leader said how much is left; 0 where no deadline runs."""
+        """Notes the seconds that the leader says are left; 0 where no deadline runs."""
         self._deadline = now + seconds if seconds > 0 else None
         self.span = max(self.span, seconds)
 
     def paused(self, seconds: float) -> None:
-        """This process woke so much later than it asked to."""
+        """Notes that this process woke `seconds` later than it asked to."""
         self._pause_s = max(self._pause_s, seconds)
 
     def request(
         self, worker: str, view: SlotsView, now: float, wall: float, overload: OverloadState
     ) -> HealthcheckExtensionRequest | None:
-        """What to ask for now, if anything."""
+        """Returns the request to send now; None where the worker should not ask."""
         remaining = self._remaining(view.attempts, now)
         if not view.attempts or self._deadline is None or self._deadline - now > self.span * NEAR_SHARE:
             return None
@@ -59,7 +59,7 @@ class Earning:
             worker_id=worker,
             reason=reason,
             current_progress=fmean(one.fraction or 0.0 for one in view.attempts),
-            # Evidence only. 0: nothing is known that would let us guess.
+            # Only evidence for people. 0 where an attempt does not tell its progress.
             estimated_completion=wall + remaining if remaining is not None else 0.0,
             active_workflow_count=len(view.attempts),
             progress_counter=view.steps,
@@ -71,7 +71,7 @@ class Earning:
         self.left(reply.left_s, now)
 
     def _advanced(self, view: SlotsView) -> bool:
-        """Steps since the last time it asked; or a silence that was declared, which is work too."""
+        """Returns True when there were steps since the last request. Before the first one, a declared silence counts, too."""
         if self._asked_steps is None:
             return view.steps > 0 or any(one.silent_s == 0 for one in view.attempts)
         return view.steps > self._asked_steps
@@ -80,7 +80,7 @@ class Earning:
         return self._denied_at is not None and now - self._denied_at < self.span * NEAR_SHARE
 
     def _remaining(self, attempts: tuple[AttemptReport, ...], now: float) -> float | None:
-        """How long the slowest will take at the pace since it was first seen; None where one does not say how far it is."""
+        """Returns the seconds until the slowest attempt ends, at its pace since it was first seen; None where one attempt shows no progress."""
         self._first_seen = {one.name: self._first_seen.get(one.name, (now, one.fraction or 0.0)) for one in attempts}
         longest = 0.0
         for one in attempts:

@@ -1,7 +1,7 @@
-"""Slots without processes: async workflows on the event loop, sync ones in threads. For tests, notebooks and tiny set-ups.
+"""Runs attempts without slot processes: async workflows on the event loop, sync ones in threads. For tests, notebooks and tiny set-ups.
 
-The same attempts, watches and settlements as in slot processes, so that a stall is a stall here too. What differs is the end: nobody can kill
-a thread. One that does not stop when it is asked to is abandoned: its result is refused, and its seat gets a new place to beat.
+Attempts, watches and settlements are those of slot processes, so a stall is noticed here, too. Only the end differs: a thread cannot be
+killed. An attempt that does not stop when it is asked to is abandoned: its result is ignored, and its seat gets a new record to beat on.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _NOT_CAUSED_BY_WORK = (CancelCode.NONE, CancelCode.DRAIN)
 
 
 class Threads(Protocol):
-    """Where sync workflows run. A test kit brings its own, which knows when they stand still."""
+    """Starts the threads of sync workflows. A test kit brings its own, which knows when they stand still."""
 
     def start(self, work: Callable[[], None]) -> None: ...
 
 
 class DaemonThreads:
-    """A thread for each attempt, that keeps no program from ending."""
+    """Starts a daemon thread for each attempt, so that an abandoned one keeps no program from ending."""
 
     def start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="tenure-workflow", daemon=True).start()
@@ -60,7 +60,7 @@ class Seated:
 
 
 class InlineSlots:
-    """A `SlotRunner`. `run` on the event loop that shall do the work; cancelling it hands over what runs."""
+    """A `SlotRunner`. Call `run` on the event loop that shall do the work; cancelling it hands over the running attempts."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class InlineSlots:
         self._draining = self._crashed = False
         self._keeper = LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
 
-    # What a worker node asks
+    # Called by the worker node (`SlotRunner`)
 
     @property
     def incarnation(self) -> str:
@@ -139,20 +139,20 @@ class InlineSlots:
         self._completed = self._failed = self._steps = 0
         self._bell()
 
-    # Their life
+    # Running the seats
 
     def crash(self) -> None:
-        """For tests: whoever cancels `run` after this sees what a killed worker leaves behind. Nothing is handed over."""
+        """For tests: cancelling `run` after this leaves behind what a killed worker would. It hands nothing over."""
         self._crashed = True
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Claims and runs work until it is cancelled."""
         logging.getLogger().addHandler(self._held)
         if not logging.getLogger(WORKFLOW_LOGGER).level:
             logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
         seats = [asyncio.create_task(self._keep(seat)) for seat in range(self.settings.slots)]
         try:
-            # Not gather: it would cancel the seats with us, before they could hand over.
+            # Not `gather`: when this call is cancelled, it would cancel the seats, too, before they could hand over.
             done, _ = await asyncio.wait(seats, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             await self._hand_over(seats)
@@ -161,7 +161,7 @@ class InlineSlots:
             seat.result()
 
     async def _hand_over(self, seats: list[asyncio.Task[None]]) -> None:
-        """Ask what runs to stop; what stops in time is released, and goes on elsewhere from its checkpoint."""
+        """Asks the running attempts to stop. An attempt that stops in time is released, and goes on at another worker from its checkpoint."""
         self._draining = True
         for one in list(self._seated.values()):
             if self._crashed:
@@ -175,7 +175,7 @@ class InlineSlots:
         await asyncio.gather(*seats, return_exceptions=True)
 
     async def _keep(self, seat: int) -> None:
-        """What is raised about one message leaves it to its lease, and the seat takes the next."""
+        """Keeps one seat serving. When handling a message raises, the message is left to its lease, and the seat takes the next one."""
         task = asyncio.current_task()
         assert task is not None
         task.set_name(f"seat-{seat}")
@@ -193,10 +193,10 @@ class InlineSlots:
                 await self._fail_alone(message, error)
                 ended = False
             if not ended:
-                record = self._new_record()  # whoever was abandoned still beats on the old one
+                record = self._new_record()  # an abandoned attempt may still beat on the old record
 
     def _new_record(self) -> Record:
-        # Never closed: whoever was abandoned may still write to it. It goes when nobody has it any more.
+        # Never closed: an abandoned attempt may still write to it. Python frees it when the last reference is gone.
         return BeatBoard.private(1).records[0]
 
     async def _claim(self, seat: int) -> Message[WorkItem, WorkResult] | None:
@@ -216,7 +216,7 @@ class InlineSlots:
         return found[0] if found else None
 
     async def _run(self, seat: int, message: Message[WorkItem, WorkResult], record: Record) -> bool:
-        """One attempt, from claim to settlement; False when it was abandoned."""
+        """Runs one attempt from claim to settlement. Returns False when it was abandoned."""
         attempt = Attempt(
             message,
             record,
@@ -251,7 +251,7 @@ class InlineSlots:
         return abandoned is None
 
     async def _fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
-        """Tenure itself failed on this message. That ends this message's attempt, and nothing else."""
+        """Settles a message on which Tenure's own code failed. That ends the attempt of this message, and nothing else."""
         self._mishaps += 1
         self._failed += 1
         failure, item = failure_of_tenure(error), message.body
@@ -267,7 +267,7 @@ class InlineSlots:
                 max_attempts=workflow.max_attempts if workflow else 1,
                 retry=workflow.retry if workflow else None,
             )
-        except Exception as again:  # then the lease runs out, and the engine counts it
+        except Exception as again:  # then the lease runs out, and the engine delivers the message again
             self._say(f"and could not settle it: {again!r}")
 
     def _begin(self, attempt: Attempt) -> asyncio.Future[WorkResult]:
@@ -282,13 +282,13 @@ class InlineSlots:
             try:
                 loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(result))
             except RuntimeError:
-                return  # it was abandoned, and the loop has ended since
+                return  # the attempt was abandoned, and the loop has ended since
 
         self._threads.start(work)
         return ended
 
     async def _watch(self, one: Seated) -> WorkResult | None:
-        """Until it ended: None; or until it is given up: what is settled in its place."""
+        """Watches an attempt until it ends. Returns None to settle its own result, or the result to settle in its place."""
         record, watch = one.attempt.record, one.watch
         while not one.ended.done():
             verdict = watch.step(record.read(), self._clock.monotonic(), self._clock.boottime())
@@ -308,7 +308,7 @@ class InlineSlots:
                 nap.cancel()
         result = one.ended.result()
         if result.failure is not None and watch.code not in _NOT_CAUSED_BY_WORK:
-            return one.attempt.result(self._blame(watch, ""))  # our reason says more than "cancelled"
+            return one.attempt.result(self._blame(watch, ""))  # the watch's reason says more than "cancelled"
         return None
 
     def _blame(self, watch: AttemptWatch, more: str) -> WorkFailure:
@@ -325,6 +325,7 @@ class InlineSlots:
     async def _extend(self, one: Seated) -> None:
         watch, record = one.watch, one.attempt.record
         watch.extending(record.read(), self._clock.monotonic())
+        # Counted from before the call: the engine's lease begins later, so this worker never believes in a lease that is over.
         asked = self._clock.boottime()
         try:
             await self._calls.run(one.attempt.message.extend_visibility, self.settings.lease_s)

@@ -1,4 +1,4 @@
-"""What a worker shows to those who watch it: metrics, and whether it is ready. docs/metrics.md lists every name."""
+"""Shows the metrics of a worker to Prometheus, and its readiness to an orchestrator. docs/metrics.md lists every name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NodeOf = Callable[[], "WorkerNode | None"]
 
 
 class WorkerGauges(Collector):
-    """Read when somebody asks. Counters are of the present incarnation: an eviction starts them anew, as a restart does."""
+    """Reads the slots at each scrape. The counters count the present incarnation: an eviction starts them anew, as a restart does."""
 
     def __init__(self, view: Callable[[], SlotsView], node: NodeOf, clock: Clock) -> None:
         self._view, self._node, self._clock = view, node, clock
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Without this, registering would already ask for every value."""
+        """Returns nothing. Without this method, registering the collector would already read every value."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -59,7 +59,7 @@ class WorkerGauges(Collector):
 
 
 def serve_probes(slots: SupervisedSlots, node: NodeOf, host: str, port: int, clock: Clock) -> HealthServer:
-    """Probes and metrics of one worker process, served; `stop` it in the end. Raises `PortTakenError`."""
+    """Serves the probes and the metrics of one worker process. The caller stops the server. Raises `PortTakenError`."""
     REGISTRY.register(WorkerGauges(slots.view, node, clock))
     server = HealthServer(port, host=host, readiness=worker_readiness(slots, node), clock=clock)
     server.start()
@@ -67,7 +67,10 @@ def serve_probes(slots: SupervisedSlots, node: NodeOf, host: str, port: int, clo
 
 
 def worker_readiness(slots: SupervisedSlots, node: NodeOf) -> Callable[[], Readiness]:
-    """Ready while it could take work. A worker whose leader is away is ready: it goes on under its last verdict."""
+    """Returns the readiness check of a worker: ready while it could take work.
+
+    A worker whose leader is away is ready, because it goes on under its last verdict.
+    """
 
     def check() -> Readiness:
         reasons = {}

@@ -1,4 +1,4 @@
-"""Which directives a worker obeys, and what a verdict means for its slots. Pure."""
+"""Decides which directives a worker obeys, and how many of its slots may take work under a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ INTAKE: Mapping[RoutingDecision, int | None] = {
     RoutingDecision.EVICT: 0,
     RoutingDecision.UNKNOWN: None,
 }
-"""How many slots may take new work under each verdict; None: all of them."""
+"""Maps each verdict to the number of slots that may take new work; None: all of them."""
 
 
 class Obedience:
-    """Which directives count: those of the newest epoch that was ever heard."""
+    """Accepts the directives of the newest epoch that the worker has seen, and refuses those of older ones.
+
+    `epoch` only grows. A deposed leader that does not know it yet answers under a lower epoch, so its orders have no effect.
+    """
 
     def __init__(self) -> None:
         self.epoch = 0
         self.refused = 0
 
     def heard(self, directive: WorkerDirective) -> bool:
-        """False for the word of a leader that was deposed."""
+        """Returns False for a directive of a deposed leader: its epoch is below one that the worker has seen."""
         if directive.epoch < self.epoch:
             self.refused += 1
             return False

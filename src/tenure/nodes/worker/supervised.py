@@ -1,7 +1,7 @@
-"""A supervisor of slot processes as a worker node's `SlotRunner`, over its incarnations.
+"""Makes a supervisor of slot processes a worker node's `SlotRunner`, and replaces the supervisor after an eviction.
 
-An eviction ends a supervisor with everything that it started: attempts, slots, strays, its board. The next one has a name of its own and takes
-nothing until it is allowed to. `run` belongs to the thread that owns the slots; the rest may be called from the node's thread.
+An eviction ends a supervisor with everything that it started: attempts, slots, strays, its board. The next supervisor has an incarnation of
+its own, and takes no work until the node allows it. `run` belongs to the thread that owns the slots; the node's thread may call the rest.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tenure.work.slots.supervisor import Supervisor
 
 
 class SupervisedSlots:
-    """One worker process's slots. Create it, `run` it in the main thread."""
+    """The slots of one worker process. Create it, and `run` it in the main thread."""
 
     def __init__(self, make: Callable[[Callable[[], None]], Supervisor], *, clock: Clock) -> None:
-        """`make` gives a fresh supervisor, which calls what it is given when an attempt began or ended."""
+        """`make` returns a fresh supervisor. The supervisor calls the function that `make` gets when an attempt began or ended."""
         self._make, self._clock = make, clock
         self._bell: Callable[[], None] = lambda: None
         self._stop = False
@@ -29,35 +29,35 @@ class SupervisedSlots:
     def _ring(self) -> None:
         self._bell()
 
-    # The owner's side
+    # Called by the thread that owns the slots
 
     @property
     def supervisor(self) -> Supervisor:
-        """The one of the present incarnation."""
+        """The supervisor of the present incarnation."""
         return self._supervisor
 
     def run(self) -> int:
-        """Until told to stop; over evictions. The exit code of the last supervisor."""
+        """Runs one supervisor after the other, until `drain` is called. Returns the exit code of the last one."""
         while True:
             code = self._supervisor.run()
             if self._evicting is not self._supervisor or self._told_to_stop() or code:
                 return code
             successor = self._make(self._ring)
-            successor.admit(0)
+            successor.admit(0)  # the leader has not judged the new incarnation yet
             self._supervisor = successor
-            if self._told_to_stop():  # the signal may have come while there was nobody to hear it
+            if self._told_to_stop():  # a signal during the exchange went to the old supervisor, which had ended
                 successor.drain()
             self._ring()
 
     def drain(self) -> None:
-        """As `Supervisor.drain`; safe in a signal handler."""
+        """Drains the present supervisor and starts no other one. A signal handler may call it."""
         self._stop = True
         self._supervisor.drain()
 
     def _told_to_stop(self) -> bool:
         return self._stop
 
-    # The node's side
+    # Called by the worker node's thread (`SlotRunner`)
 
     @property
     def incarnation(self) -> str:
@@ -96,5 +96,5 @@ class SupervisedSlots:
 
     def evict(self, reason: str) -> None:
         supervisor = self._supervisor
-        self._evicting = supervisor
+        self._evicting = supervisor  # before `hand_over`: `run` looks at it as soon as the supervisor returns
         supervisor.hand_over(f"this worker was evicted: {reason}")

@@ -1,9 +1,9 @@
-"""A worker as a node: tells the leader what its slots do, hears what is wanted of them, and has it done.
+"""A worker as a node: it reports to the leader what its slots do, receives the leader's directives, and makes the slots follow them.
 
-The asyncio shell around a `SlotRunner`. Two requests stand at any time. One tells: on a cadence, and at once when something began or ended. The
-other listens: the leader holds its answer until something changes, so that a cancel or a verdict reaches the slots at once. The leader is found
-through the engine, so a worker needs no addresses. When nobody answers, work goes on under what was last said, and results wait in the
-engine; each report is the whole state, so nothing that was lost has to be made good.
+This is the asyncio shell around a `SlotRunner`. It keeps two requests to the leader under way. One reports: on a cadence, and at once when an
+attempt began or ended. The other listens: the leader holds its answer until something changes, so that a cancel or a verdict reaches the slots
+at once. The worker finds the leader through the engine, so it needs no addresses. When no leader answers, work goes on under the last
+verdict, and results wait in the engine. Each report is the whole state, so a lost report needs no repair.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class ReportSettings:
     """A worker's cadences, in seconds."""
 
     every_s: float = 1.0
-    """Between two reports while something runs."""
+    """The seconds between two reports while an attempt runs."""
     idle_every_s: float = 5.0
     gap_s: float = 0.1
-    """However much happens, there is at least this much between two reports."""
+    """The least seconds between two reports, however much happens."""
     listen_s: float = 20.0
-    """How long the leader may hold its answer back."""
+    """The seconds for which the leader may hold back its answer to the listening request."""
     answer_s: float = 3.0
     rest_s: float = 1.0
-    """After nobody answered."""
+    """The seconds that a worker rests, give or take a half, after no leader answered."""
 
 
 class WorkerNode:
-    """One worker of a datacenter. `run` until cancelled; `leave` when its slots have ended."""
+    """One worker of a datacenter. `run` it until it is cancelled; call `leave` when its slots have ended."""
 
     def __init__(
         self,
@@ -74,26 +74,27 @@ class WorkerNode:
         self.name, self._runner, self._calls, self._caller = name, runner, calls, caller
         self._clock, self._random, self._say, self._version = clock, random, say, version
         self._on_view = on_view
-        """Told each time it looks at its slots: what it says of its health by gossip comes from there."""
+        """Called with each view of the slots. The worker's health in the gossip pool comes from it."""
         self.settings = settings or ReportSettings()
         self._election = engine.election(MANAGER_ELECTION)
         self.obedience = Obedience()
         self.verdict: RoutingDecision | None = None
-        """What it acts under; None before the leader said anything to this incarnation."""
+        """The verdict that this worker acts under; None before the leader gave this incarnation one."""
         self.address = ""
-        """Of the leader, as far as is known."""
+        """The address of the leader; empty while it is not known."""
         self.heard_at: float | None = None
         """When a leader last answered, in this clock's monotonic time."""
         self._evicted = ""
         self._trouble = ""
         self.number = number
-        """Of the last report. Whoever goes on for a node that failed counts on: the leader takes lower numbers for late ones."""
+        """The number of the last report. A node that replaces a failed one in this process counts on, because the leader takes a report
+        with a lower number for a late one, and ignores its contents."""
         self._earning = Earning()
         self._overload = HybridOverloadDetector()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Tell and listen, whatever happens to the leader."""
+        """Reports and listens until it is cancelled, whatever happens to the leader."""
         ring = _bell(self._changed)
         self._runner.listen(ring)
         try:
@@ -102,7 +103,7 @@ class WorkerNode:
             self._runner.listen(lambda: None)
 
     async def leave(self) -> None:
-        """Say that nothing more comes, so that nobody waits for a sign of life. Best effort."""
+        """Tells the leader that this worker ends, so that the leader does not wait for its next report. It tries once."""
         try:
             await self._ask(self._report(*self._look(), leaving=True), self.settings.answer_s, WorkerDirective)
         except TenureError:
@@ -125,11 +126,11 @@ class WorkerNode:
                 await self._rest()
             await self._nap(self.settings.gap_s)
             every = self.settings.every_s if view.attempts else self.settings.idle_every_s
-            # A leader with short deadlines hears of us more often: four times between a report and the end of our time.
+            # Under a leader with short deadlines the worker reports more often: at least four times within its deadline.
             await self._until_due(min(every, self._earning.span / 4) if self._earning.span else every)
 
     def _look(self) -> tuple[str, SlotsView]:
-        """The slots, and whose they are: another thread may end an incarnation at any moment."""
+        """Returns a view of the slots with its incarnation. It reads the incarnation twice, because another thread may change it meanwhile."""
         while True:
             start, view = self._runner.incarnation, self._runner.view()
             if start == self._runner.incarnation:
@@ -169,9 +170,9 @@ class WorkerNode:
             except TenureError:
                 await self._rest()
                 continue
-            # What is left was counted when the answer was given, and that may be much later than we asked.
+            # The leader counts the seconds left when it answers, and it may have held the request for long: count them from now.
             self._obey(directive, self._clock.monotonic())
-            await self._nap(self.settings.gap_s)  # until the slots show that it was done
+            await self._nap(self.settings.gap_s)  # so that the next request already shows the effect on the slots
 
     def _report(self, start: str, view: SlotsView, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
         self.number += 1
@@ -195,10 +196,10 @@ class WorkerNode:
             wait_s=wait_s,
         )
 
-    # What is wanted
+    # Directives of the leader
 
     def _obey(self, directive: WorkerDirective, asked: float) -> bool:
-        """False for the word of a leader that was deposed."""
+        """Carries out a directive. Returns False for one of a deposed leader, which it ignores."""
         if not self.obedience.heard(directive):
             self._say(f"refused the word of a deposed leader (epoch {directive.epoch} < {self.obedience.epoch})")
             return False
@@ -207,7 +208,7 @@ class WorkerNode:
             self._cancel(one)
         incarnation = self._runner.incarnation
         if directive.incarnation != incarnation or self._evicted == incarnation:
-            return True  # it is about a start of ours that is over, or ending
+            return True  # the verdict is about an incarnation that is over, or that is being evicted
         if directive.verdict is not self.verdict:
             self._say(f"the verdict of epoch {directive.epoch} is {directive.verdict}: {directive.reason}")
         if directive.verdict is RoutingDecision.EVICT:
@@ -219,24 +220,24 @@ class WorkerNode:
         return True
 
     def _cancel(self, one: Unwanted) -> None:
-        """An attempt that cannot be cancelled keeps neither the others nor the verdict from being heard; the leader says it again."""
+        """Cancels an attempt. An exception is only noted, so that the other cancels and the verdict still count; the leader asks again."""
         try:
             self._runner.cancel(one.job_id, workflow_id=one.workflow, attempt=one.attempt, reason=one.reason)
         except Exception as error:
             self.keeper.failures.note(FailedOn.JOB, one.job_id, "cancelling an attempt of it", error)
 
     def _go(self, incarnation: str, reason: str) -> None:
-        """Stop everything, and come back as somebody new. Once for each incarnation."""
+        """Has the runner stop everything and go on as a new incarnation. Called once for each incarnation."""
         self._evicted = incarnation
         self.verdict = None
         self._earning = Earning()
         self._runner.allow(0)
         self._runner.evict(reason)
 
-    # Ways and times
+    # Calls and waits
 
     async def _ask(self, request: Request, timeout: float, wanted: type[ReplyT]) -> ReplyT:
-        """Raises `NodeUnavailableError`; the next call looks for the leader anew."""
+        """Returns the leader's reply. Raises `NodeUnavailableError`; the next call then looks for the leader anew."""
         address = ""
         try:
             found = self.address or await self._find_leader()
@@ -248,7 +249,7 @@ class WorkerNode:
                 address = found
                 return reply
         finally:
-            self.address = address  # empty whatever went wrong: the next call looks for the leader anew
+            self.address = address  # empty after any failure, so that the next call looks for the leader anew
         said = reply.fact if isinstance(reply, Problem) else type(reply).__name__
         raise NodeUnavailableError(f"{found} answered: {said}")
 
@@ -262,7 +263,7 @@ class WorkerNode:
         await self._clock.async_sleep(self.settings.rest_s * self._random.uniform(0.5, 1.5))
 
     async def _nap(self, seconds: float) -> None:
-        """How much later we wake than we asked for is how contended this process is."""
+        """Sleeps, and measures how late this process wakes: that shows how contended it is."""
         asked = self._clock.monotonic()
         await self._clock.async_sleep(seconds)
         late = max(0.0, self._clock.monotonic() - asked - seconds)
@@ -270,13 +271,13 @@ class WorkerNode:
         self._earning.paused(late)
 
     async def _until_due(self, seconds: float) -> None:
-        """The cadence, spread so that no two workers keep in step; or something changed."""
+        """Waits until the next report is due, or until the slots changed. The time is random, so that workers do not report in step."""
         self._overload.assess()
         await self._clock.async_wait(self._changed, seconds * self._random.uniform(0.8, 1.0))
 
 
 def _bell(event: asyncio.Event) -> Callable[[], None]:
-    """Sets the event from any thread; from the loop's own without a detour, so that simulations need no thread-safe wake-up."""
+    """Returns a function that sets the event from any thread; on the loop's own thread directly, so that simulations need no wake-up."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
 
     def ring() -> None:
@@ -286,6 +287,6 @@ def _bell(event: asyncio.Event) -> Callable[[], None]:
             try:
                 loop.call_soon_threadsafe(event.set)
             except RuntimeError:
-                return  # the loop has ended: nobody is there to hear it
+                return  # the loop has ended, so no node waits for the event
 
     return ring

@@ -1,4 +1,4 @@
-"""A worker's node as it lives in a process: an event loop in one thread beside the supervisor, with an engine of its own."""
+"""Runs a worker's node in a worker process: on an event loop in a thread beside the supervisor, with an engine of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import fresh_random
 
 LEAVE_S = 2.0
-"""How long a worker that ends tries to say so."""
+"""The seconds for which a worker that ends tries to tell the leader."""
 _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How a worker's node is set up."""
+    """The settings of a worker's node."""
 
     name: str
     engine_url: str
@@ -41,19 +41,19 @@ class WorkerSettings:
     gossip: PoolSettings = field(default_factory=PoolSettings)
 
     def __post_init__(self) -> None:
-        if self.name:  # a worker that reports to nobody may have none
+        if self.name:  # a worker that reports to no manager may have none
             check(self.name, WorkerName, field="name")
 
 
 class WorkerThread:
-    """`start` it beside the supervisor; `stop` after that ended, so that its leader hears of it."""
+    """The thread of a worker's node. `start` it beside the supervisor; `stop` it after the supervisor ended, so that the leader learns of it."""
 
     def __init__(
         self, settings: WorkerSettings, runner: SlotRunner, *, clock: Clock, say: Callable[[str], None]
     ) -> None:
         self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
         self.node: WorkerNode | None = None
-        """Once the engine answered."""
+        """The node; None before the engine answered for the first time."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -65,7 +65,7 @@ class WorkerThread:
         self._ready.wait()
 
     def stop(self) -> None:
-        """Say goodbye, and end; waits for a moment and no longer."""
+        """Has the node tell the leader that it leaves, and ends the thread. Waits for it for `LEAVE_S` and a second at most."""
         if self._loop is None or self._stop is None:
             return
         with contextlib.suppress(RuntimeError):  # it has ended by itself
@@ -80,16 +80,16 @@ class WorkerThread:
             self._ended.set()
 
     async def _main(self) -> None:
-        """One life after the other: a worker that takes work and tells nobody would never be seen to begin anything."""
+        """Starts the node again whenever it fails: without it, no leader would see that the attempts of this worker begin."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         random = fresh_random()
         self._keeper = LoopKeeper(self._clock, random, ProductFailures(self._clock, self._say), say=self._say)
-        # Work goes on meanwhile, and results wait in the engine.
+        # While the node rests, work goes on, and results wait in the engine.
         await self._keeper.keep("worker node", partial(self._life, self._stop), stop=self._stop)
 
     async def _life(self, stop: asyncio.Event) -> None:
-        """Until told to stop. Raises what ended it before."""
+        """Runs the node until `stop` is set. Raises the exception that ends the node before."""
         engine = await self._open_engine(stop)
         if engine is None:
             return
@@ -98,7 +98,7 @@ class WorkerThread:
                 await self._work(engine, calls, caller, stop)
 
     async def _open_engine(self, stop: asyncio.Event) -> Engine | None:
-        """An engine that is away is waited for: the supervisor does so too."""
+        """Opens the engine, and waits for one that is away, as the supervisor does. Returns None when `stop` is set meanwhile."""
         while not stop.is_set():
             try:
                 return await asyncio.to_thread(Engine.open, self._settings.engine_url, clock=self._clock)
