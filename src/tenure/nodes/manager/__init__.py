@@ -1,1 +1,1 @@
-"""A manager: one leads its datacenter, the others stand by. Its desks answer; its leader does what is owed."""
+"""The manager node: one leads its datacenter, the others stand by. Its desks answer requests; its leader performs what was decided."""

@@ -1,4 +1,4 @@
-"""A manager's part in leading its datacenter."""
+"""Stands for the election of a datacenter's manager, and makes the ledger and the leader of each term."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOURNAL = "jobs"
 
 
 class Candidacy(Candidate[Ledger, Leader]):
-    """Stands for election, leads the datacenter, follows."""
+    """Stands for election, leads the datacenter while elected, and follows its journal otherwise."""
 
     journal_name: ClassVar[str] = JOURNAL
     election_name: ClassVar[str] = MANAGER_ELECTION
@@ -41,7 +41,7 @@ class Candidacy(Candidate[Ledger, Leader]):
     ) -> None:
         self._settings, self._fleet, self._pool = settings, fleet, pool
         self.parts: list[Callable[[Leader], LeaderPart]] = []
-        """What else this node does whenever it leads."""
+        """Functions that make the parts of each leader that this node becomes."""
         super().__init__(name, engine, calls, **given)
 
     def _new_ledger(self) -> Ledger:
@@ -64,13 +64,13 @@ class Candidacy(Candidate[Ledger, Leader]):
         return leader
 
     async def submit(self, command: Command) -> Decision:
-        """Have a command decided. Raises `DeposedError` where this node does not lead."""
+        """Commits a command. Raises `DeposedError` when this node does not lead."""
         if self.leader is None:
             raise DeposedError("this node does not lead")
         return await self.leader.submit(command)
 
     async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this node does not lead."""
+        """Commits many commands. Returns for each its decision, or the error that refused it. Raises `DeposedError` when this node does not lead."""
         if self.leader is None:
             raise DeposedError("this node does not lead")
         return await self.leader.submit_all(commands)

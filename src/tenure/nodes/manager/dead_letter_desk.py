@@ -1,4 +1,4 @@
-"""Answers about dead letters. They are the engine's: any manager may look, replay and discard."""
+"""Answers requests about dead letters. The engine keeps them, so any manager may list, replay and discard them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
 
 UNMANAGED = "work"
-"""What a worker serves that no manager leads."""
+"""The default mailbox of workers that run without managers."""
 _MOST_TEXT = 65_536
 
 
 class DeadLetterDesk:
-    """Part of a manager."""
+    """Part of a manager. It needs no lead: it asks the engine itself."""
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
         self._manager, self._engine, self._calls = manager, engine, calls
@@ -91,7 +91,7 @@ class DeadLetterDesk:
         mailbox = self._mailboxes.get(check_name(name, "mailbox"))
         if mailbox is None:
             if len(self._mailboxes) >= 1_000:
-                self._mailboxes.clear()
+                self._mailboxes.clear()  # callers choose the names: what is kept must not grow without end
             mailbox = self._mailboxes[name] = self._engine.mailbox(name)
         return mailbox.dead_letters
 

@@ -1,7 +1,7 @@
-"""Where workers report: what runs is recorded, what advances keeps its time, what nobody wants any more is told at once.
+"""Answers the reports of workers: records which attempts run and advance, and tells a worker at once which attempts it must stop.
 
-The shell around `Fleet`: it commits what the fleet decides, and only then lets it count. A leader's own memory; it dies with the
-term. Each report is the whole state, so the next leader knows as much after a second.
+This is the shell around `Fleet`: it commits each decision of the fleet, and only then lets it count. It is the memory of one leader and dies
+with the term. Each report holds the whole state of its worker, so the next leader knows as much after one report from each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tenure.nodes.product_failures import FailedOn
 
 
 class WorkerDesk:
-    """Answers reports with directives. `touched` when something was decided about a job."""
+    """Answers reports with directives. The leader calls `heard` with each decision, and `touched` with the jobs that it is about."""
 
     def __init__(
         self,
@@ -76,19 +76,21 @@ class WorkerDesk:
         self._note_broken()
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
-        # Keyed by incarnation: two starts under one name must not hide each other's attempts.
+        # Keyed by incarnation (`start`), not by name: two starts under one name must not hide each other's attempts.
         self._latest: dict[str, WorkerReport] = {}
         self._live: dict[tuple[str, str], AttemptReport] = {}
+        """Maps (job, workflow) to the newest report of its attempt."""
         self._heard: dict[str, float] = {}
-        """When each start was last heard of: what is left in a report counts from then."""
+        """Maps each start to the engine's time of its newest report. The seconds in that report count from then."""
         self._runner: dict[tuple[str, str], str] = {}
-        """By which start the newest word on a workflow came."""
+        """Maps (job, workflow) to the start that sent the newest report of its attempt."""
         self.granted = Granted(self._grants, self.watch.last)
         self._runs_on: dict[str, dict[str, None]] = {}
+        """Maps each job to the starts that run something of it, in the order in which they reported it."""
         self._held = Held(clock)
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
-        """The newest word on a workflow that runs: for people, more recent than the journal."""
+        """Returns the newest report of a running workflow's attempt. It is for people, and more recent than the journal."""
         return self._live.get((job_id, workflow))
 
     def _grants(self, job_id: str, workflow: str, attempt: int) -> tuple[Grant, ...]:
@@ -100,12 +102,12 @@ class WorkerDesk:
         return (*found, self.health_of(worker)) if self.fleet.knows(worker, start) else found
 
     def health_of(self, worker: str) -> Grant:
-        """What is left of the healthcheck deadline of a worker that is known."""
+        """Returns the time that is left until the healthcheck deadline of a known worker."""
         now, fleet = self._now(), self.fleet
         return of_worker(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
 
     def running(self) -> dict[str, list[RunningAttempt]]:
-        """What each worker runs, by its last word."""
+        """Maps each worker to the attempts that it runs, by its newest report."""
         found: dict[str, list[RunningAttempt]] = {}
         for start, report in self._latest.items():
             found.setdefault(report.worker, []).extend(
@@ -122,10 +124,10 @@ class WorkerDesk:
             )
         return found
 
-    # What workers ask
+    # Requests of workers
 
     async def report(self, report: WorkerReport) -> WorkerDirective:
-        """Record it, and say what is wanted: at once if the worker does not know it yet, else when it changes, or after `wait_s`."""
+        """Records a report and returns the directive: at once when it holds news for the worker, else when it changes, or after `wait_s`."""
         until = self._clock.monotonic() + report.wait_s
         self._remember(report)
         await self._hear(report)
@@ -134,12 +136,12 @@ class WorkerDesk:
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
         news = [command for one in wanted if (command := self._record(report, one)) is not None]
         for command, outcome in zip(news, await self._commit_all(news), strict=True):
-            # A word on one attempt that is refused keeps nobody from hearing of the others.
+            # When the ledger refuses the progress of one attempt, that of the others still counts.
             if isinstance(outcome, DeposedError):
                 raise outcome
             if isinstance(outcome, TenureError):
                 self._say(f"what {report.worker} says of {command.job_id} was not recorded: {outcome}")
-        # The appends above may have taken a while, and the worker waits no longer than it said.
+        # The appends above may have taken a while, and the worker waits for `wait_s` in all.
         left_s = until - self._clock.monotonic()
         if left_s > 0 and not unwanted and self._knows(report):
             await self._held.hold(report.start, left_s)
@@ -156,7 +158,7 @@ class WorkerDesk:
         )
 
     async def extend(self, ask: ExtendDeadline) -> ExtensionReply:
-        """More time for a worker, if it earned it. Raises `UnknownWorkerError`."""
+        """Grants a worker more time, if it earned it. Raises `UnknownWorkerError`."""
         worker = ask.request.worker_id
         now = self._now()
         response, command = self.fleet.extend(ask.request, ask.incarnation, self.watch.take_advanced(worker), now)
@@ -167,7 +169,7 @@ class WorkerDesk:
         return self._tell(report).verdict is report.verdict
 
     def _tell(self, report: WorkerReport) -> Told:
-        """The fleet's verdict; an operator's drain stands above every one but eviction."""
+        """Returns the fleet's verdict on the worker. An operator's drain overrides every verdict but eviction."""
         told = self.fleet.tell(report.worker, report.start, self._now())
         drained = self._drained.get(report.worker)
         if drained is None or told.verdict is RoutingDecision.EVICT:
@@ -176,7 +178,7 @@ class WorkerDesk:
         return told._replace(verdict=RoutingDecision.DRAIN, reason=words)
 
     def heard(self, decision: Decision) -> None:
-        """What an operator says of a worker counts once it is durable; one that is held hears of it at once."""
+        """Applies an operator's drain, or its end, once it is durable. A report of that worker that is held is answered at once."""
         for event in decision.events:
             if isinstance(event, WorkerDrained):
                 self._drained = dict(self._ledger.book.state.drained)
@@ -185,12 +187,12 @@ class WorkerDesk:
                 for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
                     self._held.ring(start)
 
-    # What the fleet decides
+    # Decisions of the fleet
 
     async def _hear(self, report: WorkerReport) -> None:
         commands = self.fleet.hear(report, self._now())
         if commands:
-            # The fleet takes them for decided: they are carried through, also for a worker that hangs up meanwhile (decision 0182).
+            # The fleet already counts them as decided. Hanging up cancels this handler, so a task of its own carries them through (decision 0182).
             carried = asyncio.create_task(self._carry_out(commands, report))
             carried.add_done_callback(_nobody_may_wait)
             await asyncio.shield(carried)
@@ -198,11 +200,14 @@ class WorkerDesk:
     async def _carry_out(self, commands: list[Command], report: WorkerReport) -> None:
         await self._decide(commands)
         if any(isinstance(command, EvictWorker) for command in commands):
-            await self._decide(self.fleet.hear(report, self._now()))  # another start of it has made way
+            await self._decide(self.fleet.hear(report, self._now()))  # the evicted start has made way for this one
 
     async def _decide(self, commands: list[Command]) -> None:
-        """Journal it, let it count, and wake whoever has to hear of it. What fails for one worker is tried once more: the fleet takes
-        it for decided. Then that worker is judged anew at the next look."""
+        """Journals each command, lets it count, and wakes the held reports that it concerns.
+
+        A command that fails for one worker is tried once more, because the fleet already counts it as decided. When it fails again, the next
+        sweep judges that worker anew.
+        """
         for command in commands:
             try:
                 await self._decide_one(command)
@@ -234,7 +239,7 @@ class WorkerDesk:
             self.watch.forget_worker(command.worker)
 
     def _introduce(self, worker: str) -> None:
-        """Who was alone hears at once that it is not: it would fail for good what only the other has."""
+        """When a second worker joins a lane, tells the first one now. Otherwise it would fail, for good, work that only the second one can do."""
         mine = next((report for report in self._latest.values() if report.worker == worker), None)
         pairs = [able for lane in (mine.lanes if mine else ()) if len(able := self.fleet.able(lane)) == 2]
         if pairs:
@@ -243,7 +248,7 @@ class WorkerDesk:
                     self._held.ring(start)
 
     async def keep_watch(self) -> None:
-        """Look after the workers for as long as the term lasts."""
+        """Looks after the workers for as long as the term lasts."""
         while True:
             await self._keeper.turn({"looking after workers": self._look})
             await self._clock.async_sleep(self.fleet.settings.sweep_s)
@@ -261,6 +266,7 @@ class WorkerDesk:
         self._note_broken()
         for start, report in list(self._latest.items()):
             if not self.fleet.knows(report.worker, start):
+                # An empty report takes its attempts out of every index; the higher number keeps it from looking overtaken.
                 self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
                 self._latest.pop(start, None)
                 self._heard.pop(start, None)
@@ -279,22 +285,22 @@ class WorkerDesk:
         if health is not None:
             await self._decide(self.fleet.hear_piggyback(name, health, now))
 
-    # What concerns jobs
+    # Jobs
 
     def touched(self, job_ids: Iterable[str]) -> None:
-        """Whoever runs something of these jobs may have to hear of it."""
+        """Answers the held reports of the workers that run something of these jobs: they may have to stop it."""
         for job_id in job_ids:
             for start in self._runs_on.get(job_id, ()):
                 self._held.ring(start)
 
     def forget(self, info: JobInfo) -> None:
-        """The job has ended."""
+        """Forgets the progress of a job that has ended."""
         self.watch.forget_job(info.id, list(info.workflows))
 
     def _remember(self, report: WorkerReport) -> None:
         start, before = report.start, self._latest.get(report.start)
         if before is not None and report.number < before.number:
-            return  # overtaken on its way
+            return  # a newer report overtook this one on its way
         for one in before.attempts if before else ():
             self._live.pop((one.job_id, one.workflow), None)
             self._runner.pop((one.job_id, one.workflow), None)
@@ -321,7 +327,10 @@ class WorkerDesk:
         return await self._ledger.read(look)
 
     def _record(self, report: WorkerReport, one: AttemptReport) -> RecordProgress | None:
-        """What is worth journaling of one attempt; None also where our own code fails on it, so that the others are heard."""
+        """Returns the command that journals an attempt's progress; None when nothing is due.
+
+        Returns None also when our own code fails on this attempt, so that the others of the report still count.
+        """
         try:
             return self._progress_of(report, one)
         except Exception as error:
@@ -329,7 +338,7 @@ class WorkerDesk:
             return None
 
     def _progress_of(self, report: WorkerReport, one: AttemptReport) -> RecordProgress | None:
-        """One word for both: the core records a start that it had not heard of, and progress when it is due."""
+        """Returns one command for both: the core records a start that it did not know of, and progress when it is due."""
         command = RecordProgress(
             by=report.worker,
             job_id=one.job_id,
@@ -347,31 +356,35 @@ class WorkerDesk:
         info = self._ledger.book.jobs.get(one.job_id)
         if info is None:
             return None
-        # The time of the last beat counts, not the time at which we heard of it.
+        # The time of the last beat counts, not the time at which the report came.
         self.watch.touch(one.job_id, max(before, min(now, now - one.silent_s + patience(info, one, self._ledger.book))))
         workflow = info.workflows[one.workflow]
         begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
-        # Most progress is only seen, not journaled: asking the ledger each time costs half of a report.
+        # Most progress is only watched, not journaled: asking the ledger each time would cost half of a report.
         return command if begun or (advanced and journal_due(self._ledger.book, info, now)) else None
 
     async def _commit(self, command: Command) -> None:
         decided(await self._commit_all((command,)))
 
     def close(self) -> None:
-        """The term is over: whoever is held asks the next leader."""
+        """Ends the term: every held report is answered, and its worker asks the next leader."""
         self._held.ring_all()
 
 
 def _nobody_may_wait(task: asyncio.Task[None]) -> None:
-    """A deposed leader carries nothing through; a worker that is still there hears of it from its own request."""
+    """Retrieves the task's exception, so that asyncio does not log it as lost: the request that caused the task may be gone.
+
+    A deposed leader carries nothing through. A worker that still waits gets the exception through its own request.
+    """
     if not task.cancelled():
         task.exception()
 
 
 def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:
-    """How much longer than its job's stuck threshold an attempt may be silent: stall < stuck, also where only the worker knows the stall.
+    """Returns the seconds that an attempt may be silent beyond its job's stuck threshold: stall < stuck, also where only the worker knows
+    the stall.
 
-    A threshold that was asked for stands as it is; one that we derived becomes twice the stall (DESIGN.md, the ladder).
+    A threshold that the submission asked for stands as it is; one that we derived becomes twice the stall (DESIGN.md, the ladder).
     """
     if not one.stall_s:
         return 0.0

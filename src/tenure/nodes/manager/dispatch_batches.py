@@ -1,4 +1,4 @@
-"""Orders of one mailbox together, none of them much more than an engine takes in one step. Pure."""
+"""Groups orders into batches of one mailbox each, none much larger than an engine takes in one step. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import msgspec
 from tenure.jobs.outbox import Dispatch
 
 MOST_BYTES_AT_ONCE = 262_144
+"""The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
 _encode = msgspec.json.Encoder().encode
 
 
 def batches(orders: Sequence[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
-    """Orders for one mailbox together, in their order; each alone where one of them cannot be measured: sending it will say why."""
+    """Returns (mailbox, orders) for each batch, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
     try:
         return list(_batches(orders))
     except Exception:

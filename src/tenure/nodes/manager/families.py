@@ -1,6 +1,6 @@
-"""Jobs that workflows submitted end with the job that wanted them, unless it completed. Part of a leader.
+"""Cancels the jobs that a workflow submitted when the job of that workflow ends without completing. Part of a leader.
 
-A parent's slot may be killed at any moment, so it is the leader that sees to it; after a takeover it looks for what the last one left.
+The leader does it because a parent's slot may be killed at any moment. After a takeover the new leader looks for orphans that the last one left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Families:
-    """A `LeaderPart`: knows which live jobs have a parent, and cancels those whose parent ended without completing."""
+    """A `LeaderPart` that knows which live jobs have a parent, and cancels those whose parent ended without completing."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -39,7 +39,7 @@ class Families:
                 child, parent = self._orphans.pop()
                 reason = f"the job {parent} that submitted it did not complete"
                 cancel = CancelJob(by="leader", job_id=child, reason=reason)
-                # A child on which this fails is failed itself: it would run on, and keep the others from being cancelled.
+                # A child that cannot be cancelled is failed: it would run on, and keep the others from being cancelled.
                 await self._leader.strikes.commit_all([cancel], "cancelling it with the job that submitted it")
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ class Families:
                 self._children.pop(parent, None)
         else:
             self._children.setdefault(parent, set()).add(job_id)
-            self._look_at_parent(parent)  # it may have ended before its child was known
+            self._look_at_parent(parent)  # the parent may have ended before its child was known
 
     def _look_at_parent(self, parent: str) -> None:
         ended = ended_as(self._leader.ledger.book, parent)
@@ -74,7 +74,7 @@ class Families:
 
 
 def ended_as(book: JobBook, job_id: str) -> JobState | None:
-    """How a job ended; None while it lives, or is not known here: it may be another datacenter's."""
+    """Returns the state in which a job ended; None while it lives, or when this datacenter does not know it: it may be another's."""
     info = book.jobs.get(job_id)
     if info is not None:
         return info.state if info.state.terminal else None

@@ -1,4 +1,4 @@
-"""Gives somebody who cannot follow a redirect the leader's answer from a standby: a browser sends neither tokens nor questions to another host."""
+"""Fetches the leader's answer for a caller that cannot follow a redirect: a browser sends neither tokens nor requests to another host."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from tenure.nodes.messages.operations import BY_NAME
 from tenure.nodes.messages.wire import Reply, Request
 
 PATIENCE_S = 10.0
+"""The seconds that the leader may take for its answer, beyond the `wait_s` of the request."""
 
 
 class Following:
-    """Asks in the name of whoever asked, with their token: what they may not do, they may not do through us either."""
+    """Asks the leader in the name of the caller, with its token if it gave one: the caller may do no more through this node than at the leader."""
 
     def __init__(self, manager: Manager, caller: HttpCaller) -> None:
         self._manager, self._caller = manager, caller
 
     async def __call__(self, request: Request, token: str) -> Reply | None:
-        """None where this node should answer: it leads, nobody is known to, or the leader does not answer and any manager can tell."""
+        """Returns the leader's answer; None when this node should answer: it leads, it knows no leader, or the leader does not answer a read."""
         address = self._manager.leader_address
         if not address:
             return None
@@ -30,5 +31,5 @@ class Following:
             if BY_NAME[str(request.__struct_config__.tag)].reads:
                 return None
             return Problem(kind=ProblemKind.UNAVAILABLE, fact=error.fact, remedy="Ask again", retryable=True)
-        # It is asked without our header, so it passes nothing on: a request travels once.
+        # We ask without the header that the caller gave us, so the other node passes nothing on: a request travels once.
         return None if isinstance(reply, Redirect) else reply

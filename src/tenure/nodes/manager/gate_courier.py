@@ -1,7 +1,7 @@
-"""Reports to one gate cluster: each when it is due, in batches, kept and said again for as long as no gate answers.
+"""Sends reports to one gate cluster: each when it is due, in batches, and again for as long as no gate answers.
 
-Nothing is stored for it. What is owed is read off the journaled state each time (`jobs.reports`), so a new leader owes what its predecessor
-owed; a gate that was away for an hour hears where each job stands now, and not an hour of history.
+Nothing is stored for it. The courier makes each report from the journaled state (`jobs.reports`), so a new leader owes what its predecessor
+owed. A gate that was away for an hour learns where each job stands now, and not an hour of history.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, 
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 
 ANSWER_S = 5.0
-"""How long one gate may take for one answer: made for wide-area latency."""
+"""The seconds that one gate may take for one answer: made for wide-area latency."""
 AGAIN_FIRST_S = 1.0
-"""An end that no gate has acknowledged is said again after 1, 2, 4, … seconds, and no later than a report is due."""
+"""The courier reports an end that no gate has acknowledged again after 1, 2, 4, … seconds, and at least once in each report interval."""
 
 
 class Courier:
-    """Tells one gate cluster about the jobs that it submitted here."""
+    """Reports to one gate cluster on the jobs that it submitted here."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Courier:
         self._clock, self._now, self._progress_at = clock, engine_now, progress_at
         self._due: Timers[str] = Timers()
         self._pauses: dict[str, float] = {}
-        """Of ended jobs that are not acknowledged."""
+        """Maps each ended job that no gate has acknowledged to the pause before its next report."""
         self._transfers: dict[str, str] = {}
-        """Jobs of which the gate has to hear that somebody else leads now, and who did before."""
+        """Maps each job whose gate must learn of the new leader to the name of the previous leader."""
         self._rung = asyncio.Event()
         self._tell_people, self._unheard = say, False
 
@@ -64,7 +64,7 @@ class Courier:
         return self._ledger.book.settings.report_interval
 
     def owe(self, job_id: str, *, soon: bool = True) -> None:
-        """Report this job: now, or when an interval has passed."""
+        """Makes the report of this job due: now, or within an interval."""
         self._pauses.pop(job_id, None)
         if soon:
             self._due.set(job_id, self._now())
@@ -74,7 +74,7 @@ class Courier:
             self._rung.set()
 
     def introduce(self, job_id: str, old_manager_id: str) -> None:
-        """A new leader says so before its first report."""
+        """Tells the gate that this node leads the job now, before its first report on it."""
         self._transfers[job_id] = old_manager_id
         self.owe(job_id)
 
@@ -91,7 +91,7 @@ class Courier:
                 pause = AGAIN_FIRST_S
                 self._note_heard()
             except NodeUnavailableError as error:
-                # No gate is there. Everything stays owed; the next round asks all of them again.
+                # No gate answers. All reports stay owed; the next round asks every gate again.
                 for job_id in jobs:
                     self._due.set(job_id, self._now())
                 self._note_unheard(error)
@@ -99,11 +99,11 @@ class Courier:
                 pause = min(self.interval_s, pause * 2)
             except Exception:
                 for job_id in jobs:
-                    self._due.set(job_id, self._now())  # this loop begins again, and owes what it owed
+                    self._due.set(job_id, self._now())  # the keeper begins this loop again, and it must still owe these
                 raise
 
     async def _say_all(self, jobs: list[str]) -> None:
-        """In one message, or where that fails each alone: the report that cannot be made or sent concerns one job."""
+        """Reports these jobs in one message, or each alone where that fails: a report that cannot be made or sent concerns one job."""
         try:
             await self._say(jobs)
             return
@@ -111,7 +111,7 @@ class Courier:
             if concerns_all(error) or isinstance(error, NodeUnavailableError):
                 raise
         for job_id in jobs:
-            self._due.set(job_id, self._now() + self.interval_s)
+            self._due.set(job_id, self._now() + self.interval_s)  # for a job whose report fails again
         for job_id in jobs:
             try:
                 await self._say([job_id])
@@ -121,7 +121,7 @@ class Courier:
                 self._failures.note(FailedOn.GATE, job_id, "reporting it to its gate", error)
 
     def _note_unheard(self, error: NodeUnavailableError) -> None:
-        """Once for each time that they are away: a token or a certificate that they refuse is to be read in our log, too."""
+        """Logs, once for each outage, that no gate takes our reports: operators find a token or certificate that a gate refuses in this log, too."""
         if not self._unheard:
             self._tell_people(f"no gate hears our reports, which stay owed: {error.fact}")
         self._unheard = True
@@ -135,7 +135,7 @@ class Courier:
         now = self._now()
         words = await self._ledger.read(lambda book: self._words(book, jobs, now))
         for job_id in jobs:
-            self._due.set(job_id, self._next(job_id, now))
+            self._due.set(job_id, self._next(job_id, now))  # before we ask: an `owe` meanwhile must not be overwritten
         if not words:
             return
         told = TellGate(datacenter=self._identity.datacenter, manager=self._identity.manager_id, words=tuple(words))

@@ -1,7 +1,7 @@
-"""Where gates are heard in a datacenter: submissions, global decisions, questions and probes.
+"""Answers gates in a datacenter: takes their submissions and global decisions, and answers forwarded requests and probes.
 
-Every answer says where the job stands here, so that a gate that lost an answer, or its journal, has it from the next. A manager that does not
-lead sends the gate on to the one that does.
+Every answer about a job says where the job stands here, so that a gate that lost an answer, or its journal, learns it from the next one. A
+manager that does not lead sends the gate on to the leader.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Report = JobProgressReport | JobTimeoutReport
 
 
 class GateDesk:
-    """A manager's ear for gates. Registers itself with the manager, and its reporting with whichever leader this node becomes."""
+    """Answers gates. It registers its handlers with the manager, and its reporting with each leader that this node becomes."""
 
     reporting_class: ClassVar[type[GateReporting]] = GateReporting
 
@@ -80,13 +80,13 @@ class GateDesk:
         manager.datacenter = identity.datacenter
 
     async def told(self, request: TellDatacenter) -> Reply:
-        """Raises `DeposedError` where this node does not lead."""
+        """Takes the submissions and decisions of a gate. Raises `DeposedError` when this node does not lead."""
         if request.datacenter != self._identity.datacenter:
             raise ConfigurationError(
                 f"a gate takes this for datacenter {request.datacenter!r}, and it is {self._identity.datacenter!r}",
                 remedy="Start the gate with the address of each datacenter under its own name",
             )
-        # A job's own words come after its submission: a cancel may travel with it.
+        # Submissions first: the cancellation of a job may travel in the same message as its submission.
         reports, refused = await self._submit(request.submissions)
         corrections = await self._obey(request.words)
         return DatacenterSaid(
@@ -94,7 +94,7 @@ class GateDesk:
         )
 
     async def forwarded(self, request: Forward) -> Reply:
-        """A question of somebody who asked a gate about this datacenter. The gate has seen who it is, and that they may."""
+        """Answers a request about this datacenter that a gate passes on. The gate has checked who its caller is, and that the caller may ask it."""
         operation = BY_NAME.get(request.name)
         if operation is None or not issubclass(operation.request, Placed):
             raise ConfigurationError(f"a gate passes on what is about one datacenter, and not {request.name!r}")
@@ -127,7 +127,7 @@ class GateDesk:
         return reports, [*answers, *await self._obey(unknown)]
 
     async def _commit_each(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """All at once; what our own code failed on once more alone, for it may have failed on the company that it was in."""
+        """Commits all commands together. One that our own code failed on is tried again alone: another command may have caused the failure."""
         outcomes = await self._candidacy.submit_all(commands)
         for place, outcome in enumerate(outcomes):
             if isinstance(outcome, ProductFailedError):
@@ -143,7 +143,7 @@ class GateDesk:
         )
 
     def _never(self, job_id: str, gate_epoch: int, reason: str) -> JobStatusCorrection:
-        """It will not run here, however often it is sent: as good as failed."""
+        """Returns the refusal of a job that will not run here, however often the gate sends it: it counts as failed."""
         return JobStatusCorrection(
             job_id=job_id,
             datacenter=self._identity.datacenter,
@@ -165,13 +165,13 @@ class GateDesk:
                 check(word)
                 taken.append(word)
             except OutOfBoundsError as error:
-                # Of an earlier release. No job of ours can be meant, so it is answered for good and not sent again.
+                # A gate of an earlier release sent it. It can mean no job of ours, so we refuse it for good, and the gate does not send it again.
                 replies.append(self._never(word.job_id, word.gate_epoch, str(error)))
         for outcome in await self._commit_each([self._command_for(word) for word in taken]):
             if isinstance(outcome, DeposedError):
                 raise outcome
-            # A word about an unknown job needs a tombstone. Where there is no room for one, and where our own code failed on a word,
-            # the gate gets no answer to it, and says it again; the others are answered.
+            # A message about an unknown job needs a tombstone. When there is no room for one, or when our own code failed on the message,
+            # the gate gets no answer to it and sends it again. The other messages are answered.
             if isinstance(outcome, TenureError):
                 continue
             assert outcome.reply is not None, "a gate's word that is heard is answered"
@@ -188,7 +188,7 @@ class GateDesk:
     # Probes
 
     async def probed(self, request: AskDatacenter) -> Reply:
-        """Answered by every manager, also while nobody leads."""
+        """Answers a gate's probe. Every manager does, also while none of them leads."""
         candidacy, now = self._candidacy, self._clock.monotonic()
         leads = candidacy.leader is not None
         leader = candidacy.name if leads else candidacy.ledger.book.state.leader
@@ -212,14 +212,14 @@ class GateDesk:
 
 
 class DispatchFlow:
-    """Signal 3 of a manager: what was accepted and dispatched in the last interval. A part of each leader."""
+    """Counts the jobs accepted and the attempts dispatched in the last interval: signal 3 of a manager. A part of each leader."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.begin()
 
     def begin(self) -> None:
-        """A new term knows nothing of the last."""
+        """Begins a term with empty counts: those of an earlier term say nothing about this one."""
         self._accepted, self._dispatched = EventWindow(history=0), EventWindow(history=0)
         self._waiting_since: float | None = None
 
@@ -235,18 +235,19 @@ class DispatchFlow:
                 self._dispatched.record(now)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: this part holds nothing."""
 
     def described(
         self, view: DatacenterView, book: JobBook, workers: list[WorkerStanding], now: float, engine_now: float
     ) -> DatacenterView:
-        """The view of a leader: with its workers, and with how work flows to them."""
+        """Returns the view of a leader: the given one, with its workers and with the flow of work to them."""
         free, dispatched = room_for_work(workers, book.state.drained), int(self._dispatched.last_interval(now))
         waiting = sum(
             min(len(keys), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), engine_now))
             for (queue, _), keys in book.ready.items()
         )
         self._waiting_since = (now if self._waiting_since is None else self._waiting_since) if waiting else None
+        # Waiting work counts against this leader only when some has waited for a whole interval.
         overdue = waiting if self._waiting_since is not None and now - self._waiting_since >= INTERVAL_S else 0
         return DatacenterView(
             datacenter=view.datacenter,

@@ -1,7 +1,7 @@
-"""A leader's side of `GateCoordinatedTimeout`: progress every 10 s, timeouts and ends at once, and who leads now.
+"""Decides when a leader reports its jobs to their gates: progress every 10 s, timeouts and ends at once, and a new leader first of all.
 
-The rules are in `jobs` (a local timeout waits for the gate, falls back after 300 s, is reported again by a new leader). Here is who is told,
-and when. One courier for each gate cluster, so that one that hangs holds up no other.
+It is a leader's side of `GateCoordinatedTimeout`. The rules for timeouts are in `jobs`: a local timeout waits for the gate, falls back after
+300 s, and a new leader reports it again. Each gate cluster has its own courier, so that a cluster that hangs holds up no other.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tenure.nodes.manager.leader import Leader
 from tenure.nodes.product_failures import FailedOn
 
 AT_ONCE = (LocalTimeoutReported, JobEnded)
-"""That a job has arrived is in the answer to its submission."""
+"""The events that a gate must learn at once. The arrival of a job is none: the answer to its submission tells it."""
 
 
 def gate_addresses(info: JobInfo) -> tuple[str, ...]:
-    """Where the gates of a job listen; empty for a job that no gate submitted."""
+    """Returns the addresses of a job's gates; empty for a job that no gate submitted."""
     submission = info.job.submission
     if submission.gate_addr is None:
         return ()
@@ -38,7 +38,7 @@ def _owe(job_id: str, soon: bool, courier: Courier) -> None:
 
 
 class GateReporting:
-    """Part of a leader (`LeaderPart`)."""
+    """A `LeaderPart` that runs one courier for each gate cluster."""
 
     courier_class: ClassVar[type[Courier]] = Courier
 
@@ -47,8 +47,9 @@ class GateReporting:
         self._couriers: dict[tuple[str, ...], Courier] = {}
         self._tasks: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
+        """Set while `run` runs. The exception that ends a courier fails it, and so ends `run`."""
         self._previous = ""
-        """Who led before, once some job's history told it."""
+        """The name of the previous leader, once the history of some job told it."""
 
     async def run(self) -> None:
         self._failed = asyncio.get_running_loop().create_future()
@@ -62,7 +63,7 @@ class GateReporting:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        """A timeout and an end are told at once, everything else when its time comes."""
+        """Makes the reports of these jobs due: at once after a timeout or an end, else within an interval."""
         soon = any(isinstance(event, AT_ONCE) for event in decision.events)
         for job_id in job_ids:
             info = self._leader.ledger.book.jobs.get(job_id)
@@ -70,10 +71,10 @@ class GateReporting:
                 self._with_courier(info, partial(_owe, job_id, soon))
 
     def close(self) -> None:
-        """Its tasks end with `run`."""
+        """Does nothing: the couriers end with `run`."""
 
     def _introduce(self) -> None:
-        """Every gate hears who leads, and where each job stands, before anything else."""
+        """Tells every gate, before anything else, that this node leads now and where each job stands."""
         owed = [
             info for info in self._leader.ledger.book.jobs.values() if not (info.state.terminal and info.gate_acked)
         ]
@@ -81,19 +82,19 @@ class GateReporting:
             self._with_courier(info, partial(self._introduce_job, info))
 
     def _introduce_job(self, info: JobInfo, courier: Courier) -> None:
-        # One takeover, one predecessor: the first history that tells of it is enough.
+        # A takeover has one predecessor: the first history that names it is enough.
         self._previous = self._previous or self._before(info)
         courier.introduce(info.id, self._previous)
 
     def _before(self, info: JobInfo) -> str:
-        """Who led before, for people."""
+        """Returns the previous leader by the history of a job, for people; empty when the history does not name it."""
         for event in reversed(self._leader.ledger.book.history(info.id)):
             if isinstance(event, LeaderElected):
                 return str(event.evidence.get("previous_leader", ""))
         return ""
 
     def _with_courier(self, info: JobInfo, tell: Callable[[Courier], None]) -> None:
-        """Tell the courier of one job's gates something. What fails concerns the reports of this job, and no other."""
+        """Calls `tell` with the courier of one job's gates. An exception concerns the reports of this job, and no other."""
         try:
             courier = self._courier(info)
             if courier is not None:
@@ -125,7 +126,7 @@ class GateReporting:
         return courier
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A courier runs for the whole term; when it is deposed, so is everybody."""
+        """Ends `run` when a courier raised. A courier runs for the whole term and raises only when the leader is deposed."""
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)

@@ -1,6 +1,6 @@
-"""The time that is left on every grant, put together for people. Pure: from the book and what workers said to grants.
+"""Collects the time that is left on every grant, for people. Pure: from the book and the reports of workers to grants.
 
-Whether time is over is decided elsewhere (`jobs.deadlines`, `fleet`, the worker's own clock); here it is only shown, by the same arithmetic.
+Other code decides when time is over (`jobs.deadlines`, `fleet`, the worker's own clock). This module only shows it, by the same arithmetic.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tenure.nodes.messages.worker import AttemptReport
 
 
 class Granted(NamedTuple):
-    """What a leader knows beyond the journal."""
+    """Asks a leader for the times that are not in the journal. A standby has none of them."""
 
     attempt: Callable[[str, str, int], tuple[Grant, ...]]
-    """Of a workflow's running attempt, and of the worker that runs it."""
+    """Returns the grants of a workflow's running attempt, and of the worker that runs it."""
     progress_at: Callable[[str], float]
-    """When a job was last seen to advance; 0 when it never was."""
+    """Returns the time at which a job was last seen to advance; 0 when it never was."""
 
 
 def of_report(one: AttemptReport, heard_at: float) -> tuple[Grant, ...]:
-    """What a worker said of one attempt: seconds by its own clock, counted from when we heard them."""
+    """Returns the grants in a worker's report of one attempt. The worker counts seconds by its own clock; they run from when we got the report."""
     found = []
     if one.lease_s:
         found.append(Grant(kind=GrantKind.LEASE, until=heard_at + one.lease_s))
@@ -49,7 +49,7 @@ def of_workflow(job_id: str, name: str, workflow: Workflow, now: float, granted:
 
 
 def of_job(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
-    """Of the job as a whole. When a standby answers, it does not know when something last advanced, and does not guess."""
+    """Returns the grants of the job as a whole. A standby does not know when the job last advanced, and so shows no stuck deadline."""
     if info.state.terminal:
         return ()
     tracking, found = info.timeout_tracking, []
@@ -63,7 +63,7 @@ def of_job(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
 
 
 def of_all(info: JobInfo, now: float, granted: Granted | None) -> tuple[Grant, ...]:
-    """For one line of a list: of each kind the one that runs out first."""
+    """Returns, for one line of a list, the grant of each kind that runs out first."""
     if info.state.terminal:
         return ()
     every = [of_job(info, granted)]

@@ -1,4 +1,4 @@
-"""What a leader lets go of: results past their time, jobs that ended long ago, ids past their memory."""
+"""Lets go of old records on the leader: results past their time, jobs that ended long ago, ids that need not be remembered any more."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.views import large_results
 
 ARCHIVE = "jobs"
-"""The store with the records of jobs that left the book."""
+"""The store that keeps the records of jobs that left the book."""
 LARGE_RESULTS = "results"
 LARGE_RESULTS_TTL_S = 7 * 86_400
 FORGET_EVERY_S = 600.0
 ARCHIVING = "archiving it"
 ARCHIVED_AT_ONCE = 100
-"""Then dispatches and deadlines have their turn."""
+"""The most jobs that one call of `tend` archives; then dispatches and deadlines have their turn."""
 
 
 class Housekeeping:
-    """Part of a leader. Everything here may be done twice."""
+    """Part of a leader. Every step is safe to repeat."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Housekeeping:
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
-        """Do what is due, at most so much at a time; True when there is more. The store is put right before the journal says so."""
+        """Does what is due, up to a limit. Returns True when more may be due. Each step changes the store before the journal records it."""
         book, strikes = self._ledger.book, self._strikes
         for job_id in to_expire(book, now):
             if job_id in strikes.aside:
-                book.expiring.cancel(job_id)  # until another leader reads it off the book
+                book.expiring.cancel(job_id)  # it rests until another leader reads it off the book
             else:
                 await strikes.attempt(job_id, partial(self._expire, job_id), "letting go of its results")
         due = to_archive(book, now, limit=ARCHIVED_AT_ONCE, skip=strikes.aside)
@@ -81,7 +81,7 @@ class Housekeeping:
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(record))
 
     async def _without_lasting_results(self, info: JobInfo, now: float) -> JobInfo:
-        """The record, with results that have an end moved to where the engine itself lets go of them."""
+        """Returns the record to archive. Results that expire move into the store with a time to live, so that the engine itself deletes them."""
         left = results_expire_at(info) - now
         if not 0 < left < float("inf"):
             return info

@@ -1,4 +1,4 @@
-"""Answers about jobs beyond one submission and one view: many at once, results, another try, logs, evidence."""
+"""Answers the requests about jobs beyond one submission and one view: many submissions at once, results, retries, logs and evidence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
 
 
 class Attempt(NamedTuple):
-    """Which attempt is meant, and whether it may still log."""
+    """The attempt that a request means. `ended` is False while the attempt may still log."""
 
     workflow: str
     number: int
@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
 
 
 class JobDesk:
-    """Part of a manager: it writes through the leader, and reads what any manager may read."""
+    """Part of a manager. Only the leader takes its writes; any manager answers its reads."""
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
         self._manager, self._calls = manager, calls
@@ -66,7 +66,7 @@ class JobDesk:
         }
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
-        """All at once, so that the ledger writes them in as few appends as it can."""
+        """Submits all jobs at once, so that the ledger writes them in as few appends as it can."""
         commands = [SubmitJob(submission=one, by=one.submitted_by) for one in request.submissions]
         outcomes = await self._manager.commit_all(commands)
         answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
@@ -112,7 +112,7 @@ class JobDesk:
         return await self._manager.write(SubmitJob(submission=again, by=request.by))
 
     async def _page(self, request: GetLogs) -> Reply:
-        # Asked before the log is read: what an attempt logged before it was seen to have ended is in it.
+        # Look at the attempt before reading its log: if it has ended, the log then holds everything that it logged before its end.
         attempt = await self._attempt(request.job_id, request.workflow, request.attempt)
         if isinstance(attempt, Reply):
             return attempt
@@ -139,7 +139,7 @@ class JobDesk:
         return EvidenceView(job_id=request.job_id, workflow=attempt.workflow, attempt=attempt.number, found=found)
 
     async def _attempt(self, job_id: str, workflow: str, number: int) -> Attempt | Reply:
-        """Only names that a known job has ever become part of a key."""
+        """Returns the attempt that a request means. Only names that a known job has ever become part of a key."""
 
         def look(info: JobInfo) -> Attempt:
             name = _choose(job_id, workflow, list(info.workflows))
@@ -153,7 +153,7 @@ class JobDesk:
 
 
 def submitted(submission: JobSubmission, outcome: Decision | GateDecision | TenureError) -> Submitted:
-    """What is said of one submission of many. Raises what concerns them all: then all are asked again."""
+    """Returns the answer to one submission of many. Raises an error that concerns them all, so that the caller submits all of them again."""
     if isinstance(outcome, (DeposedError, NodeUnavailableError)):
         raise outcome
     if isinstance(outcome, TenureError):
@@ -163,13 +163,13 @@ def submitted(submission: JobSubmission, outcome: Decision | GateDecision | Tenu
 
 
 def next_id(job_id: str) -> str:
-    """`encode` was the first: its retry is `encode~2`, and the retry of that `encode~3`."""
+    """Returns the id of a retry: that of `encode` is `encode~2`, and the retry of that is `encode~3`."""
     numbered = _RETRIED.fullmatch(job_id)
     return f"{numbered[1]}~{int(numbered[2]) + 1}" if numbered else f"{job_id}~2"
 
 
 def cut(data: bytes, offset: int, limit: int) -> tuple[tuple[LogLine, ...], int]:
-    """The whole lines from this offset on that fit the limit, but at least one; and the offset after them."""
+    """Returns the whole lines from this offset on that fit the limit, but at least one; and the offset after them."""
     lines: list[LogLine] = []
     position = offset
     while position < len(data):
@@ -179,7 +179,7 @@ def cut(data: bytes, offset: int, limit: int) -> tuple[tuple[LogLine, ...], int]
         try:
             lines.append(msgspec.json.decode(data[position:end], type=LogLine))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # An offset inside a line, which no page of ours gave out.
+            # The offset is inside a line: no page of ours gave it out.
             lines.append(LogLine(at=0.0, level="", text=data[position:end].decode(errors="replace").rstrip("\n")))
         position = end
     return tuple(lines), position

@@ -1,4 +1,4 @@
-"""The job as its leader saw it, from submission to end, as one span of the submission's trace. Part of a leader."""
+"""Records each job, from submission to end, as one span of the submission's trace. Part of a leader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JobTraces:
-    """A `LeaderPart`. Whoever leads when a job ends tells of all of it."""
+    """A `LeaderPart`. The manager that leads when a job ends records the whole span, also for the terms before its own."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -30,7 +30,7 @@ class JobTraces:
                 self._tell(event.job_id)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: this part keeps nothing."""
 
     def _tell(self, job_id: str) -> None:
         info = self._leader.ledger.book.jobs.get(job_id)

@@ -1,10 +1,10 @@
-"""What a leader does: reads off its book what is owed to the world, does it, and writes down that it did.
+"""The leader of a datacenter reads off its book which effects the decisions still owe, performs them, and journals that it did.
 
-Two loops. One takes results from their durable mailbox, commits them, and acknowledges after the append. The other tends to everything
-that is due: dispatches, messages to revoke, deadlines, archives, snapshots. Both end when the ledger is deposed. Deadlines are armed only
-after the results that waited were drained, so that work that ended in time is completed, not timed out (DESIGN.md, rule 5).
+Two loops serve the jobs. One takes results from their durable mailbox, commits them, and acknowledges them after the append. The other tends
+to everything that is due: dispatches, messages to revoke, deadlines, archives, snapshots. Both end when the ledger is deposed. The leader arms
+deadlines only after it drained the results that waited, so that work that ended in time is completed, not timed out (DESIGN.md, rule 5).
 
-Whatever is raised about one job fails that job alone (`job_strikes`); whatever else is raised lets that one step rest (`loop_keeper`).
+An exception about one job fails that job alone (`job_strikes`); any other exception lets only its own step rest (`loop_keeper`).
 """
 
 from __future__ import annotations
@@ -46,26 +46,28 @@ from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
 HANDED_BACK_S = 0.2
+"""The pause of the deadline check while some result is leased and not recorded yet."""
 TEND_AT_LEAST_S = 5.0
+"""The longest rest between two rounds of the tending loop."""
 TEND = "tend"
 DISPATCHING = "dispatching it"
 
 
 class LeaderPart(Protocol):
-    """Something more that a leader does during its term."""
+    """A part of a leader that does something more during one term, such as reporting to gates."""
 
     async def run(self) -> None:
-        """Until cancelled. Raises `DeposedError` like everything that leads."""
+        """Runs until cancelled, or returns when it has nothing to do. Raises `DeposedError` like every loop of a leader."""
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        """This was decided, and is durable; it is about these jobs."""
+        """Takes note of a decision about these jobs. The decision is durable."""
 
     def close(self) -> None:
-        """The term is over."""
+        """Lets go of everything: the term is over."""
 
 
 class Leader(ResultIntake):
-    """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
+    """Leads with a ledger that has taken the lead. `run` returns when this leader is deposed."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class Leader(ResultIntake):
         pool: PoolView | None = None,
         keeper: LoopKeeper,
     ) -> None:
-        """`keeper` keeps the loops of this term, and ends with it."""
+        """`keeper` runs the loops of this term, and ends with it."""
         super().__init__(
             ledger,
             engine,
@@ -92,9 +94,9 @@ class Leader(ResultIntake):
             keeper=keeper,
         )
         self._unordered: set[str] = set()
-        """Jobs of which no order could be made, at the last look."""
+        """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
-        """Jobs whose next deadline could not be computed, and why."""
+        """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
         self._engine, self._clock = engine, clock
         self.now, self.say = engine_now, say
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
@@ -114,7 +116,7 @@ class Leader(ResultIntake):
             keeper=keeper,
         )
         self.parts: list[LeaderPart] = []
-        """Set before `run`."""
+        """The parts that run during this term. `Candidacy` adds them before `run`."""
         self.clockwork = Clockwork(ledger, say, keeper.failures)
         self._changed = asyncio.Event()
         self._steps: dict[str, Loop] = {
@@ -126,19 +128,19 @@ class Leader(ResultIntake):
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
-        """What is tended to, in this order."""
+        """The steps of the tending loop, in the order in which each round takes them."""
         ledger.on_decided, ledger.on_missed = self._arm, self._missed
 
     async def submit(self, command: Command) -> Decision:
-        """Commit a command; what follows from it is done whether or not anybody still waits for the answer."""
+        """Commits a command. `_arm` does what follows from it, even when the caller no longer waits for the answer (decision 0182)."""
         return await self.ledger.commit(command)
 
     async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Many at once; for each what was decided, or why it was not."""
+        """Commits many commands. Returns for each its decision, or the error that refused it."""
         return await self.ledger.commit_all(commands)
 
     async def run(self) -> None:
-        """Lead until deposed."""
+        """Leads until deposed."""
         loops = {"results": self._take_results, TEND: self._tend, "workers": self.desk.keep_watch}
         try:
             await self.keeper.keep_all({**loops, **{type(part).__name__: part.run for part in self.parts}})
@@ -146,15 +148,15 @@ class Leader(ResultIntake):
             self._say(f"stopped leading: {error}")
 
     def close(self) -> None:
-        """The term is over."""
+        """Ends the term: releases the reports that are held, and closes the parts."""
         self.desk.close()
         for part in self.parts:
             part.close()
 
     def _arm(self, decision: Decision) -> None:
-        """Whatever a decision touched may have another deadline now."""
+        """Follows up a durable decision: sets the timers of the jobs that it touched, wakes the tending loop, and passes it to every part."""
         named = (name for event in decision.events for name in getattr(event, "jobs", ()))
-        names = dict.fromkeys((decision.job_id, *named))  # in order: a simulation must not depend on hashes
+        names = dict.fromkeys((decision.job_id, *named))  # in their order: a simulation must not depend on hashes
         for job_id in names:
             self._arm_job(job_id)
         if not decision.events:
@@ -182,7 +184,7 @@ class Leader(ResultIntake):
             self._changed.set()
 
     def _heed(self, name: str, heed: Callable[[], None]) -> None:
-        """Let one part know of a decision. One that fails begins its loop anew, and reads off the book what it missed."""
+        """Passes a decision to one part. When the part fails on it, its loop begins anew and reads off the book what it missed."""
         try:
             heed()
         except Exception as error:
@@ -190,7 +192,7 @@ class Leader(ResultIntake):
             self.keeper.begin_again(name)
 
     def _missed(self) -> None:
-        """Decisions became durable that nobody was told of: everything that follows is read off the book."""
+        """Restarts the loops that follow decisions. Some decisions became durable without `_arm`, so each loop reads the book anew."""
         for name in (TEND, *(type(part).__name__ for part in self.parts)):
             self.keeper.begin_again(name)
 
@@ -200,19 +202,20 @@ class Leader(ResultIntake):
     # Everything that is due
 
     async def _tend(self) -> None:
-        """First what the last leader, or the last failure, left undone; then whatever is due."""
+        """Does first what the last leader, or the last failure, left undone; then whatever is due."""
         await self._drain()
         for info in list(self.ledger.book.live_jobs()):
             self._arm_job(info.id)
         self.clockwork.arm_all()
         while True:
-            self._changed.clear()
+            self._changed.clear()  # before the steps read the book: a change while they run must wake the next round
             if await self.keeper.turn(self._steps):
+                # A step that our own code failed in may have left the indexes of the book half changed.
                 self.ledger.rebuild_soon()
             await self._rest()
 
     async def _look_again(self) -> None:
-        """Jobs whose next deadline could not be computed: once more, and then they fail."""
+        """Computes once more the deadlines that could not be computed. A job on which that fails again is failed."""
         while self._unarmed:
             job_id, _ = self._unarmed.popitem()
             self._arm_job(job_id)
@@ -224,27 +227,27 @@ class Leader(ResultIntake):
 
     async def _keep_house(self) -> None:
         if await self._housekeeping.tend(self._now()):
-            self._changed.set()  # there is more: everything else has its turn first
+            self._changed.set()  # more is due, and the other steps have their turn first
 
     async def _keep_snapshot(self) -> None:
         await self.ledger.snapshot_if_due()
 
     async def _rest(self) -> None:
-        """Until something changed, or something is due."""
+        """Waits until something changed, or something is due."""
         due = min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self._now()))
         left = self.keeper.rest_s(min(due - self._now(), TEND_AT_LEAST_S), self._steps)
         await self._clock.async_wait(self._changed, left)
 
     async def _dispatch(self) -> None:
-        """Send what is decided and not recorded as sent; a message that the engine has already is as good as sent."""
+        """Sends every order that is decided and not recorded as sent. A message that the engine already holds counts as sent."""
         while True:
             failed: dict[str, Exception] = {}
-            # Read, not looked up: the book is ahead of the journal while an append is under way, and nothing is sent before its
-            # decision is durable.
+            # `read` waits for an append that is under way: until it returns, the book is ahead of the journal, and the leader must not
+            # send an order before its decision is durable.
             orders = await self.ledger.read(partial(self._orders, failed))
             again = [job_id for job_id in failed if job_id not in self._unordered]
             for job_id, error in failed.items():
-                if job_id in self._unordered:  # for the second time: it will not pass
+                if job_id in self._unordered:  # the second failure in a row: it will not pass by itself
                     await self.strikes.strike(job_id, DISPATCHING, error)
             self._unordered = set(again)
             if not orders and not again:
@@ -262,7 +265,7 @@ class Leader(ResultIntake):
         return to_dispatch(book, self._now(), limit=200, skip=self.strikes.aside, failed=failed)
 
     async def _send_each(self, name: str, orders: list[Dispatch]) -> list[Dispatch]:
-        """Send them together, or one by one where that fails. Returns those that were sent; the job of any other has failed."""
+        """Sends the orders together, or one by one where that fails. Returns the orders that were sent; the job of any other was struck."""
         try:
             await self._send(name, orders)
             return orders
@@ -304,12 +307,12 @@ class Leader(ResultIntake):
         return info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
-        """Who shall leave it to others; nobody, where there are none: work must not be stranded."""
+        """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
         able = self.desk.fleet.able(order.mailbox)
         return () if able and able <= set(order.excluded) else order.excluded
 
     async def _revoke(self) -> None:
-        """Messages of ended jobs: queued ones are never claimed, and running work loses its receipt."""
+        """Withdraws the messages of ended jobs: no worker claims a queued one any more, and running work loses its receipt."""
         ended = await self.ledger.read(lambda book: [one for one in book.uncleaned if one not in self.strikes.aside])
         revoked = [
             job_id
@@ -331,9 +334,11 @@ class Leader(ResultIntake):
         now = self._now()
         if self._timers.next_due() > now:
             return
-        # A result that was enqueued before the deadline wins over it. Taken first: what a failure interrupts stays due.
+        # A result that was enqueued before the deadline wins over it, so results are taken first. The timers are popped after that: when an
+        # exception interrupts the drain, the deadlines stay due.
         await self._drain()
         if self.drained_until < now:
+            # Some result is leased and not recorded: our other loop holds it, or the last leader did. It may have been in time.
             await self._clock.async_sleep(HANDED_BACK_S)
             return
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]

@@ -1,4 +1,4 @@
-"""The ledger of a datacenter: the journal of its jobs, and the book that is its fold."""
+"""Keeps the journal of a datacenter's jobs together with the book that is its fold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Lists of jobs: filters, and pages that stay where they are while jobs come and go. Pure: from the book to the reply.
+"""Lists jobs, with filters, in pages that stay where they are while jobs come and go. Pure: from the book to the reply.
 
-Jobs are in the order of (time of submission, id), newest first. A page begins after such a pair, which means the same whether or not the job
-that it names is still there.
+Jobs are in the order of (time of submission, id), newest first. A page begins after such a pair, which keeps its meaning when the job that it
+names is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenure.nodes.messages.client import JobList, ListJobs
 
 
 class Place(NamedTuple):
-    """Where a job stands in the list."""
+    """The place of a job in the list."""
 
     submitted_at: float
     job_id: str
@@ -42,7 +42,7 @@ def parse_place(text: str) -> Place:
 def job_list(
     book: JobBook, now: float, request: ListJobs, live: Live | None = None, granted: Granted | None = None
 ) -> JobList:
-    """Newest first. Archived jobs are asked for by their id."""
+    """Returns one page, newest first. It holds no archived jobs: callers ask for those by their id."""
     begin = parse_place(request.after) if request.after else None
     page: list[JobInfo] = []
     known, more = 0, False
@@ -57,7 +57,7 @@ def job_list(
             page.append(info)
         else:
             more = True
-            if everything:  # the rest need not be looked at to be counted: dashboards ask this again and again
+            if everything:  # all jobs count, so we need not look at the rest: dashboards ask this again and again
                 known = len(book.jobs)
                 break
     return JobList(
@@ -73,13 +73,13 @@ def _place(info: JobInfo) -> Place:
 
 
 def _newest_first(book: JobBook) -> Iterator[JobInfo]:
-    """The book holds them in the order of their submission; those of one moment are told apart by their ids."""
+    """Yields the jobs, newest first. The book holds them in the order of their submission; ids order those of one moment."""
     for _, together in groupby(reversed(book.jobs.values()), key=lambda info: info.job.submitted_at):
         yield from sorted(together, key=lambda info: info.id, reverse=True)
 
 
 def _everything(request: ListJobs) -> bool:
-    """Whether there is no filter, so that all jobs fit."""
+    """Returns True when the request has no filter, so that all jobs fit."""
     return request == ListJobs(after=request.after, limit=request.limit)
 
 

@@ -1,7 +1,7 @@
-"""A manager: stands for election, leads or follows, and answers what it is asked.
+"""A manager stands for election, leads or follows, and answers requests.
 
-The shell around `Candidacy`. It knows neither HTTP nor processes: it is given a transport's requests and gives replies, so that the
-simulator runs it as it is. Reads are answered by whoever is asked, from a book that is never ahead of the journal; writes by the leader.
+This is the shell around `Candidacy`. It knows neither HTTP nor processes: a transport hands it requests and takes its replies, so the
+simulator runs it unchanged. Any manager answers reads of jobs, from a book that is never ahead of the journal. Only the leader decides writes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ViewT = TypeVar("ViewT")
 
 
 class Manager:
-    """One manager. `run` until cancelled; `answer` from the first moment on."""
+    """One manager. `run` lasts until it is cancelled; `answer` works from the first moment on."""
 
     def __init__(
         self,
@@ -131,10 +131,10 @@ class Manager:
             **nodes.handlers,
             **OverviewDesk(self, nodes, clock).handlers,
         }
-        """What this node answers. Other parts of the node add theirs before it is served."""
+        """Maps each type of request to its handler. Other parts of the node (`GateDesk`) add theirs before the port serves this manager."""
 
     async def run(self) -> None:
-        """Stand for election, lead, follow. Cancelling resigns."""
+        """Stands for election, leads and follows, until cancelled. Cancelling resigns from the term."""
         try:
             await self._candidacy.keeper.keep_all({"node": self._candidacy.run, "observer": self.observer.run})
         finally:
@@ -147,12 +147,12 @@ class Manager:
 
     @property
     def name(self) -> str:
-        """`NAME@ADDRESS`, as it stands for election."""
+        """Returns `NAME@ADDRESS`, the name under which this node stands for election."""
         return self._candidacy.name
 
     @property
     def leader_address(self) -> str:
-        """Where another manager listens that leads as far as this one knows; empty where it is this one, or nobody."""
+        """Returns the address of the manager that leads, by this node's book; empty when this node leads, or when the book names no other leader."""
         leader = self._candidacy.ledger.book.state.leader
         return "" if self.leads or leader == self._candidacy.name else address_of(leader)
 
@@ -162,22 +162,22 @@ class Manager:
 
     @property
     def desk(self) -> WorkerDesk:
-        """Where workers report. Raises `DeposedError` where this node does not lead."""
+        """Returns the desk that answers worker reports. Raises `DeposedError` when this node does not lead."""
         if self._candidacy.leader is None:
             raise DeposedError("only the leader hears of workers")
         return self._candidacy.leader.desk
 
     def now(self) -> float:
-        """The engine's time."""
+        """Returns the engine's time."""
         return self._now()
 
     def workers(self) -> list[WorkerNode]:
-        """The workers that this manager knows of, as their leader."""
+        """Returns the workers that report to this manager; empty unless it leads."""
         return [worker_node(one) for one in self.standings()]
 
     @property
     def unready(self) -> dict[str, str]:
-        """Why this manager should not be asked now; empty when it should."""
+        """Maps the part that is missing (engine, journal or leader) to the reason; empty when this manager is ready to answer."""
         if not self._candidacy.engine_answers:
             return {"engine": "it does not answer"}
         if self.ledger.damage is not None:
@@ -189,7 +189,7 @@ class Manager:
         return {}
 
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
-        """What this manager tells of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
+        """Returns this manager's description of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
         time, ledger = self._candidacy.time, self.ledger
         epoch = self.epoch if self.leads else ledger.book.epoch
         return ManagerNode(
@@ -209,15 +209,14 @@ class Manager:
         return self._candidacy.ledger
 
     async def answer(self, sender: str, request: Request) -> Reply:
-        """The reply to any request. Raises nothing: what goes wrong is a `Problem`."""
+        """Returns the reply to any request. Raises nothing: an error becomes a `Problem`, or a redirect to the leader."""
         handler = self.handlers.get(type(request))
         if handler is None:
             fact = f"a manager does not answer {request.__struct_config__.tag!r}"
             return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="GET /v1/openapi.json lists what it does")
         try:
-            check(
-                request
-            )  # also for what comes without HTTP: the simulator, the test kit, a gate's word for somebody else
+            # Checked here as well, for requests that do not come through HTTP: from the simulator, the test kit, or a gate that forwards.
+            check(request)
             if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
                 return self._another(request)
             return await handler(request)
@@ -246,20 +245,20 @@ class Manager:
         return await self.write(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
 
     async def commit(self, command: Command) -> Decision:
-        """Have a command decided and made durable. Raises `DeposedError` where this node does not lead."""
+        """Decides a command and makes it durable. Raises `DeposedError` when this node does not lead."""
         return await self._candidacy.submit(command)
 
     async def commit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Many at once; for each what was decided, or why it was not. Raises `DeposedError` where this node does not lead."""
+        """Commits many commands. Returns for each its decision, or the error that refused it. Raises `DeposedError` when this node does not lead."""
         return await self._candidacy.submit_all(commands)
 
     async def write(self, command: Command) -> Reply:
-        """The same, as the answer to whoever asked."""
+        """Commits a command and returns the reply for the caller that asked for it. Raises as `commit` does."""
         decision = await self.commit(command)
         return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.epoch)
 
     def standings(self) -> list[WorkerStanding]:
-        """The workers as this manager sees them; nobody but the leader hears of any."""
+        """Returns the workers as the leader sees them; empty on a standby, because workers report only to the leader."""
         leader = self._candidacy.leader
         return leader.desk.fleet.standings(self._now()) if leader is not None else []
 
@@ -275,11 +274,15 @@ class Manager:
         return self._elsewhere() if leader is None else await leader.desk.extend(ask)
 
     def _elsewhere(self) -> Reply:
-        """Where a write has to go. A leader that is deposed, or dead, may still be the last that we know of."""
+        """Returns the reply for a request that only the leader can answer: a redirect to it, or a problem when no leader is known.
+
+        The book may still name a leader that is deposed or dead.
+        """
         state = self._candidacy.ledger.book.state
         address = address_of(state.leader)
         if self.ledger.damage is not None and not (address and self._candidacy.term_is_current):
             return problem(self.ledger.damage)
+        # A book that names this node tells of a term that is over: a redirect would send the caller back to us.
         if not address or state.leader == self._candidacy.name:
             return Problem(
                 kind=ProblemKind.UNAVAILABLE,
@@ -317,7 +320,7 @@ class Manager:
         return await self._with_results(*found)
 
     async def _state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
-        """What somebody who missed events begins from. It holds at least what the sequence says, read before."""
+        """Returns a journal position, read first, and the state (no older) from which a client that missed events begins."""
         seq = self._candidacy.ledger.seq
         if request.job_id:
             found = await self._job(GetJob(job_id=request.job_id))
@@ -342,7 +345,7 @@ class Manager:
         return with_results(view, results) if results else view
 
     async def look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
-        """What `look` finds in a job, live or archived; where there is none, the reply that says so. It must return what no fold changes."""
+        """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""
         found = await self.ledger.read(lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None)
         if found is not None:
             return found[0]
@@ -370,11 +373,11 @@ class Manager:
         return read_record(stored, JobInfo, f"job {job_id!r}") if stored is not None else None
 
     def _unknown(self, job_id: str) -> Reply:
-        """The leader's word on it counts: a standby may not have read so far."""
+        """Returns the reply for a job that this node did not find. Only the leader may call it unknown: a standby may not have read so far."""
         if not self.leads:
             return self._elsewhere()
         if job_id in self._candidacy.ledger.book.jobs:
-            # Not when we looked: while the archive was asked this node was elected, and has read on.
+            # The job was not in the book when we looked. While we asked the archive, this node was elected and read on.
             return Problem(
                 kind=ProblemKind.UNAVAILABLE, fact=f"job {job_id!r} came to be known just now", retryable=True
             )

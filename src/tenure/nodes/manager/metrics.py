@@ -1,7 +1,7 @@
-"""What managers count, for Prometheus. docs/metrics.md lists every name; a test keeps the two equal.
+"""Defines the Prometheus metrics of a manager. docs/metrics.md lists every name; a test keeps the two equal.
 
-Counters follow what was decided and is durable; gauges are read when somebody asks. Labels are states, causes, lanes and verdicts: bounded by the
-code and by what an operator set up, never by the number of jobs.
+Counters count durable decisions; a scrape reads the gauges. Labels are states, causes, lanes and verdicts: the code and the setup of an
+operator bound them, never the number of jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 
 
 class ManagerMetrics:
-    """The counters of one manager. `count` is given each event that became durable under its lead."""
+    """The counters of one manager. The observer gives `count` each event that became durable while this manager leads."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -89,7 +89,7 @@ class ManagerMetrics:
 
 
 class ManagerGauges(Collector):
-    """How a manager stands when it is asked. Reads indexes of the book only, so that a scrape costs the same however many jobs there are."""
+    """The state of a manager at a scrape. It reads indexes of the book only, so that a scrape costs the same however many jobs there are."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ManagerGauges(Collector):
         self._candidacy, self._alarms, self._workers = candidacy, alarms, workers
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Without this, registering would already ask for every value."""
+        """Returns nothing. Without this method, registering would already ask for every value."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -1,4 +1,4 @@
-"""Answers about nodes: who is there and how they are, and draining a worker."""
+"""Answers requests about nodes: lists managers and workers with their state, and drains workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NodeDesk:
-    """Part of a manager."""
+    """Part of a manager. Only the leader answers: workers report to no other."""
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
         self._manager, self._store, self._calls = manager, engine.store(NODES), calls
@@ -78,7 +78,7 @@ def worker_node(standing: WorkerStanding) -> WorkerNode:
 
 
 def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> tuple[WorkerNode, ...]:
-    """Those that an operator drained are shown so, also while they are not here."""
+    """Returns the workers, with those that an operator drained shown so. Adds the drained workers that do not report now."""
     shown = [
         replace(one, drained=True, verdict="drain", reason=drained[one.name].reason, since=drained[one.name].at)
         if one.name in drained

@@ -1,4 +1,4 @@
-"""Everything that one manager's `/metrics` shows: its own counters and gauges, those of its port, and those of its process."""
+"""Collects everything that one manager's `/metrics` shows: its own counters and gauges, those of its port, and those of its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NodeMetrics(PortMetrics):
-    """Of one manager."""
+    """The metrics of one manager process. `watch` adds the gauges once the manager is made."""
 
     def __init__(self) -> None:
         super().__init__()

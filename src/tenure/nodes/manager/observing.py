@@ -1,4 +1,4 @@
-"""What a manager tells those who watch it: metrics of what was decided, and alarms that are said once when they begin and once when they end."""
+"""Watches a manager for its operators: counts durable decisions as metrics, and logs each alarm once when it begins and once when it ends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 5.0
 NO_LEADER_AFTER_TERMS = 2.0
+"""An alarm begins after so many terms without a known leader: an ordinary takeover is over by then."""
 
 
 class Observer:
-    """Watches one manager, whether it leads or not. `run` beside it; `lead` makes the part that watches a term."""
+    """Watches one manager, both as a leader and as a standby. `run` lasts as long as the manager; `lead` makes the part that watches one term."""
 
     def __init__(
         self,
@@ -53,17 +54,17 @@ class Observer:
 
     @property
     def standing_since(self) -> dict[Alarm, float]:
-        """Each alarm, and the engine's time at which it was first seen."""
+        """Maps each alarm to the engine's time at which it was first seen."""
         return {alarm: self._since[key] for key, alarm in self._standing.items()}
 
     async def run(self) -> None:
-        """Look around every few seconds, until cancelled."""
+        """Looks for alarms every few seconds, until cancelled."""
         while True:
             self.look()
             await self._clock.async_sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Say what began and what ended."""
+        """Logs the alarms that began and those that ended. On a leader, records how many attempts wait and run."""
         found = {alarm.key: alarm for alarm in self._now()}
         for key, alarm in found.items():
             if key not in self._standing:
@@ -81,7 +82,7 @@ class Observer:
     def _time(self) -> float:
         try:
             return self._candidacy.time.now()
-        except EngineError:  # it has not answered yet: our own clock is the best that there is
+        except EngineError:  # the engine has not answered yet: our own clock is the best that there is
             return self._clock.wall()
 
     def _now(self) -> list[Alarm]:
@@ -118,7 +119,7 @@ _REMEDIES = {
 
 
 class Term:
-    """The part of a leader that is watched: everything that it decides comes by here once it is durable."""
+    """A `LeaderPart` that counts each decision of one term once it is durable."""
 
     def __init__(
         self, leader: Leader, started: dict[Lane, float], metrics: ManagerMetrics | None, pulse: PulseCounter
@@ -126,7 +127,7 @@ class Term:
         self._leader, self._started, self._metrics, self._pulse = leader, started, metrics, pulse
 
     async def run(self) -> None:
-        """Nothing: it only takes note."""
+        """Returns at once: this part only takes note of decisions."""
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         self._pulse.count(decision.events)
@@ -138,4 +139,4 @@ class Term:
             self._metrics.count(book, decision.events)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: this part holds nothing."""

@@ -1,4 +1,4 @@
-"""Answers how the datacenter is, in one reply: for the first look of somebody who was woken."""
+"""Answers with the state of the whole datacenter in one reply: the first look of an operator who was woken."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
 
 FRESH_S = 1.0
-"""Everybody who asks within this time gets the same answer: many open pages cost the leader what one does."""
+"""The desk answers with its last overview for these seconds, so that many open pages cost the leader as much as one."""
 LETTERS_S = 10.0
-"""Dead letters are counted by the engine, mailbox by mailbox."""
+"""The seconds between two counts of dead letters: each count asks the engine for every mailbox."""
 
 
 class OverviewDesk:
-    """Part of a manager."""
+    """Part of a manager. Only the leader answers."""
 
     def __init__(self, manager: Manager, nodes: NodeDesk, clock: Clock) -> None:
         self._manager, self._nodes, self._clock = manager, nodes, clock
         self._kept: tuple[float, int, Overview] | None = None
+        """(when it was asked for, epoch, overview): one of an earlier term does not count any more."""
         self._letters: tuple[float, int] = (-LETTERS_S, 0)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {AskOverview: self._overview}
 

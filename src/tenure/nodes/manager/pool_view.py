@@ -1,4 +1,4 @@
-"""What a leader asks of its gossip pool. The pool decides nothing: losing it costs routing quality, never data."""
+"""The questions that a leader asks its gossip pool. The pool decides nothing: losing it costs routing quality, never data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tenure.health.piggyback import HealthPiggyback
 
 
 class PoolView(Protocol):
-    """Read only; answers at once, from what the pool believes now."""
+    """A read-only view of the pool. It answers at once, by what the pool believes now."""
 
     def alive(self, name: str) -> bool | None:
-        """Whether the worker of this name is here; None where the pool does not know it."""
+        """Returns True when the pool believes that this worker is alive; None when the pool does not know it."""
 
     def health(self, name: str) -> HealthPiggyback | None:
-        """What it last said of itself."""
+        """Returns the health that this worker last sent by gossip; None when the pool has none."""

@@ -1,4 +1,4 @@
-"""Managers make themselves known in the engine's store, so that each can name the others. For people: nothing is decided by it."""
+"""Managers describe themselves in the engine's store, so that each can list the others. The list is for people: no code decides by it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tenure.nodes.messages.node import ManagerNode
 NODES = "nodes"
 SAY_EVERY_S = 10.0
 FORGET_AFTER_S = 35.0
+"""The time to live of an entry: three writes in a row may fail before the manager drops out of the list."""
 _PREFIX = "manager/"
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager wrote of itself, and when by the engine's time."""
+    """A manager's description of itself, and the engine's time at which it wrote it."""
 
     node: ManagerNode
     at: float
 
 
 class Presence:
-    """One manager's word, said again and again while it runs."""
+    """Writes the entry of one manager again and again while it runs."""
 
     def __init__(
         self, engine: Engine, calls: Calls, clock: Clock, *, node: Callable[[], ManagerNode], now: Callable[[], float]
@@ -35,7 +36,7 @@ class Presence:
         self._store, self._calls, self._clock, self._node, self._now = engine.store(NODES), calls, clock, node, now
 
     async def run(self) -> None:
-        """Until cancelled; then it takes its word back. Raises while the engine is out of reach, or its time is not known yet."""
+        """Writes the entry until cancelled, then deletes it. Raises while the engine is out of reach, or its time is not known yet."""
         key = ""
         try:
             while True:
@@ -51,7 +52,7 @@ class Presence:
 
 
 async def managers(store: Store, calls: Calls, now: float) -> tuple[ManagerNode, ...]:
-    """Those that said something of late."""
+    """Returns the managers whose entries have not expired."""
     found = []
     for key in await calls.run(store.list, _PREFIX):
         data = await calls.run(store.get, key)

@@ -1,4 +1,4 @@
-"""What happened in the last minutes, in equal steps: a few numbers for charts. Pure: told the time, it forgets what is old."""
+"""Counts the events of the last ten minutes in equal steps: a few numbers for charts. Pure: callers give the time, and old steps drop out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenure.nodes.messages.overview import Pulse
 
 STEP_S = 5.0
 STEPS = 120
-"""Ten minutes: long enough to see what led to now, short enough that nobody takes it for monitoring."""
+"""Ten minutes in all: long enough to see what led to now, short enough that operators do not take it for monitoring."""
 _COUNTED: dict[type[e.Event], str] = {
     e.JobSubmitted: "submitted",
     e.WorkflowStarted: "started",
@@ -32,7 +32,7 @@ class _Step:
 
 
 class PulseCounter:
-    """Counts events as they become durable, and is told how much waits and runs."""
+    """Counts events as they become durable. The observer sets how many attempts wait and run (`level`)."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque(maxlen=STEPS)
@@ -49,12 +49,12 @@ class PulseCounter:
         step.waiting, step.running = waiting, running
 
     def _at(self, at: float) -> _Step:
-        """The step of this time; the newest where the engine's clock was set back."""
+        """Returns the step of this time, or the newest step when the engine's clock was set back."""
         number = int(at // STEP_S)
         if not self._steps:
             self._steps.append(_Step(number))
         last = self._steps[-1]
-        # What waits and runs stays as it was until somebody says otherwise; nothing is counted in the steps between.
+        # Steps between two calls count no events, and keep the numbers of waiting and running attempts until the next `level`.
         for missing in range(max(last.number + 1, number - STEPS + 1), number + 1):
             self._steps.append(_Step(missing, waiting=last.waiting, running=last.running))
         return self._steps[-1]

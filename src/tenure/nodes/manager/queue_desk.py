@@ -1,4 +1,4 @@
-"""Answers about queues: what they hold, and the limits that operators set."""
+"""Answers requests about queues: lists their contents, and sets the limits that operators give them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class QueueDesk:
-    """Part of a manager."""
+    """Part of a manager. Any manager lists queues; only the leader changes them."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -51,8 +51,8 @@ class QueueDesk:
 
 
 def queue_list(book: JobBook, now: float) -> QueueList:
-    """Read off the book's indexes: it costs what there are lanes, not jobs."""
-    book.wake(now)  # an index: on a standby nobody else does it
+    """Returns all queues, read off the book's indexes: the cost grows with the lanes, not with the jobs."""
+    book.wake(now)  # attempts whose rest is over enter their lanes; on a standby nothing else moves them
     names = {queue for queue, _ in (*book.ready, *book.queued)} | set(book.in_queue) | set(book.state.queues)
     return QueueList(queues=tuple(queue_view(book, name, now) for name in sorted(names)), now=now)
 
@@ -76,7 +76,7 @@ def queue_view(book: JobBook, name: str, now: float) -> QueueView:
 
 
 def _age(book: JobBook, lane: Lane, now: float) -> float:
-    """Of the first one in the lane: it was sent first."""
+    """Returns the age of the lane's first queued attempt, which was sent first; 0.0 when none is queued."""
     for job_id, workflow in book.queued.get(lane, ()):
         return max(0.0, now - book.jobs[job_id].workflows[workflow].dispatched_at)
     return 0.0

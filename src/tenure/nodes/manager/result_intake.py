@@ -1,6 +1,6 @@
-"""How a leader takes results from their durable mailbox: recorded with few appends, acknowledged after them, and none in another's way.
+"""Takes results from their durable mailbox: records them with few appends, and acknowledges them after that. One bad result holds up no other.
 
-What leads is the subclass's.
+The subclass (`Leader`) commits the commands.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
 RESULTS_LEASE_S = 10.0
-"""What a leader took and died with comes back after this: a term, by default. Until then no deadline counts, see `_take`."""
+"""The seconds after which the engine delivers again the results that a leader took and died with: a term, by default. Until then no
+deadline counts, see `_take`."""
 RESULTS_WAIT_S = 10.0
+"""The seconds for which one receive waits for a result."""
 Result = Message[WorkResult, WorkItem]
 
 
@@ -51,28 +53,29 @@ class ResultIntake(ABC):
         self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._large = engine.store(LARGE_RESULTS)
         self.drained_until = 0.0
+        """The engine's time up to which every enqueued result is recorded. A deadline that passed after it must not count yet."""
 
     @abstractmethod
     async def submit(self, command: Command) -> Decision:
-        """Commit a command."""
+        """Commits a command."""
 
     @abstractmethod
     async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Many at once; for each what was decided, or why it was not."""
+        """Commits many commands. Returns for each its decision, or the error that refused it."""
 
     async def _take_results(self) -> None:
         while True:
             await self._take(RESULTS_WAIT_S)
 
     async def _drain(self) -> None:
-        """Take results until there are none: only then may a deadline that passed meanwhile count."""
+        """Takes results until there are none. Only then may a deadline that passed meanwhile count."""
         while await self._take(0.0):
             pass
 
     async def _take(self, wait_s: float) -> int:
-        asked_at = self._now()
+        asked_at = self._now()  # before the receive: it says nothing about a result that is enqueued later
         messages = await self._calls.run(self._results.receive, 100, self._results_lease_s, wait_s)
-        # One that somebody holds is not recorded yet: our own other loop, or the last leader, which may be dead.
+        # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
         if not messages and not (await self._calls.run(self._results.depth)).leased:
             self.drained_until = asked_at
         if messages:
@@ -82,9 +85,9 @@ class ResultIntake(ABC):
         return len(messages)
 
     async def _record(self, messages: Sequence[Result]) -> list[Result]:
-        """Record them with as few appends as they need; one that fails once more alone, and is set aside then.
+        """Records results with as few appends as they need. One that fails is tried once more alone, and then set aside.
 
-        Returns those that are to be acknowledged.
+        Returns the results to acknowledge.
         """
         made: list[tuple[Result, RecordResult | RecordFailure]] = []
         failed: list[Result] = []
@@ -108,7 +111,7 @@ class ResultIntake(ABC):
         return [message for message in messages if message not in aside]
 
     async def _record_alone(self, message: Result) -> bool:
-        """False for a result that cannot be recorded: it becomes a dead letter, and its job fails."""
+        """Records one result. Returns False when it cannot be recorded and became a dead letter; its job fails, if the attempt still counts."""
         try:
             command = await self._command_for(message)
             if command is not None:
@@ -121,13 +124,14 @@ class ResultIntake(ABC):
                 job_id, workflow, attempt = about
                 info = self.ledger.book.jobs.get(job_id)
                 known = info.workflows.get(workflow) if info is not None else None
-                if known is not None and known.attempt == attempt:  # nothing else will ever end this attempt
+                if known is not None and known.attempt == attempt:  # nothing else would ever end this attempt
                     await self.strikes.strike(job_id, "recording its result", error)
             return await self._bury(message, failed.fact)
         return True
 
     async def _bury(self, message: Result, reason: str) -> bool:
-        """Make it a dead letter; True where that fails too, so that it is acknowledged: no deadline counts while a result waits."""
+        """Makes the result a dead letter. Returns True where that fails too: the caller acknowledges it then, because no deadline counts while
+        a result waits."""
         try:
             await self._calls.run(message.dead_letter, reason)
         except Exception as error:
@@ -138,7 +142,8 @@ class ResultIntake(ABC):
         return False
 
     async def _command_for(self, message: Result) -> RecordResult | RecordFailure | None:
-        """A result that is too large for the journal, or for the state, is kept in the store, before anybody is told of it."""
+        """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
+        reader may learn of a result that is not there yet."""
         command = command_for(message)
         most = max_result_bytes(self.ledger.book)
         if not isinstance(command, RecordResult) or (

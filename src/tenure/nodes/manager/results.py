@@ -1,4 +1,4 @@
-"""From what a slot answered to what the core is told. Pure: one reply in, one command out."""
+"""Translates the reply of a slot into the command that records it. Pure: one reply in, one command out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenure.jobs.states import AttemptCause
 from tenure.work.envelope import Cause, WorkItem, WorkResult
 
 RESULTS = "tenure.results"
-"""The durable mailbox in which workers answer; the leader acknowledges after its append."""
+"""The durable mailbox into which workers put their replies. The leader acknowledges a reply after its append."""
 
 _CAUSES = {
     Cause.STALL: AttemptCause.STALL,
@@ -26,7 +26,7 @@ _CAUSES = {
 
 
 def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | RecordFailure | None:
-    """None for a reply that names no work of ours: it is dropped, and says so in the log."""
+    """Returns the command that records a reply; None for one that can name no work of ours, which the leader acknowledges and drops."""
     if message.failure is not None:
         return _dead_letter(message.failure, message.enqueued_at)
     reply = message.body
@@ -62,7 +62,7 @@ def command_for(message: Message[WorkResult, WorkItem]) -> RecordResult | Record
 
 
 def attempt_of(message: Message[WorkResult, WorkItem]) -> tuple[str, str, int] | None:
-    """(job, workflow, attempt) that a reply is about; None where it does not say."""
+    """Returns the (job, workflow, attempt) that a reply is about; None when the reply names no job."""
     if message.failure is not None:
         job_id, _, workflow = (message.failure.key or "").rpartition("/")
         return (job_id, workflow, message.failure.generation) if job_id else None

@@ -1,4 +1,4 @@
-"""Schedules of a datacenter: the leader fires what is due, any manager says what there is."""
+"""Fires the schedules of a datacenter that are due, on the leader, and answers requests about schedules, on any manager."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.zones import zone
 
 AGAIN_S = 1.0
-"""When a schedule is tried again on which our own code failed once."""
+"""The seconds after which a schedule is tried again on which our own code failed once."""
 
 
 class Clockwork:
-    """A leader's alarm clock: which schedule comes next. All that must last is in the book."""
+    """The alarm clock of a leader: it knows which schedule is due next, and fires it. Everything that must last is in the book."""
 
     def __init__(self, ledger: Ledger, say: Callable[[str], None], failures: ProductFailures) -> None:
         self._ledger, self._say, self._failures = ledger, say, failures
         self._timers: Timers[str] = Timers()
         self._failed: set[str] = set()
-        """Schedules on which our own code has just failed: once more, and they are paused."""
+        """Schedules on which our own code has just failed. A second failure in a row pauses the schedule."""
 
     def arm_all(self) -> None:
-        """Read off the book when each is due."""
+        """Sets the timer of every schedule in the book."""
         for name in list(self._ledger.book.state.schedules):
             self._arm(name)
 
@@ -58,7 +58,7 @@ class Clockwork:
         return self._timers.next_due()
 
     def heard(self, decision: Decision) -> None:
-        """A decision may have changed when a schedule is due."""
+        """Sets the timers of the schedules that a decision changed."""
         for event in decision.events:
             if isinstance(event, e.ScheduleSet):
                 self._arm(event.schedule.name)
@@ -66,12 +66,12 @@ class Clockwork:
                 self._arm(event.schedule)
 
     async def tend(self, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:
-        """Fire what is due, oldest first. What fails stays due: an instant is done when the journal says so.
+        """Fires the schedules that are due, oldest first. One that fails stays due: an instant is done when the journal says so.
 
-        A schedule on which our own code fails twice running is paused: it must not keep the others from firing.
+        A schedule on which our own code fails twice in a row is paused: it must not keep the others from firing.
         """
         for name in self._timers.pop_due(now):
-            self._timers.set(name, now)
+            self._timers.set(name, now)  # until the journal says otherwise: an exception must not lose it
             try:
                 await self._fire(name, now, commit)
                 self._failed.discard(name)
@@ -96,7 +96,7 @@ class Clockwork:
             for instant in fire:
                 await commit(FireCron(by="leader", schedule=name, instant=instant))
         except DatacenterFullError as error:
-            # The instant stays due. The schedule's rule for missed runs decides when there is room again.
+            # The instant stays due. When there is room again, the schedule's rule for missed runs decides on it.
             self._say(f"schedule {name!r} waits for room: {error}")
             self._timers.set(name, now + error.retry_after_s)
             return
@@ -122,7 +122,7 @@ class Clockwork:
             self._failures.note(FailedOn.SCHEDULE, name, "pausing it; it rests until another leader takes over", second)
 
     def _arm(self, name: str) -> None:
-        """One whose next instant cannot be computed is due now: firing it will say why."""
+        """Sets the timer of a schedule. One whose next instant cannot be computed is due now: firing it raises the reason."""
         try:
             record = self._ledger.book.state.schedules.get(name)
             local = self._zone(record) if record is not None else None
@@ -140,7 +140,7 @@ class Clockwork:
 
 
 class ScheduleDesk:
-    """Answers for schedules. `write` has a command decided, where this node leads."""
+    """Answers requests about schedules. `write` commits a command, if this node leads."""
 
     def __init__(
         self, ledger: Callable[[], Ledger], now: Callable[[], float], write: Callable[[Command], Awaitable[Reply]]
@@ -154,7 +154,7 @@ class ScheduleDesk:
         }
 
     async def _set(self, request: SetSchedule) -> Reply:
-        zone(request.schedule.zone)  # a place that nobody knows is refused before it is written
+        zone(request.schedule.zone)  # raises for an unknown time zone, before the schedule is written
         return await self._write(PutSchedule(schedule=request.schedule, by=request.by))
 
     async def _drop(self, request: DropSchedule) -> Reply:
@@ -177,7 +177,7 @@ def schedule_view(record: ScheduleRecord) -> ScheduleView:
     try:
         next_at = next_instant(record, zone(record.schedule.zone))
     except Exception as error:
-        problem = str(error)  # one that cannot be computed is shown, and hides no other
+        problem = str(error)  # shown for this schedule: one that cannot be computed must not hide the others
     return ScheduleView(
         schedule=record.schedule,
         next_at=next_at if next_at < math.inf else None,

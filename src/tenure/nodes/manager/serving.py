@@ -1,4 +1,4 @@
-"""A manager as a process: opens the engine, serves the port, stands for election, and stops when it is told to."""
+"""Runs a manager as a process: opens the engine, serves the port, stands for election, and stops when its `stop` event is set."""
 
 from __future__ import annotations
 
@@ -44,45 +44,45 @@ DEFAULT_PORT = 8470
 
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
-    """How one manager is set up."""
+    """The settings of one manager process."""
 
     engine_url: str
     name: str
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    """0: a free one, which the first line of its log tells."""
+    """0 takes a free port, which the first line of the log names."""
     advertise: str = ""
-    """host:port under which others reach it; empty: where it listens."""
+    """The host:port under which others reach this manager; empty for the address where it listens."""
     token: str = ""
     tokens_file: str = ""
-    """Tokens with names and roles; then `token` is only what this node itself shows to others."""
+    """A file of tokens with names and roles. With it, `token` is only the one that this node itself shows to others."""
     tls: ServerTls | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
     term_s: float = 10.0
-    """How long a leader that fell silent is waited for."""
+    """The seconds for which the other managers wait for a leader that fell silent."""
     stuck_s: float = STUCK_THRESHOLD_S
-    """No progress for this long, in a job that does not say otherwise, and it is stuck."""
+    """A job without progress for these seconds is stuck, unless its submission sets another threshold."""
     healthcheck_s: float = HEALTHCHECK_S
-    """A worker without proof of life or progress for this long is suspect, and then evicted."""
+    """A worker without proof of life or progress for these seconds is suspect, and then evicted."""
     gossip: PoolSettings = field(default_factory=PoolSettings)
     datacenter: str = "local"
-    """What gates call the datacenter of this manager."""
+    """The name by which gates know the datacenter of this manager."""
     report_s: float = 10.0
-    """How often a gate hears where each of its jobs stands."""
+    """The seconds between two reports to a gate on each of its jobs."""
     fallback_s: float = 300.0
-    """A local timeout that no gate has answered for this long is executed here."""
+    """A local timeout that no gate has answered for these seconds is executed here."""
     keep_finished_s: float = 3_600.0
-    """A finished job stays in memory, and in lists, for so long; less where its room is needed."""
+    """The seconds for which a finished job stays in memory and in lists; fewer when its room is needed."""
     state_budget: int = MAX_STATE_BUDGET
-    """Bytes of state at which new jobs are refused."""
+    """The bytes of state at which the leader refuses new jobs."""
 
     def __post_init__(self) -> None:
-        _ = self.front  # which refuses what is not protected
+        _ = self.front  # raises for a port that is not protected
         check_candidate(self.name, self.term_s)
-        FleetSettings(healthcheck_s=self.healthcheck_s)  # its own rules
+        FleetSettings(healthcheck_s=self.healthcheck_s)  # raises by rules of its own
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
-        _ = self.jobs  # which has rules of its own
+        _ = self.jobs  # raises by rules of its own
         check(self.datacenter, DatacenterName, field="datacenter")
 
     @property
@@ -108,7 +108,7 @@ async def serve(
     on_ready: Callable[[str], None] = lambda address: None,
     clock: Clock | None = None,
 ) -> None:
-    """Until `stop` is set; then resign, so that the next leader need not wait for the end of our term."""
+    """Runs until `stop` is set; then resigns, so that the next leader need not wait for the end of our term."""
     clock = clock or SystemClock()
     fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
     async with contextlib.AsyncExitStack() as stack:
@@ -191,7 +191,7 @@ async def _tell_pool(candidacy: Candidacy, pool: Pool, clock: Clock) -> None:
 
 
 class Door:
-    """The port is open before the manager is there: its address is part of the manager's name."""
+    """Answers at the port until the manager is there. The port opens first, because its address is part of the manager's name."""
 
     manager: Manager | None = None
     following: Following | None = None
@@ -205,7 +205,7 @@ class Door:
         return await self.manager.answer(sender, request)
 
     def ready(self) -> tuple[bool, Any]:
-        """For an orchestrator: whether this manager can answer, and every alarm that stands."""
+        """Tells an orchestrator if this manager can answer, with the reasons if it cannot, and every alarm that stands."""
         if self.manager is None:
             return False, {"ready": False, "reasons": {"node": "it is starting"}, "alarms": []}
         reasons = self.manager.unready

@@ -1,4 +1,4 @@
-"""What a person on call should know first, worst first. Pure: from alarms, the book and what is known of workers to sentences with a remedy."""
+"""Lists the troubles that a person on call should know first, worst first. Pure: from alarms, the book and the workers to sentences with a remedy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tenure.nodes.messages.node import WorkerNode
 from tenure.nodes.messages.overview import Severity, Trouble
 
 LATELY_S = 900.0
-"""Jobs that ended badly within this time are news."""
+"""The list names jobs that ended badly within these seconds."""
 SHORT_S = 0.5
-"""A worker that has spent this share of its healthcheck deadline without proof is about to be suspect."""
+"""A worker that has less than this share of its healthcheck deadline left is about to be suspect."""
 _BAD = (JobState.FAILED, JobState.TIMED_OUT)
 _ORDER = list(Severity)
 _LOOKED_AT = 5_000
-"""Ended jobs, newest first: a look must cost the same however many there are."""
+"""The most ended jobs (newest first), and the most resting attempts, that one look reads: its cost must not grow with their number."""
 
 
 def troubles(
@@ -31,7 +31,7 @@ def troubles(
     managers: int,
     dead_letters: int,
 ) -> tuple[Trouble, ...]:
-    """`alarms`: since when each stands."""
+    """Returns all troubles, worst first. `alarms` maps each alarm to the time since which it stands."""
     found = [_alarm(alarm, since) for alarm, since in alarms.items()]
     for worker in workers:
         found += _worker(worker, healthcheck_s, now)
@@ -88,7 +88,7 @@ def _ended_badly(book: JobBook, now: float) -> list[Trouble]:
 
 
 def _resting(book: JobBook) -> list[Trouble]:
-    """Attempts after the first that wait for their time: something failed, and is tried again by itself."""
+    """Returns a note on attempts after the first that wait for their time: an earlier attempt failed, and the leader tries again by itself."""
     keys = [key for key in islice(book.resting.keys(), _LOOKED_AT) if _attempt(book, key) > 1]
     if not keys:
         return []

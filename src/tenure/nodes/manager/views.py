@@ -1,4 +1,4 @@
-"""What a manager shows of its jobs. Pure: from the book to the replies."""
+"""Builds the replies in which a manager shows its jobs. Pure: from the book to the replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenure.nodes.messages.grant import Grant
 from tenure.nodes.messages.worker import AttemptReport
 
 Live = Callable[[str, str], AttemptReport | None]
-"""What a leader knows of a workflow beyond the journal, from its worker's last report."""
+"""Returns the newest report of a (job, workflow) that runs, which is more recent than the journal. Only a leader gets reports."""
 
 
 def job_view(info: JobInfo, now: float, live: Live | None = None, granted: Granted | None = None) -> JobView:
@@ -72,7 +72,7 @@ def workflow_view(
 
 
 def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
-    """The worker's word, if it is about the attempt that counts."""
+    """Returns the worker's newest report if it is about the attempt that counts, else None."""
     said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
     return said if said is not None and said.attempt == workflow.attempt else None
 
@@ -99,7 +99,7 @@ def row(info: JobInfo, live: Live | None = None, now: float = 0.0, granted: Gran
 
 
 def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> float:
-    """How far a workflow is, as far as anybody said."""
+    """Returns the fraction of a workflow that is done, by the newest report or else the journal; 0.0 when neither holds one."""
     if workflow.state is WorkflowState.COMPLETED:
         return 1.0
     if workflow.state is not WorkflowState.RUNNING:
@@ -109,12 +109,12 @@ def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> floa
 
 
 def large_results(info: JobInfo) -> list[tuple[str, str]]:
-    """(workflow, key in the store) of the results that were too large for the journal."""
+    """Returns (workflow, key in the store) for each result that is kept in the store and not in the record."""
     return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
 
 
 def with_results(view: JobView, results: dict[str, Any]) -> JobView:
-    """The view with the results that had to be fetched."""
+    """Returns the view with the results that were fetched from the store."""
     workflows = tuple(
         msgspec.structs.replace(one, result=results[one.name]) if one.name in results else one for one in view.workflows
     )

@@ -1,4 +1,4 @@
-"""Those who wait for the end of a job, woken when the book shows it."""
+"""Holds the requests that wait for the end of a job, and wakes them when the book shows that end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenure.nodes.held import Held
 
 
 class Waiting:
-    """`look` after each change of the book costs one question for each job that somebody waits for."""
+    """Holds requests by the job that they wait for. The candidacy calls `look` after each change of the book; it costs one question per job."""
 
     def __init__(self, has_ended: Callable[[str], bool], clock: Clock) -> None:
         self._has_ended, self._held = has_ended, Held(clock)
@@ -21,12 +21,12 @@ class Waiting:
             await self._held.hold(job_id, seconds)
 
     def look(self) -> None:
-        """The book changed."""
+        """Wakes the requests whose job has ended."""
         for job_id in self._held.keys:
             if self._has_ended(job_id):
                 self._held.ring(job_id)
 
     def close(self) -> None:
-        """Let everybody go."""
+        """Wakes every request, and holds no more: the node stops."""
         self._closed = True
         self._held.ring_all()
