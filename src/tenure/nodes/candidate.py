@@ -261,7 +261,9 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
 
     async def _resign(self, term: Term) -> None:
         try:
-            await asyncio.wait_for(self._calls.run(self._election.resign, term), RESIGN_S)
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(RESIGN_S):
+                await self._calls.run(self._election.resign, term)
         except Exception as error:
             # Harmless: the term runs out by itself.
             self._say(f"term {term.epoch} was not given back: {error}")

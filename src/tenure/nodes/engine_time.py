@@ -32,7 +32,10 @@ class EngineTime:
 
     def now(self) -> float:
         if self._offset is None:
-            raise EngineUnavailableError("the engine's time is not known yet", remedy="Call refresh() first")
+            raise EngineUnavailableError(
+                "the engine's time is not known yet",
+                remedy="Ask again: the node reads it when the engine answers for the first time",
+            )
         self._last = max(self._last, self._clock.boottime() + self._offset)
         return self._last
 

@@ -43,7 +43,7 @@ from tenure.nodes.journal_checksum import checked_id, checked_state
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.nodes.sure_append import SureAppend
 from tenure.nodes.waiting_commands import CommandGroup, WaitingCommand
-from tenure.randomness import Random
+from tenure.randomness import Random, fresh_random
 
 SNAPSHOT_EVERY = 500
 """The least number of entries between two snapshots. It keeps short what a new leader folds before it can serve."""
@@ -74,15 +74,15 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         *,
         clock: Clock,
         ids: IdSource,
-        random: Random,
-        failures: ProductFailures,
+        random: Random | None = None,
+        failures: ProductFailures | None = None,
         engine_now: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        super().__init__(journal, calls, failures=failures, on_change=on_change)
+        super().__init__(journal, calls, failures=failures or ProductFailures(clock, say), on_change=on_change)
         self._clock, self._ids, self._engine_now, self._say = clock, ids, engine_now, say
-        self._appends = SureAppend(calls, clock, random)
+        self._appends = SureAppend(calls, clock, random or fresh_random())
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[CommandGroup[DecisionT], None] = {}

@@ -10,13 +10,14 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Store
-from tenure.errors import EngineError
+from tenure.errors import EngineError, EngineUnavailableError
 from tenure.nodes.messages.node import ManagerNode
 
 NODES = "nodes"
 SAY_EVERY_S = 10.0
 FORGET_AFTER_S = 35.0
 """The time to live of an entry: three writes in a row may fail before the manager drops out of the list."""
+FIRST_LOOK_S = 0.2
 _PREFIX = "manager/"
 
 
@@ -40,7 +41,12 @@ class Presence:
         key = ""
         try:
             while True:
-                node = self._node()
+                try:
+                    node = self._node()
+                except EngineUnavailableError:
+                    # The candidacy has not read the engine's time yet: it does so within its first campaign.
+                    await self._clock.async_sleep(FIRST_LOOK_S)
+                    continue
                 key = f"{_PREFIX}{node.name}"[:500]
                 said = msgspec.json.encode(Said(node=node, at=self._now()))
                 await self._calls.run(self._store.put, key, said, ttl=FORGET_AFTER_S)
@@ -58,6 +64,9 @@ async def managers(store: Store, calls: Calls, now: float) -> tuple[ManagerNode,
         data = await calls.run(store.get, key)
         if data is None:
             continue
-        said = msgspec.json.decode(data, type=Said)
+        try:
+            said = msgspec.json.decode(data, type=Said)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # another program's value, or a damaged one: the other managers are listed all the same
         found.append(msgspec.structs.replace(said.node, heard_s_ago=max(0.0, now - said.at)))
     return tuple(found)
