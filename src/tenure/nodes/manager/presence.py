@@ -37,7 +37,7 @@ class Presence:
         self._store, self._calls, self._clock, self._node, self._now = engine.store(NODES), calls, clock, node, now
 
     async def run(self) -> None:
-        """Writes the entry until cancelled, then deletes it. Raises while the engine is out of reach, or its time is not known yet."""
+        """Writes the entry until cancelled, then deletes it. Raises while the engine is out of reach."""
         key = ""
         try:
             while True:
