@@ -34,6 +34,7 @@ CHECKS = {
     "types": [str(BIN / "mypy"), "--no-error-summary"],
     "imports": [str(BIN / "lint-imports"), "--no-logo"],
     "ownership": [sys.executable, "tools/ownership.py"],
+    "readability": [sys.executable, "tools/readability.py"],
 }
 TAIL = 8_000
 """Characters for all failures together, at the very end: CI keeps only the last 10,000 or so of a log."""

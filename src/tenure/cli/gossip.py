@@ -37,7 +37,7 @@ from tenure.ids import secret_bytes
 
 @click.group()
 def gossip() -> None:
-    """Who is in a pool, what happens in it, and keys for it."""
+    """Show the members of a pool and what happens in it, and make keys for it."""
 
 
 def _pool_options(function: Any) -> Any:
