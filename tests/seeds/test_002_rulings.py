@@ -475,7 +475,7 @@ def test_no_deadline_comes_from_a_wall_clock() -> None:
 
 def test_none_of_none_is_not_completed() -> None:
     desk = Desk()
-    with pytest.raises(ValueError, match="has no workflows"):
+    with pytest.raises(ValueError, match="workflows is 0 items"):
         desk.do(SubmitJob(submission=JobSubmission(job_id="j", workflows=())))
 
 
