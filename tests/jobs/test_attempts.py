@@ -336,6 +336,16 @@ def test_eviction_that_ends_a_job_with_several_workflows_there_ends_it_once() ->
     assert desk.kinds().count("JobEnded") == 2
 
 
+def test_an_eviction_that_ends_a_job_has_its_messages_revoked() -> None:
+    """Nobody settles the message of an evicted worker: the engine would deliver it again for ever."""
+    desk = Desk()
+    desk.submit("j", spec("a", retry=RetryPolicy(max_attempts=1)), spec("b"))
+    for name in "ab":
+        desk.run("j", name, worker="w1")
+    desk.do(EvictWorker(worker="w1", reason="silent"))
+    assert [(job, sorted(key for _, key in keys)) for job, keys in to_revoke(desk.book)] == [("j", ["j/a", "j/b"])]
+
+
 def test_a_workers_report_is_answered_with_what_it_should_stop() -> None:
     desk = Desk()
     desk.submit()

@@ -21,9 +21,12 @@ DATACENTER = "tests/worlds/datacenter/scenario.py:Datacenter"
 GATES = "tests/worlds/gates/scenario.py:Gates"
 
 
+PACKAGES = ("msgspec", "h11")
+
+
 @cache
 def packages(version: str) -> tuple[Path | None, str]:
-    """A folder with the one package that election and journal need, for a Python of this version; or why there is none.
+    """A folder with the packages that nodes need, for a Python of this version; or why there is none.
 
     Our own pip fetches the wheel for the other version, so that no environment has to be made for it.
     """
@@ -31,7 +34,7 @@ def packages(version: str) -> tuple[Path | None, str]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:  # several test processes may come at once
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "msgspec").exists():
+        if not all((folder / package).exists() for package in PACKAGES):
             command = [
                 sys.executable,
                 "-m",
@@ -43,7 +46,7 @@ def packages(version: str) -> tuple[Path | None, str]:
                 "1",
             ]
             command += ["--target", str(folder), "--python-version", version, "--only-binary", ":all:", "--no-deps"]
-            command += ["-c", str(ROOT / "requirements" / "constraints.txt"), "msgspec"]
+            command += ["-c", str(ROOT / "requirements" / "constraints.txt"), *PACKAGES]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
             if done.returncode != 0:
                 return None, (done.stderr.strip().splitlines() or ["pip failed"])[-1]
@@ -52,14 +55,14 @@ def packages(version: str) -> tuple[Path | None, str]:
 
 def python_with_packages(version: str) -> tuple[str, Path | None]:
     """A Python of this version, and the folder that it needs beside its own packages, if any."""
-    if (python := interpreter(version, "msgspec")) is not None:
+    if (python := interpreter(version, ", ".join(PACKAGES))) is not None:
         return python, None
     if (python := interpreter(version, "sys")) is None:
         pytest.skip(f"no Python {version} was found to compare the simulator's traces with")
     more, why = packages(version)
     if more is None:
         pytest.skip(
-            f"no msgspec for Python {version}, to compare traces of election, journal and datacenter with: {why}"
+            f"no {PACKAGES} for Python {version}, to compare traces of election, journal and datacenter with: {why}"
         )
     return python, more
 

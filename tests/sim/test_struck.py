@@ -17,8 +17,8 @@ CHUNK = 200
 """More than there are functions: each has its turn in each chunk."""
 CHUNKS = 40 if SOAK else 4
 GATE_CHUNKS = 10 if SOAK else 1
-LEAST_STRUCK = 0.8
-"""Of the functions that a quiet run calls. A blow at a late call may find that what was struck first has made it come no more."""
+LEAST_STRUCK = 0.75
+"""The share of the functions that a quiet run calls. Chunks of 200 schedules strike 0.79 to 0.83 of them: a blow at a late call may find that what was struck first has made it come no more."""
 
 
 def test_the_first_blows_fell_nobody() -> None:

@@ -21,6 +21,7 @@ from tenure.jobs.model import (
     TimeoutTrackingState,
     Tombstone,
     Workflow,
+    left_a_message,
 )
 from tenure.jobs.settings import STUCK_THRESHOLD_S
 from tenure.jobs.states import (
@@ -210,6 +211,8 @@ def job_ended(book: JobBook, event: e.JobEnded) -> None:
                 info.cleaned = False  # it may have a live message in the engine
             move(book, info, workflow, WorkflowState.CANCELLED)
             workflow.ended_at = event.at
+        elif left_a_message(workflow):
+            info.cleaned = False
     book.ended[event.job_id] = None
     if submission_ttl := info.job.submission.result_ttl:
         book.expiring.set(event.job_id, event.at + submission_ttl)

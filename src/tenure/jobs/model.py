@@ -164,6 +164,16 @@ class Workflow(msgspec.Struct, kw_only=True):
     """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
 
 
+def left_a_message(workflow: Workflow) -> bool:
+    """Returns True when an ended workflow may have a live message in the engine.
+
+    A result or a dead letter settles the message. An eviction does not: the leader decided it, and the engine would deliver the message again for ever.
+    """
+    if workflow.state is WorkflowState.CANCELLED:
+        return True
+    return workflow.state is WorkflowState.FAILED and workflow.cause is AttemptCause.EVICTED
+
+
 class JobInfo(msgspec.Struct, kw_only=True):
     """Holds everything that the leader knows of one job."""
 

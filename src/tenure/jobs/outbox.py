@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from tenure.jobs import budget
 from tenure.jobs.book import JobBook, WorkflowKey
+from tenure.jobs.model import left_a_message
 from tenure.jobs.queues import opens_at, room
-from tenure.jobs.states import WorkflowState
 
 
 class Dispatch(NamedTuple):
@@ -134,9 +134,7 @@ def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:
     info = book.jobs[job_id]
     mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
     return [
-        (mailbox, message_key(job_id, name))
-        for name, workflow in info.workflows.items()
-        if workflow.state is WorkflowState.CANCELLED
+        (mailbox, message_key(job_id, name)) for name, workflow in info.workflows.items() if left_a_message(workflow)
     ]
 
 
