@@ -224,12 +224,14 @@ def test_a_slow_and_lossy_link_and_one_that_is_deaf_in_one_direction(world: Skew
 def test_a_clock_that_is_an_hour_ahead_moves_no_time_that_is_shown(world: Skewed, client: Any) -> None:
     """Deadlines are kept by the gate's clock; what happened in b is told in b's time there, and in the gate's here."""
     begun = time.time()
-    client.submit_job(submission("skewed", "render", frames=10))
+    client.submit_job(submission("skewed", "render", frames=60))
     view = ended(client, "skewed")
     assert states(view) == everywhere(JobState.COMPLETED)
     with world.client_in("b") as there:
         assert abs(there.job("skewed").submitted_at - begun - AHEAD_S) < 600  # it is ahead, or nothing was shown
     assert abs(view.submitted_at - begun) < 600
-    for one in view.workflows:
-        assert abs(one.started_at - begun) < 600
-        assert abs(one.ended_at - begun) < 600
+    # Work that ends before its worker's first report has no start to show (RULINGS.md, 24).
+    starts = [one.started_at for one in view.workflows if one.started_at]
+    assert starts
+    for at in (*starts, *(one.ended_at for one in view.workflows)):
+        assert abs(at - begun) < 600
