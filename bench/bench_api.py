@@ -199,8 +199,8 @@ def manager(folder: Path) -> Iterator[int]:
 
 
 def _manager(ready: Connection, url: str, tokens: str) -> None:
+    from tenure.control.rate_limits import HttpLimits
     from tenure.nodes.manager.serving import ManagerSettings, serve
-    from tenure.web.limits import HttpLimits
 
     settings = ManagerSettings(
         engine_url=url, name="bench", port=0, tokens_file=tokens, limits=HttpLimits(requests_per_s=1e6, burst=1e6)

@@ -17,15 +17,15 @@ import msgspec
 
 from bench.harness import Report
 from tenure.clock import ManualClock
+from tenure.control.messages.jobs import Submit, candidate_at
+from tenure.control.messages.operations import decode_reply, decode_request
+from tenure.control.messages.workers import AttemptReport, WorkerDirective, WorkerReport
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import Submit, candidate_at
-from tenure.nodes.messages.operations import decode_reply, decode_request
-from tenure.nodes.messages.worker import AttemptReport, WorkerDirective, WorkerReport
 from tenure.work.envelope import WorkItem, WorkResult
 
 SIZES = (10, 100, 500, 2_000)

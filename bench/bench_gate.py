@@ -20,6 +20,9 @@ from typing import Any
 
 from bench.harness import Report
 from tenure.clock import SystemClock
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.gates import MOST_REPORTS, GateHeard, TellGate
+from tenure.control.messages.jobs import Done, JobList, ListJobs, Submit
 from tenure.engines import Engine
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.ids import new_id
@@ -31,10 +34,7 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
-from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.messages.client import Done, JobList, ListJobs, Submit
-from tenure.nodes.messages.gate import MOST_REPORTS, GateHeard, TellGate
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
 TRACKED, DATACENTERS = 100_000, 50

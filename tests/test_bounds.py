@@ -16,13 +16,13 @@ from msgspec import inspect
 from tenure import bounds as b
 from tenure.beat.board import COLD_BYTES, BeatBoard, Occupant, Phase
 from tenure.bound_checks import check, shown
+from tenure.control.messages.operations import OPERATIONS
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import Ticket
 from tenure.errors import LimitError, OutOfBoundsError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedule import Schedule
-from tenure.nodes.messages.operations import OPERATIONS
 from tenure.work.envelope import WorkResult
 
 FREE = {"arguments", "body", "result"}

@@ -65,8 +65,8 @@ def number(value: float) -> str:
 
 
 def reference() -> str:
-    from tenure.nodes.messages.operations import OPERATIONS
-    from tenure.web.openapi import build
+    from tenure.control.messages.operations import OPERATIONS
+    from tenure.control.openapi import build
 
     document = build()
     schemas: dict[str, Any] = document["components"]["schemas"]

@@ -40,7 +40,7 @@ WORDS = [
     (r"\basync_(adapter|client|inner_loop|job|job_map|main_loop)\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"clock\.async_sleep\b", "clock.sleep"),
-    (r"\btenure\.nodes\.calling\.awaiting\b", "tenure.nodes.calling.blocking"),
+    (r"\btenure\.control\.async_caller\b", "tenure.control.caller"),
     (r"\bHttpCaller\b", "CallerPerThread"),
 ]
 """Pairs of a pattern in the source and its replacement in the twin, applied in this order."""

@@ -20,10 +20,10 @@ from examples.demo.bars import Bars, job_bars
 from examples.demo.datacenter_app import STEP_S
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import JobView
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.client import JobView
 
 LONG, HUNG, ORPHAN, UNWANTED = "long", "hung", "orphan", "unwanted"
 TERM_S = 3.0

@@ -20,10 +20,10 @@ from examples.demo.datacenter import StoryError
 from examples.demo.world_app import STEP_S
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import JobView
 from tenure.errors import TenureError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.client import JobView
 
 EVERYWHERE, BEST, ENDLESS = "everywhere", "wherever", "endless"
 FACTOR = 0.05

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from tests.nodes.served import Served
 
 from tenure.cli.operate import dashboard as command
-from tenure.web.front import page_url
+from tenure.control.port_security import page_url
 
 
 def test_it_prints_the_address_of_a_node_that_answers_and_needs_no_token() -> None:

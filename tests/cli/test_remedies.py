@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
+import tenure.control
 import tenure.nodes.manager.troubles
-import tenure.web
 from tenure.cli.root import tenure as root
 
-PAGE = Path(tenure.web.__file__).parent / "page" / "js"
+PAGE = Path(tenure.control.__file__).parent / "dashboard" / "js"
 
 
 def named() -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from tenure.cli.operate import token as command
-from tenure.nodes.messages.operations import Role
-from tenure.web.front import Front
+from tenure.control.messages.operations import Role
+from tenure.control.port_security import Front
 
 
 def test_the_entry_lets_in_who_has_the_token_and_does_not_hold_it(tmp_path: Path) -> None:

@@ -12,21 +12,21 @@ import pytest
 
 from tenure import AsyncClient, JobFailed, JobsFailed, workflow
 from tenure.clock import SystemClock
+from tenure.control.async_caller import HttpCaller
+from tenure.control.caller import parse_address
+from tenure.control.messages.jobs import candidate_at
+from tenure.control.transport import HttpServer
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.serving import Door
-from tenure.nodes.messages.client import candidate_at
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import WorkerNode
-from tenure.web.transport import HttpServer
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from tenure import AsyncClient, Client
 from tenure.clock import ManualClock
+from tenure.control.messages.jobs import Cancel, Done, Problem, ProblemKind
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.commands import Outcome
-from tenure.nodes.messages.client import Cancel, Done, Problem, ProblemKind
-from tenure.nodes.messages.wire import Reply, Request
-from tenure.web.transport import HttpServer
 
 DONE = Done(job_id="j", outcome=Outcome.ACCEPTED, epoch=1)
 SHED = Problem(

@@ -22,6 +22,11 @@ from tests.contract.case import EngineCase, ServerCase
 from tests.typed_strategies import fields, values
 
 from tenure.clock import SystemClock
+from tenure.control.messages.job_details import GetResult, ResultView
+from tenure.control.messages.jobs import AskWhy, Done, GetJob, JobView, ListJobs, Submit, WhyReply, candidate_at
+from tenure.control.messages.operations import BY_NAME, decode_reply
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.request_decoding import read_body
 from tenure.engines import Engine
 from tenure.engines.aio import calling
 from tenure.errors import ConfigurationError
@@ -32,12 +37,7 @@ from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.submission import validate
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import AskWhy, Done, GetJob, JobView, ListJobs, Submit, WhyReply, candidate_at
-from tenure.nodes.messages.job import GetResult, ResultView
-from tenure.nodes.messages.operations import BY_NAME, decode_reply
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import fresh_random
-from tenure.web.reading import read_body
 from tenure.work.envelope import WorkItem, WorkResult
 
 PATIENCE_S = 60.0

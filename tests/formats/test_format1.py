@@ -12,6 +12,7 @@ import pytest
 from tests.formats.restoring import Restored
 
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import candidate_at
 from tenure.engines import Engine, Mailbox, Message
 from tenure.engines.aio import calling
 from tenure.engines.contracts import Fence
@@ -25,7 +26,6 @@ from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.results import RESULTS
-from tenure.nodes.messages.client import candidate_at
 from tenure.randomness import Random
 from tenure.work.envelope import WorkItem, WorkResult
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import UNSET, inspect
 
+from tenure.control.messages.operations import OPERATIONS, Operation
 from tenure.jobs.model import WorkflowSpec
-from tenure.nodes.messages.operations import OPERATIONS, Operation
 
 HOSTILE_TEXTS = (
     "",

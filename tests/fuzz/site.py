@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 
 from tenure.client.client import Client
+from tenure.control.messages.gates import AskGate
+from tenure.control.messages.nodes import ListNodes, NodeList
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.messages.gate import AskGate
-from tenure.nodes.messages.node import ListNodes, NodeList
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
 
 APP = Path(__file__).parent / "app.py"

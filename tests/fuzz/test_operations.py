@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 
 import pytest
 
-from tenure.nodes.messages.operations import OPERATIONS
+from tenure.control.messages.operations import OPERATIONS
 from tests.fuzz.assault import Assault, Log, Sent
 from tests.fuzz.grammar import Grammar
 from tests.fuzz.replay import explain

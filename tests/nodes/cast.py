@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenure.nodes.messages.worker import AttemptReport
+from tenure.control.messages.workers import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
 
 

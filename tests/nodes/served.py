@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tenure.nodes.calling.tls import ClientTls
+from tenure.control.tls import ClientTls
 from tenure.nodes.manager.serving import ManagerSettings, serve
 
 JSON = {"Content-Type": "application/json"}

@@ -9,10 +9,10 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
+from tenure.control.messages.jobs import AskWhy, Problem, Submit
+from tenure.control.messages.workers import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
 from tenure.health import HealthcheckExtensionRequest, RoutingDecision
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.messages.client import AskWhy, Problem, Submit
-from tenure.nodes.messages.worker import AttemptReport, ExtendDeadline, ExtensionReply, WorkerReport
 
 
 async def led(office: Office) -> tuple[Any, Any]:

@@ -16,6 +16,9 @@ from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import FLEET
 
+from tenure.control.messages.jobs import Cancel, Done
+from tenure.control.messages.wire import Reply
+from tenure.control.messages.workers import WorkerDirective
 from tenure.engines.contracts import Head, Message
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import ReceiptHandleExpiredError, UnknownJobError
@@ -31,9 +34,6 @@ from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.manager import Manager, problem
 from tenure.nodes.manager.results import RESULTS
-from tenure.nodes.messages.client import Cancel, Done
-from tenure.nodes.messages.wire import Reply
-from tenure.nodes.messages.worker import WorkerDirective
 from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World

@@ -11,6 +11,9 @@ from tests.worlds.gates.cast import Pace
 from tests.worlds.gates.misfortunes import Misfortune
 from tests.worlds.gates.scenario import CalmGates, Gates, ImpatientGates
 
+from tenure.control.messages.gates import DatacenterWord, GateWord
+from tenure.control.messages.jobs import JobList, ListJobs
+from tenure.control.messages.wire import Reply
 from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.commands import Command, Outcome
@@ -28,9 +31,6 @@ from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.gate_reporting import GateReporting
-from tenure.nodes.messages.client import JobList, ListJobs
-from tenure.nodes.messages.gate import DatacenterWord, GateWord
-from tenure.nodes.messages.wire import Reply
 
 
 def gate_with(leader: type[GateLeader] = GateLeader, ledger: type[GateLedger] = GateLedger) -> type[Gate]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.api_reference import LIMITS, PAGE, limits, reference, with_reference
 
-from tenure.nodes.messages.operations import OPERATIONS
+from tenure.control.messages.operations import OPERATIONS
 
 
 def test_the_reference_pages_are_fresh() -> None:

@@ -15,13 +15,13 @@ from rich.table import Table
 
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, address_of
+from tenure.control.messages.wire import Missing, Reply, Request
 from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.serving import DEFAULT_PORT
-from tenure.nodes.messages.client import GATE_ELECTION, MANAGER_ELECTION, address_of
-from tenure.nodes.messages.wire import Missing, Reply, Request
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 

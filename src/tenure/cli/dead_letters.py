@@ -18,9 +18,7 @@ from tenure.cli.datacenter_options import (
     show,
     tell_missing,
 )
-from tenure.jobs.commands import Outcome
-from tenure.jobs.why import utc
-from tenure.nodes.messages.queue import (
+from tenure.control.messages.queues import (
     DeadLetterList,
     DeadLetterView,
     DiscardDeadLetter,
@@ -29,6 +27,8 @@ from tenure.nodes.messages.queue import (
     ListDeadLetters,
     ReplayDeadLetter,
 )
+from tenure.jobs.commands import Outcome
+from tenure.jobs.why import utc
 
 
 @click.group("dlq")

@@ -12,10 +12,10 @@ from pathlib import Path
 from tenure.beat.board import board_folder
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.messages.nodes import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
 from tenure.engines import Engine, Finding, Level
 from tenure.errors import TenureError
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
-from tenure.nodes.messages.node import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
 from tenure.work.slots.settings import SlotSettings
 
 SKEW_S = 1.0

@@ -11,12 +11,12 @@ import sys
 import click
 
 from tenure.cli.node_options import front_options
+from tenure.control.port_security import from_options, page_url
+from tenure.control.rate_limits import HttpLimits
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
-from tenure.web.front import from_options, page_url
-from tenure.web.limits import HttpLimits
 
 
 @click.command("gate")

@@ -12,12 +12,12 @@ import click
 
 from tenure import tracing
 from tenure.cli.node_options import front_options, gossip_options, log_format_option
+from tenure.control.port_security import from_options, page_url
+from tenure.control.rate_limits import HttpLimits
 from tenure.errors import TenureError
 from tenure.logs import node_log
 from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
 from tenure.nodes.pooling import PoolSettings
-from tenure.web.front import from_options, page_url
-from tenure.web.limits import HttpLimits
 
 
 @click.command("manager")

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from tenure.control.rate_limits import HttpLimits
 from tenure.logs import LogForm
 from tenure.nodes.pooling import PoolSettings
-from tenure.web.limits import HttpLimits
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

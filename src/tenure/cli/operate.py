@@ -26,15 +26,15 @@ from tenure.cli.datacenter_options import (
     show,
     tell_missing,
 )
+from tenure.control.caller import Caller
+from tenure.control.messages.jobs import AskLeader, Done
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.messages.operations import Role
+from tenure.control.messages.queues import ChangeQueue, ListQueues, QueueList, QueueView
+from tenure.control.port_security import page_url
+from tenure.control.tokens import Token, TokenBook
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.ids import secret_bytes
-from tenure.nodes.calling.blocking import Caller
-from tenure.nodes.messages.client import AskLeader, Done
-from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
-from tenure.nodes.messages.operations import Role
-from tenure.nodes.messages.queue import ChangeQueue, ListQueues, QueueList, QueueView
-from tenure.web.front import page_url
-from tenure.web.tokens import Token, TokenBook
 
 _VERDICT_STYLES = {"route": "green", "investigate": "yellow", "drain": "yellow", "evict": "bold red"}
 

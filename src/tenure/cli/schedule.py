@@ -21,12 +21,8 @@ from tenure.cli.datacenter_options import (
 )
 from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
-from tenure.errors import TenureError
-from tenure.ids import new_id
-from tenure.jobs.schedule import Missed, Overlap, Schedule
-from tenure.jobs.why import utc
-from tenure.nodes.messages.client import Done
-from tenure.nodes.messages.schedule import (
+from tenure.control.messages.jobs import Done
+from tenure.control.messages.schedules import (
     DropSchedule,
     ListSchedules,
     ScheduleList,
@@ -34,6 +30,10 @@ from tenure.nodes.messages.schedule import (
     SetSchedule,
     TriggerSchedule,
 )
+from tenure.errors import TenureError
+from tenure.ids import new_id
+from tenure.jobs.schedule import Missed, Overlap, Schedule
+from tenure.jobs.why import utc
 from tenure.work.job_submission import SubmitOptions, submission_for
 
 

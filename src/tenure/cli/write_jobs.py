@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from tenure.cli.datacenter_options import NOT_COMPLETED, Where, address_options, datacenter_options, print_json
+from tenure.control.messages.jobs import JobView
 from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.client import JobView
 
 _SUBMISSION_OPTIONS = (
     click.option(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from tenure.client.job_results import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
 from tenure.client.progress_bar import ProgressBar
 from tenure.clock import Clock
+from tenure.control.messages.job_details import LogLine
+from tenure.control.messages.jobs import JobView
 from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
-from tenure.nodes.messages.client import JobView
-from tenure.nodes.messages.job import LogLine
 from tenure.work.registry import Workflow
 
 if TYPE_CHECKING:

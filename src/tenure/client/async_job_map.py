@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.client.job_results import LOOK_EVERY_S
 from tenure.client.progress_bar import ProgressBar
+from tenure.control.messages.jobs import MAX_LISTED
 from tenure.errors import JobFailed, JobsFailed, LimitError, TenureError
-from tenure.nodes.messages.client import MAX_LISTED
 from tenure.work.job_submission import Target, name_of, spread
 
 if TYPE_CHECKING:

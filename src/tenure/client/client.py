@@ -23,14 +23,11 @@ from tenure.client.job_map import JobMap
 from tenure.client.job_results import LONG_POLL_S
 from tenure.client.submission_batches import accepted, batches
 from tenure.clock import Clock, SystemClock
-from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
-from tenure.ids import IdSource, new_id
-from tenure.jobs.model import JobSubmission
-from tenure.jobs.states import JobState
-from tenure.nodes.calling.blocking import CallerPerThread
-from tenure.nodes.calling.failover import Ask, Directory
-from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.messages.client import (
+from tenure.control.caller import CallerPerThread
+from tenure.control.failover import Ask, Directory
+from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.job_details import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
+from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
@@ -43,9 +40,12 @@ from tenure.nodes.messages.client import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.messages.event import EventPage, GetEvents
-from tenure.nodes.messages.job import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
-from tenure.nodes.messages.wire import Reply, Request, placed
+from tenure.control.messages.wire import Reply, Request, placed
+from tenure.control.tls import ClientTls
+from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
+from tenure.ids import IdSource, new_id
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import JobState
 from tenure.randomness import fresh_random
 from tenure.work.job_submission import Target, split, spread, submission_for, submit_span, traced
 from tenure.work.registry import Workflow

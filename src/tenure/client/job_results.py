@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from tenure.control.messages.events import EventLine
+from tenure.control.messages.jobs import JobView
 from tenure.jobs.events import JobEnded
 from tenure.jobs.gate_events import GateJobEnded, decode_any_event
 from tenure.jobs.why import Link, link
-from tenure.nodes.messages.client import JobView
-from tenure.nodes.messages.event import EventLine
 from tenure.work.registry import Workflow
 
 LONG_POLL_S = 10.0

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tenure.nodes.messages.client import JobView
+from tenure.control.messages.jobs import JobView
 
 if TYPE_CHECKING:
     from rich.progress import Progress

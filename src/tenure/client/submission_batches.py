@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 
 from tenure.bound_checks import check
+from tenure.control.messages.job_details import MAX_SUBMISSIONS, ManySubmitted
 from tenure.errors import NodeRefusedError
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.messages.job import MAX_SUBMISSIONS, ManySubmitted
 
 BATCH_BYTES = 4 << 20
 """The most bytes of submissions in one request."""

@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from tenure.client.client import Client
+from tenure.control.messages.jobs import Done
 from tenure.errors import ConfigurationError, LimitError
 from tenure.ids import new_id
 from tenure.jobs.model import JobSubmission
 from tenure.local.lines import PRIORITIES, Begin
 from tenure.local.places import modules_of
 from tenure.local.process import HostProcess
-from tenure.nodes.messages.client import Done
 from tenure.work.job_submission import name_of
 from tenure.work.modules import end_of_definitions
 from tenure.work.registry import Workflow

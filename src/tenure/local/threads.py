@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from tenure.clock import SystemClock
+from tenure.control.async_caller import HttpCaller
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.process import open_engine
 from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots

@@ -10,10 +10,10 @@ from typing import Any
 from tenure.bound_checks import check
 from tenure.bounds import NodeName
 from tenure.clock import Clock
+from tenure.control.admission import is_loopback
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
 from tenure.errors import LimitError
-from tenure.web.admission import is_loopback
 
 
 def check_candidate(name: str, term_s: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tenure.nodes.messages.worker import AttemptReport
+from tenure.control.messages.workers import AttemptReport
 
 
 class SlotsView(NamedTuple):

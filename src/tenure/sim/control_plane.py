@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.operations import BY_NAME, decode_reply
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.request_decoding import read_body
 from tenure.errors import ConfigurationError, NodeUnavailableError
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.operations import BY_NAME, decode_reply
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.node import Host
-from tenure.web.reading import read_body
 
 _encode = msgspec.json.Encoder().encode
 

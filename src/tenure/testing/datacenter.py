@@ -19,15 +19,7 @@ import msgspec
 from tenure import tracing
 from tenure.client.client import Client
 from tenure.clock import ManualClock
-from tenure.engines.aio import calls_for
-from tenure.engines.memory import MemoryEngine
-from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDeadlockError
-from tenure.ids import seeded_ids
-from tenure.jobs.model import JobSubmission
-from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import (
+from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
     Done,
@@ -38,8 +30,16 @@ from tenure.nodes.messages.client import (
     WhyReply,
     candidate_at,
 )
-from tenure.nodes.messages.operations import decode_reply
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.control.messages.operations import decode_reply
+from tenure.control.messages.wire import Reply, Request
+from tenure.engines.aio import calls_for
+from tenure.engines.memory import MemoryEngine
+from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDeadlockError
+from tenure.ids import seeded_ids
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.outbox import mailbox_name
+from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.manager import Manager
 from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ReportSettings, WorkerNode

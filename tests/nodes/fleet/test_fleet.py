@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import LimitError, UnknownWorkerError
 from tenure.health import HealthcheckExtensionRequest, HealthClass, HealthPiggyback, RoutingDecision
 from tenure.jobs import (
@@ -22,7 +23,6 @@ from tenure.jobs.commands import Command
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.messages.worker import AttemptReport, WorkerReport
 
 ROUTE, DRAIN, EVICT = RoutingDecision.ROUTE, RoutingDecision.DRAIN, RoutingDecision.EVICT
 INVESTIGATE = RoutingDecision.INVESTIGATE

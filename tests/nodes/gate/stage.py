@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.worlds.gates.cast import Plan, keep_gate, manage, work
 
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
+from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.messages.client import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.node import Host
 from tenure.sim.world import World

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.nodes.gate.stage import Stage
 
+from tenure.control.messages.jobs import Problem, Submit
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.gate.candidacy import JOURNAL
-from tenure.nodes.messages.client import Problem, Submit
 
 
 @pytest.fixture

@@ -10,13 +10,17 @@ import pytest
 from tests.nodes.gate.stage import Stage
 from tests.worlds.gates.cast import Pace, Plan
 
-from tenure.health.overload import OverloadAssessment, OverloadState
-from tenure.jobs.commands import Outcome
-from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.settings import GateSettings
-from tenure.jobs.states import JobState
-from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.messages.client import (
+from tenure.control.messages.gates import AskGate, GateView
+from tenure.control.messages.job_details import (
+    GetLogs,
+    GetResult,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
+from tenure.control.messages.jobs import (
     AskLeader,
     Cancel,
     Done,
@@ -29,16 +33,12 @@ from tenure.nodes.messages.client import (
     ProblemKind,
     Submit,
 )
-from tenure.nodes.messages.gate import AskGate, GateView
-from tenure.nodes.messages.job import (
-    GetLogs,
-    GetResult,
-    LogPage,
-    ManySubmitted,
-    ResultView,
-    RetryJob,
-    SubmitMany,
-)
+from tenure.health.overload import OverloadAssessment, OverloadState
+from tenure.jobs.commands import Outcome
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.settings import GateSettings
+from tenure.jobs.states import JobState
+from tenure.nodes.gate.probing import ProbeSettings
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.nodes.certificates import Authority
 
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.gates import AskGate, GateView, TellGate
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.tls import ClientTls, ServerTls
 from tenure.errors import ConfigurationError, NodeUnavailableError
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.calling.tls import ClientTls, ServerTls
 from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.gate import AskGate, GateView, TellGate
 
 DATACENTERS = {"eu": ["https://127.0.0.1:9"]}
 

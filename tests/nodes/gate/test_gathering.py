@@ -10,16 +10,13 @@ import pytest
 from tests.nodes.gate.stage import Stage
 from tests.worlds.gates.cast import Plan
 
-from tenure.health import HealthcheckExtensionRequest
-from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule import Schedule
-from tenure.nodes.messages.client import Cancel, Done, GetJob, JobList, JobView, ListJobs, Problem, ProblemKind
-from tenure.nodes.messages.event import EventPage, GetEvents
-from tenure.nodes.messages.gate import AskDatacenter, AskGate, Forward, GateView, TellDatacenter
-from tenure.nodes.messages.job import GetResult, ResultView
-from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
-from tenure.nodes.messages.operations import OPERATIONS, AtGate
-from tenure.nodes.messages.queue import (
+from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.gates import AskDatacenter, AskGate, Forward, GateView, TellDatacenter
+from tenure.control.messages.job_details import GetResult, ResultView
+from tenure.control.messages.jobs import Cancel, Done, GetJob, JobList, JobView, ListJobs, Problem, ProblemKind
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.messages.operations import OPERATIONS, AtGate
+from tenure.control.messages.queues import (
     DeadLetterList,
     GetDeadLetter,
     ListDeadLetters,
@@ -28,9 +25,12 @@ from tenure.nodes.messages.queue import (
     QueueList,
     ResumeQueue,
 )
-from tenure.nodes.messages.schedule import ListSchedules, SetSchedule, TriggerSchedule
-from tenure.nodes.messages.wire import Request
-from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
+from tenure.control.messages.schedules import ListSchedules, SetSchedule, TriggerSchedule
+from tenure.control.messages.wire import Request
+from tenure.control.messages.workers import ExtendDeadline, WorkerReport
+from tenure.health import HealthcheckExtensionRequest
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.schedule import Schedule
 
 SPEC = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tenure.control.messages.grants import Grant, GrantKind, shifted
+from tenure.control.messages.jobs import JobView, WorkflowView
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.gate.reading import in_our_time
-from tenure.nodes.messages.client import JobView, WorkflowView
-from tenure.nodes.messages.grant import Grant, GrantKind, shifted
 
 
 def view(now: float) -> JobView:

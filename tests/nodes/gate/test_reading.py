@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tenure.control.messages.jobs import JobView, WorkflowView
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.gate.reading import in_our_time
-from tenure.nodes.messages.client import JobView, WorkflowView
 
 
 def said(now: float) -> JobView:

@@ -10,12 +10,12 @@ import pytest
 from tests.nodes.gate.stage import Stage
 from tests.worlds.gates.cast import Plan
 
+from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.gates import AskDatacenter, DatacenterView
+from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.nodes.gate.probing import Prober, ProbeSettings
 from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.event import EventPage, GetEvents
-from tenure.nodes.messages.gate import AskDatacenter, DatacenterView
 from tenure.nodes.product_failures import ProductFailures
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host

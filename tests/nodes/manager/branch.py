@@ -8,6 +8,9 @@ from typing import Any
 
 from tests.nodes.manager.harness import Office, ask, submission
 
+from tenure.control.messages.gates import DatacenterSaid, DatacenterWord, GateHeard, GateWord, TellDatacenter, TellGate
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.commands import Identity
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
@@ -15,9 +18,6 @@ from tenure.jobs.model import JobSubmission
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord, GateHeard, GateWord, TellDatacenter, TellGate
-from tenure.nodes.messages.wire import Reply, Request
-from tenure.nodes.messages.worker import AttemptReport, WorkerReport
 
 
 class Gates:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tenure.clock import ManualClock
+from tenure.control.messages.jobs import candidate_at
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.ids import seeded_ids
@@ -18,7 +19,6 @@ from tenure.jobs import JobSettings, JobSubmission
 from tenure.jobs.model import RetryPolicy, WorkflowSpec
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import candidate_at
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 
 

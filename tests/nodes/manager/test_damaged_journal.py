@@ -10,12 +10,12 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
+from tenure.control.messages.jobs import Done, GetJob, ListJobs, Problem, ProblemKind, Redirect, Submit
 from tenure.engines.contracts import Entry
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.jobs.alarms import AlarmKind
 from tenure.nodes.journaled import Journaled
 from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.messages.client import Done, GetJob, ListJobs, Problem, ProblemKind, Redirect, Submit
 
 
 def log_of(office: Office) -> Any:

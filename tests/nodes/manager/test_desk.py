@@ -10,17 +10,17 @@ from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
 from tenure.beat.board import Occupant, Phase, Reading
-from tenure.engines.contracts import Ticket
-from tenure.health.signals import RoutingDecision
-from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.messages.client import (
+from tenure.control.messages.jobs import (
     Cancel,
     GetJob,
     Problem,
     Redirect,
     Submit,
 )
-from tenure.nodes.messages.worker import AttemptReport, WorkerDirective, WorkerReport
+from tenure.control.messages.workers import AttemptReport, WorkerDirective, WorkerReport
+from tenure.engines.contracts import Ticket
+from tenure.health.signals import RoutingDecision
+from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.nodes.worker.obedience import Obedience
 

@@ -10,17 +10,7 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
-from tenure.engines.contracts import Fence
-from tenure.health.signals import RoutingDecision
-from tenure.jobs import JobSubmission, Outcome
-from tenure.jobs.model import WorkflowSpec
-from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.manager.job_desk import EVIDENCE, LOGS, RETRY_OF, cut, next_id
-from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.presence import Presence
-from tenure.nodes.messages.client import Cancel, Done, GetJob, Problem, ProblemKind, Redirect, Submit
-from tenure.nodes.messages.job import (
+from tenure.control.messages.job_details import (
     EvidenceView,
     GetEvidence,
     GetLogs,
@@ -31,8 +21,9 @@ from tenure.nodes.messages.job import (
     RetryJob,
     SubmitMany,
 )
-from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
-from tenure.nodes.messages.queue import (
+from tenure.control.messages.jobs import Cancel, Done, GetJob, Problem, ProblemKind, Redirect, Submit
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.messages.queues import (
     ChangeQueue,
     DeadLetterList,
     DeadLetterView,
@@ -46,7 +37,16 @@ from tenure.nodes.messages.queue import (
     ReplayDeadLetter,
     ResumeQueue,
 )
-from tenure.nodes.messages.worker import AttemptReport, WorkerReport
+from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.engines.contracts import Fence
+from tenure.health.signals import RoutingDecision
+from tenure.jobs import JobSubmission, Outcome
+from tenure.jobs.model import WorkflowSpec
+from tenure.jobs.states import JobState
+from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.job_desk import EVIDENCE, LOGS, RETRY_OF, cut, next_id
+from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.presence import Presence
 
 
 async def led(office: Office, name: str = "m-1") -> Manager:

@@ -12,10 +12,10 @@ from typing import cast
 import pytest
 from tests.nodes.served import Served, until
 
-from tenure.nodes.calling.awaiting import HttpCaller
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.jobs import Cancel, ListJobs, Problem, ProblemKind
 from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import Cancel, ListJobs, Problem, ProblemKind
 
 FOLLOW = {"X-Tenure-Follow": "leader"}
 JOB = {"job_id": "j-1", "workflows": [{"name": "w", "function": "encode"}]}

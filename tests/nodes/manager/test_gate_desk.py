@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from tests.nodes.manager.branch import Branch, ask, from_gate, run, tell
 
+from tenure.control.messages.gates import AskDatacenter, DatacenterSaid
+from tenure.control.messages.jobs import GetJob, Problem, Redirect
+from tenure.control.messages.workers import WorkerReport
 from tenure.health.window import INTERVAL_S
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusQuery, JobTimeoutReport
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.client import GetJob, Problem, Redirect
-from tenure.nodes.messages.gate import AskDatacenter, DatacenterSaid
-from tenure.nodes.messages.worker import WorkerReport
 
 
 def timeout(job_id: str = "j-1", *, token: int = 0, epoch: int = 1) -> JobGlobalTimeout:

@@ -17,10 +17,10 @@ from tests.nodes.manager.branch import (
 )
 from tests.nodes.manager.harness import submission
 
+from tenure.control.messages.gates import MOST_REPORTS
+from tenure.control.messages.jobs import AskWhy, Cancel, GetJob, Submit
 from tenure.jobs.states import JobState, TimeoutReason
 from tenure.nodes.manager.gate_courier import ANSWER_S
-from tenure.nodes.messages.client import AskWhy, Cancel, GetJob, Submit
-from tenure.nodes.messages.gate import MOST_REPORTS
 
 
 def gaps(times: list[float]) -> list[float]:

@@ -8,10 +8,10 @@ from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 from tests.nodes.manager.test_desk import passing, report, runs
 
+from tenure.control.messages.grants import Grant, GrantKind
+from tenure.control.messages.jobs import Cancel, GetJob, ListJobs, Submit
+from tenure.control.messages.nodes import ListNodes
 from tenure.nodes.manager.granting import soonest
-from tenure.nodes.messages.client import Cancel, GetJob, ListJobs, Submit
-from tenure.nodes.messages.grant import Grant, GrantKind
-from tenure.nodes.messages.node import ListNodes
 
 
 def lefts(grants: tuple[Grant, ...], now: float) -> dict[str, float]:

@@ -10,13 +10,13 @@ from typing import Any
 from tests.nodes.cast import Cast
 from tests.nodes.manager.harness import Office, ask, submission
 
+from tenure.control.messages.jobs import AskWhy, Submit
+from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import calls_for
 from tenure.errors import NodeUnavailableError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import AskWhy, Submit
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.worker.worker import WorkerNode
 
 

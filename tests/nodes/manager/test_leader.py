@@ -9,12 +9,12 @@ import msgspec
 from tests.nodes.manager.harness import Cell, submission
 from tests.nodes.manager.harness import run_cell as run
 
+from tenure.control.messages.workers import WorkerReport
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import DeposedError, EngineUnavailableError, LimitError
 from tenure.jobs import CancelJob, EvictWorker, RecordStarted, SubmitJob
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager.results import RESULTS
-from tenure.nodes.messages.worker import WorkerReport
 
 
 class _SlowJournal:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.bound_checks import check
+from tenure.control.messages.jobs import ListJobs
 from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, TakeLead, decide
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.listing import job_list
-from tenure.nodes.messages.client import ListJobs
 
 
 def book_of(*jobs: tuple[str, float, dict[str, Any]]) -> JobBook:

@@ -9,14 +9,7 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
-from tenure.engines.aio import calls_for
-from tenure.errors import DeposedError, EngineUnavailableError
-from tenure.jobs import JobSubmission, Outcome
-from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.manager.leader import Leader
-from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import (
+from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
@@ -32,7 +25,14 @@ from tenure.nodes.messages.client import (
     Submit,
     WhyReply,
 )
-from tenure.nodes.messages.queue import ListQueues
+from tenure.control.messages.queues import ListQueues
+from tenure.engines.aio import calls_for
+from tenure.errors import DeposedError, EngineUnavailableError
+from tenure.jobs import JobSubmission, Outcome
+from tenure.jobs.states import JobState
+from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.manager import Manager
 
 
 def test_a_leader_takes_a_submission_once_and_shows_it() -> None:

@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
+from tenure.control.messages.jobs import Cancel, Submit
+from tenure.control.messages.workers import WorkerReport
 from tenure.engines.aio import calls_for
 from tenure.jobs.alarms import AlarmKind
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.node_metrics import NodeMetrics
 from tenure.nodes.manager.observing import Observer
-from tenure.nodes.messages.client import Cancel, Submit
-from tenure.nodes.messages.worker import WorkerReport
 
 
 def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:

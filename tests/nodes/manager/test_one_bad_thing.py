@@ -9,6 +9,8 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, Problem, Submit
+from tenure.control.messages.schedules import ListSchedules
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import EngineReadOnlyError, LimitError, ProductFailedError
@@ -24,8 +26,6 @@ from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.manager import result_intake
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.results import RESULTS, command_for
-from tenure.nodes.messages.client import AskWhy, Cancel, Done, Problem, Submit
-from tenure.nodes.messages.schedule import ListSchedules
 from tenure.work.envelope import WorkItem, WorkResult
 
 AT = 1_700_000_000.0

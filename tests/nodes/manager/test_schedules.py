@@ -8,12 +8,12 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
+from tenure.control.messages.jobs import GetJob, Problem, ProblemKind, Submit
+from tenure.control.messages.schedules import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
 from tenure.jobs import JobSubmission, Outcome, RecordDispatched, RecordResult, RecordStarted
 from tenure.jobs.schedule import Overlap, Schedule
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.messages.client import GetJob, Problem, ProblemKind, Submit
-from tenure.nodes.messages.schedule import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
 
 
 def every(seconds: float, name: str = "tick", **options: Any) -> Schedule:

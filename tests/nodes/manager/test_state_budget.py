@@ -11,6 +11,9 @@ from tests.nodes.manager.harness import Cell, Office, ask, run_office
 from tests.nodes.manager.harness import run_cell as run
 from tests.nodes.manager.harness import submission as small
 
+from tenure.control.messages.job_details import SubmitMany
+from tenure.control.messages.jobs import Cancel, GetJob, JobView, Problem, ProblemKind, Submit
+from tenure.control.messages.workers import WorkerReport
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.jobs import JobSubmission, PutSchedule, Schedule, SubmitJob
 from tenure.jobs import budget as b
@@ -20,9 +23,6 @@ from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.housekeeping import ARCHIVE
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import Cancel, GetJob, JobView, Problem, ProblemKind, Submit
-from tenure.nodes.messages.job import SubmitMany
-from tenure.nodes.messages.worker import WorkerReport
 
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 COMPLETED = 40_000 if SOAK else 4_000

@@ -8,10 +8,10 @@ from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 from tests.nodes.manager.test_desk import passing, report, runs
 
-from tenure.nodes.messages.client import Cancel, Submit
-from tenure.nodes.messages.node import DrainNode
-from tenure.nodes.messages.overview import AskOverview, Overview, Severity
-from tenure.nodes.messages.queue import PauseQueue
+from tenure.control.messages.jobs import Cancel, Submit
+from tenure.control.messages.nodes import DrainNode
+from tenure.control.messages.overview import AskOverview, Overview, Severity
+from tenure.control.messages.queues import PauseQueue
 
 
 async def kinds(manager: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tenure.clock import ManualClock
-from tenure.nodes.messages.worker import AttemptReport
+from tenure.control.messages.workers import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.metrics import WorkerGauges
 

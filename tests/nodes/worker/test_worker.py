@@ -11,14 +11,8 @@ import pytest
 from tests.nodes.cast import Cast
 
 from tenure.clock import ManualClock
-from tenure.engines import MemoryEngine
-from tenure.engines.aio import calls_for
-from tenure.errors import NodeUnavailableError
-from tenure.health.extension import ExtensionReason, HealthcheckExtensionResponse
-from tenure.health.overload import OverloadState
-from tenure.health.signals import RoutingDecision
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.messages.client import (
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.jobs import (
     MANAGER_ELECTION,
     Cancel,
     Done,
@@ -28,11 +22,17 @@ from tenure.nodes.messages.client import (
     Redirect,
     candidate_at,
 )
-from tenure.nodes.messages.wire import Reply, Request
-from tenure.nodes.messages.worker import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
+from tenure.control.transport import HttpServer
+from tenure.engines import MemoryEngine
+from tenure.engines.aio import calls_for
+from tenure.errors import NodeUnavailableError
+from tenure.health.extension import ExtensionReason, HealthcheckExtensionResponse
+from tenure.health.overload import OverloadState
+from tenure.health.signals import RoutingDecision
 from tenure.nodes.worker.earning import Earning
 from tenure.nodes.worker.worker import WorkerNode
-from tenure.web.transport import HttpServer
 
 ROUTE, DRAIN, EVICT = RoutingDecision.ROUTE, RoutingDecision.DRAIN, RoutingDecision.EVICT
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from tests.nodes.cast import Cast
 
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import MANAGER_ELECTION, candidate_at
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import WorkerDirective, WorkerReport
+from tenure.control.transport import HttpServer
 from tenure.engines.contracts import Engine
 from tenure.health.signals import RoutingDecision
-from tenure.nodes.messages.client import MANAGER_ELECTION, candidate_at
-from tenure.nodes.messages.wire import Reply, Request
-from tenure.nodes.messages.worker import WorkerDirective, WorkerReport
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.working import WorkerSettings, WorkerThread
-from tenure.web.transport import HttpServer
 
 
 class Fragile(Cast):

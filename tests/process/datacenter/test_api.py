@@ -19,10 +19,10 @@ from tests.nodes.certificates import Authority
 from tests.process.datacenter.conftest import Datacenter, wait_until
 
 from tenure.client.client import Client
+from tenure.control.messages.job_details import GetLogs, LogPage
+from tenure.control.tls import ClientTls
 from tenure.engines import Engine
 from tenure.jobs.states import JobState
-from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.messages.job import GetLogs, LogPage
 
 JOBS = 30
 

@@ -8,8 +8,8 @@ import pytest
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
 
 from tenure.client.client import Client
+from tenure.control.messages.nodes import ListNodes, NodeList
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.messages.node import ListNodes, NodeList
 
 MODULE = """
 from tenure import workflow

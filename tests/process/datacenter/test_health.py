@@ -10,8 +10,8 @@ import pytest
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
 from tests.process.stillness import Stillness
 
+from tenure.control.messages.nodes import ListNodes
 from tenure.jobs import JobState
-from tenure.nodes.messages.node import ListNodes
 
 PATIENCE_S = 60.0
 HEALTHCHECK_S = 10

@@ -12,8 +12,8 @@ import pytest
 from examples.demo.cluster import Cluster
 from tests.process.gates.namespaces import NamespaceCluster
 
+from tenure.control.messages.jobs import JobView
 from tenure.jobs import JobState, JobSubmission, WorkflowSpec
-from tenure.nodes.messages.client import JobView
 
 FACTOR = 0.06
 FALLBACK_S = 300 * FACTOR

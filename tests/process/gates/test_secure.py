@@ -17,13 +17,13 @@ from examples.demo.cluster import Node
 from tests.nodes.certificates import Authority
 
 from tenure.client.client import Client
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.gates import AskDatacenter
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.tls import ClientTls
 from tenure.errors import NodeRefusedError, NodeUnavailableError, UntrustedPeerError
 from tenure.jobs import JobState
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.calling.tls import ClientTls
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.gate import AskDatacenter
-from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode
 
 APP = str(Path(__file__).parent / "app.py")
 ROLES = {"carl": "client", "olga": "operator", "nick": "node", "wanda": "worker"}

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tenure.control.failover import Ask, Directory
+from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit
+from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError, UnknownJobError
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
 from tenure.jobs.states import OnFailure
-from tenure.nodes.calling.failover import Ask, Directory
-from tenure.nodes.messages.client import AskWhy, Cancel, Done, GetJob, JobView, Submit
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.node import Host

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenure.nodes.messages.client import Done
+from tenure.control.messages.jobs import Done
 from tenure.sim.faults import FaultProfile
 from tenure.sim.node import Host
 from tenure.sim.world import World

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tenure.control.messages.jobs import MANAGER_ELECTION, Done, JobView, candidate_at
+from tenure.control.messages.wire import Reply
+from tenure.control.messages.workers import WorkerDirective
 from tenure.errors import InvariantError
 from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
@@ -21,9 +24,6 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import MANAGER_ELECTION, Done, JobView, candidate_at
-from tenure.nodes.messages.wire import Reply
-from tenure.nodes.messages.worker import WorkerDirective
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.earning import Earning
 from tenure.nodes.worker.worker import WorkerNode

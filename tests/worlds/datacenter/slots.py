@@ -12,10 +12,10 @@ from typing import Protocol
 import msgspec
 
 from tenure.beat.board import Phase
+from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.nodes.manager.results import RESULTS
-from tenure.nodes.messages.worker import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.node import Host
 from tenure.work.attempt_handle import CancelCode

@@ -12,8 +12,8 @@ import msgspec
 
 from tenure.beat.board import Occupant, Phase, Reading
 from tenure.clock import Clock
+from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Message
-from tenure.nodes.messages.worker import AttemptReport
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.slots.attempt import CAUSES

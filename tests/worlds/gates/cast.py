@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tenure.control.caller import parse_address
+from tenure.control.messages.jobs import candidate_at
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import GateSettings, JobSettings
-from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import candidate_at
 from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from tenure.control.messages.job_details import ManySubmitted, SubmitMany
+from tenure.control.messages.jobs import Cancel, Done, JobList, ListJobs, Submit
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.commands import Outcome
 from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
-from tenure.nodes.calling.route import Route
-from tenure.nodes.messages.client import Cancel, Done, JobList, ListJobs, Submit
-from tenure.nodes.messages.job import ManySubmitted, SubmitMany
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.node import Host

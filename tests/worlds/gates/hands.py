@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 
+from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
-from tenure.nodes.messages.worker import AttemptReport
 from tenure.nodes.slot_runner import SlotsView
 from tenure.sim.node import Host
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, address_of
 from tenure.engines.contracts import Journal
 from tenure.errors import InvariantError
 from tenure.jobs.model import JobSubmission
@@ -22,7 +23,6 @@ from tenure.nodes.gate.gate import Gate
 from tenure.nodes.manager.candidacy import JOURNAL
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.results import RESULTS
-from tenure.nodes.messages.client import GATE_ELECTION, MANAGER_ELECTION, address_of
 from tenure.randomness import Random
 from tenure.sim.backend import Backend
 from tenure.sim.faults import Fault, FaultProfile

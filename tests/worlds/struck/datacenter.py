@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from tenure.control.messages.jobs import Submit
 from tenure.errors import TenureError
 from tenure.jobs import events as e
 from tenure.jobs.events import Rule
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import Submit
 from tenure.sim.faults import FaultProfile
 from tenure.sim.node import Host
 from tenure.sim.scenario import run_one

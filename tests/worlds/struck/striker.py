@@ -40,7 +40,7 @@ MODULES = (
         "tenure.nodes.sure_append",
         "tenure.nodes.job_strikes",
     ),
-    *("tenure.nodes.held", "tenure.nodes.engine_time", "tenure.nodes.calling.route"),
+    *("tenure.nodes.held", "tenure.nodes.engine_time", "tenure.control.node_route"),
     *("tenure.jobs.outbox", "tenure.jobs.reports", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )

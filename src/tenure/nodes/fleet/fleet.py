@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from tenure.control.messages.workers import WorkerReport
 from tenure.errors import UnknownWorkerError
 from tenure.health.brake import BrakeStatus
 from tenure.health.deadlines import WorkerHealthManager
@@ -24,7 +25,6 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import EVICTED, WorkerRecord
 from tenure.nodes.fleet.member import Member, Told, WorkerStanding
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.messages.worker import WorkerReport
 
 _TAKES_WORK = (RoutingDecision.ROUTE, RoutingDecision.INVESTIGATE)
 _LEADER = "leader"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.health.piggyback import HealthPiggyback
 from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
 from tenure.health.window import CompletionRate, ProgressWindow
 from tenure.health.worker import WorkerHealthState
-from tenure.nodes.messages.worker import AttemptReport, WorkerReport
 
 
 class Told(NamedTuple):

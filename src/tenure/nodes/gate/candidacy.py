@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from tenure.control.messages.jobs import GATE_ELECTION
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
@@ -17,7 +18,6 @@ from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
-from tenure.nodes.messages.client import GATE_ELECTION
 
 JOURNAL = "gate"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import AskGate, GateView
 from tenure.health.gate import GateHealthState
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.load import Load
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.gate import AskGate, GateView
 from tenure.randomness import Random
 
 

@@ -14,28 +14,12 @@ import msgspec
 
 from tenure.bound_checks import check, shown
 from tenure.clock import Clock
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
-from tenure.health.overload import OverloadConfig
-from tenure.health.shedding import Asked
-from tenure.ids import IdSource
-from tenure.jobs import gate_commands as gc
-from tenure.jobs.settings import GateSettings
-from tenure.nodes.calling.awaiting import AsyncCaller
-from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
-from tenure.nodes.gate.fitness import Fitness
-from tenure.nodes.gate.flow import Forwarding
-from tenure.nodes.gate.gathering import GATHERED, Gathering
-from tenure.nodes.gate.job_desk import GateJobDesk
-from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.load import Load, memory_percent
-from tenure.nodes.gate.placing import Placing
-from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
-from tenure.nodes.gate.watch import Watch
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.client import (
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.event_feed import EventFeed, Told
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.gates import AskGate, DatacenterWord, Forward, GateHeard, TellGate
+from tenure.control.messages.job_details import RetryJob, SubmitMany
+from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
@@ -48,17 +32,33 @@ from tenure.nodes.messages.client import (
     address_of,
     candidate_at,
 )
-from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.gate import AskGate, DatacenterWord, Forward, GateHeard, TellGate
-from tenure.nodes.messages.job import RetryJob, SubmitMany
-from tenure.nodes.messages.node import NodeList
-from tenure.nodes.messages.operations import BY_NAME, AtGate
-from tenure.nodes.messages.wire import Placed, Reply, Request
+from tenure.control.messages.nodes import NodeList
+from tenure.control.messages.operations import BY_NAME, AtGate
+from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.problems import problem
+from tenure.control.request_decoding import read_body
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
+from tenure.health.overload import OverloadConfig
+from tenure.health.shedding import Asked
+from tenure.ids import IdSource
+from tenure.jobs import gate_commands as gc
+from tenure.jobs.settings import GateSettings
+from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
+from tenure.nodes.gate.fitness import Fitness
+from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.gathering import GATHERED, Gathering
+from tenure.nodes.gate.job_desk import GateJobDesk
+from tenure.nodes.gate.lines import Lines
+from tenure.nodes.gate.load import Load, memory_percent
+from tenure.nodes.gate.placing import Placing
+from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
+from tenure.nodes.gate.watch import Watch
+from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.randomness import Random
-from tenure.web.event_feed import EventFeed, Told
-from tenure.web.problems import problem
-from tenure.web.reading import read_body
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.metrics import GateMetrics

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tenure.control.event_feed import Told
+from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.gates import Forward
+from tenure.control.messages.grants import shifted
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.nodes import ListNodes, NodeList, WorkerNode
+from tenure.control.messages.queues import DeadLetterList, ListDeadLetters, ListQueues, QueueList
+from tenure.control.messages.schedules import ListSchedules, ScheduleList
+from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.nodes.gate.lines import Line, Lines
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.event import EventPage, GetEvents
-from tenure.nodes.messages.gate import Forward
-from tenure.nodes.messages.grant import shifted
-from tenure.nodes.messages.node import ListNodes, NodeList, WorkerNode
-from tenure.nodes.messages.queue import DeadLetterList, ListDeadLetters, ListQueues, QueueList
-from tenure.nodes.messages.schedule import ListSchedules, ScheduleList
-from tenure.nodes.messages.wire import Missing, Placed, Reply
 from tenure.nodes.product_failures import FailedOn, ProductFailures
-from tenure.web.event_feed import Told
 
 GATHER_S = 3.0
 """The seconds for each datacenter of a list. A client waits 5 s for an answer: a part of the list in time is worth more than all of it too late."""

@@ -11,6 +11,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.job_details import (
+    GetEvidence,
+    GetLogs,
+    GetResult,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
+from tenure.control.messages.jobs import (
+    MAX_LISTED,
+    AskWhy,
+    GetJob,
+    JobView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Submit,
+)
+from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import (
@@ -24,27 +45,6 @@ from tenure.nodes.gate.listing import gate_list
 from tenure.nodes.gate.reading import Reading
 from tenure.nodes.manager.job_desk import RETRY_OF, next_id, submitted
 from tenure.nodes.manager.waiting import Waiting
-from tenure.nodes.messages.client import (
-    MAX_LISTED,
-    AskWhy,
-    GetJob,
-    JobView,
-    ListJobs,
-    Problem,
-    ProblemKind,
-    Submit,
-)
-from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.job import (
-    GetEvidence,
-    GetLogs,
-    GetResult,
-    ManySubmitted,
-    ResultView,
-    RetryJob,
-    SubmitMany,
-)
-from tenure.nodes.messages.wire import Reply, Request
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

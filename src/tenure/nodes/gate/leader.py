@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.messages.gates import DatacenterSaid, DatacenterWord
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
@@ -33,7 +34,6 @@ from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
 from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
 from tenure.nodes.loop_keeper import Loop, LoopKeeper
-from tenure.nodes.messages.gate import DatacenterSaid, DatacenterWord
 from tenure.nodes.product_failures import FailedOn
 
 TEND_AT_LEAST_S = 5.0

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
+from tenure.control.messages.jobs import Problem
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.node_route import Route
 from tenure.errors import DeposedError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.calling.awaiting import AsyncCaller
-from tenure.nodes.calling.route import Route
 from tenure.nodes.loop_keeper import Loop, LoopKeeper
-from tenure.nodes.messages.client import Problem
-from tenure.nodes.messages.gate import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.product_failures import FailedOn
 
 UNDER_WAY = 4

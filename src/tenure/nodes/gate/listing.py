@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tenure.control.messages.grants import Grant, GrantKind
+from tenure.control.messages.jobs import JobList, JobRow, ListJobs
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.nodes.gate.tally import Counts, Tally
 from tenure.nodes.manager.listing import Place, parse_place
-from tenure.nodes.messages.client import JobList, JobRow, ListJobs
-from tenure.nodes.messages.grant import Grant, GrantKind
 
 
 def gate_list(tracker: GateJobTracker, now: float, request: ListJobs, tally: Tally | None) -> JobList:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from tenure.control.messages.gates import DatacenterWord
 from tenure.health.overload import OverloadState
 from tenure.health.shedding import Asked
 from tenure.jobs import gate_events as g
@@ -20,7 +21,6 @@ from tenure.jobs.events import Event
 from tenure.jobs.gate_outbox import OwedKind
 from tenure.jobs.messages import JobLeaderTransfer, JobTimeoutReport
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.gate import DatacenterWord
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenure.control.caller import parse_address
 from tenure.errors import ConfigurationError, NodeUnavailableError, TenureError
 from tenure.jobs import gate_commands as gc
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.model import Address, JobSubmission
-from tenure.nodes.calling.blocking import parse_address
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.watch import Watch

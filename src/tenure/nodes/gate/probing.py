@@ -10,13 +10,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.jobs import Problem
+from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.client import Problem
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.randomness import Random
 
 ViewT = TypeVar("ViewT", bound=Reply)

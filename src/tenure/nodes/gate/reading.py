@@ -12,6 +12,18 @@ from contextlib import suppress
 
 import msgspec
 
+from tenure.control.messages.grants import shifted
+from tenure.control.messages.jobs import (
+    AskWhy,
+    DatacenterJob,
+    GetJob,
+    JobView,
+    Problem,
+    ProblemKind,
+    WhyReply,
+    WorkflowView,
+)
+from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError, NodeUnavailableError
@@ -22,18 +34,6 @@ from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.listing import global_grants, reason_of
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.messages.client import (
-    AskWhy,
-    DatacenterJob,
-    GetJob,
-    JobView,
-    Problem,
-    ProblemKind,
-    WhyReply,
-    WorkflowView,
-)
-from tenure.nodes.messages.grant import shifted
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.stored_record import read_record
 
 ANSWERS = "gate-answers"

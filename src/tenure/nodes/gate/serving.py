@@ -11,27 +11,27 @@ from typing import Any
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
+from tenure.control.access_log import AccessLog
+from tenure.control.async_caller import HttpCaller
+from tenure.control.caller import parse_address
+from tenure.control.event_feed import Told
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.metrics_page import PortMetrics
+from tenure.control.port_security import BARE, Front
+from tenure.control.rate_limits import HttpLimits
+from tenure.control.tls import ServerTls
+from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.calling.blocking import parse_address
-from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.metrics import GateGauges, GateMetrics
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
-from tenure.web.access_log import AccessLog
-from tenure.web.event_feed import Told
-from tenure.web.front import BARE, Front
-from tenure.web.limits import HttpLimits
-from tenure.web.metrics import PortMetrics
-from tenure.web.transport import HttpServer
 
 DEFAULT_PORT = 8480
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.nodes.messages.client import LeaderView, address_of
-from tenure.nodes.messages.gate import GateView
-from tenure.nodes.messages.node import GateNode
+from tenure.control.messages.gates import GateView
+from tenure.control.messages.jobs import LeaderView, address_of
+from tenure.control.messages.nodes import GateNode
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

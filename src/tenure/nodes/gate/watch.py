@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import AskDatacenter, DatacenterView, PlaceView
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
 from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
 from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.gate import AskDatacenter, DatacenterView, PlaceView
 from tenure.randomness import Random
 
 UNKNOWN = "UNKNOWN"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from tenure.control.messages.jobs import MANAGER_ELECTION
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
@@ -15,7 +16,6 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.manager.leader import Leader, LeaderPart
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
-from tenure.nodes.messages.client import MANAGER_ELECTION
 
 JOURNAL = "jobs"
 

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tenure.engines.aio import Calls
-from tenure.engines.checks import check_name
-from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox
-from tenure.errors import ConfigurationError
-from tenure.jobs import JobBook, Outcome
-from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.messages.client import Problem, ProblemKind
-from tenure.nodes.messages.queue import (
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.queues import (
     MAX_DEAD_LETTERS,
     DeadLetterList,
     DeadLetterRow,
@@ -25,7 +19,13 @@ from tenure.nodes.messages.queue import (
     ListDeadLetters,
     ReplayDeadLetter,
 )
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.control.messages.wire import Reply, Request
+from tenure.engines.aio import Calls
+from tenure.engines.checks import check_name
+from tenure.engines.contracts import DeadLetter, DeadLetters, Engine, Mailbox
+from tenure.errors import ConfigurationError
+from tenure.jobs import JobBook, Outcome
+from tenure.jobs.outbox import mailbox_name
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

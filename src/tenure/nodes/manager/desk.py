@@ -12,6 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.messages.grants import Grant
+from tenure.control.messages.nodes import RunningAttempt
+from tenure.control.messages.workers import (
+    AttemptReport,
+    ExtendDeadline,
+    ExtensionReply,
+    Unwanted,
+    WorkerDirective,
+    WorkerReport,
+)
 from tenure.errors import DeposedError, TenureError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
@@ -32,16 +42,6 @@ from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.pool_view import PoolView
-from tenure.nodes.messages.grant import Grant
-from tenure.nodes.messages.node import RunningAttempt
-from tenure.nodes.messages.worker import (
-    AttemptReport,
-    ExtendDeadline,
-    ExtensionReply,
-    Unwanted,
-    WorkerDirective,
-    WorkerReport,
-)
 from tenure.nodes.product_failures import FailedOn
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tenure.control.async_caller import HttpCaller
+from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
+from tenure.control.messages.operations import BY_NAME
+from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError
-from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import Problem, ProblemKind, Redirect
-from tenure.nodes.messages.operations import BY_NAME
-from tenure.nodes.messages.wire import Reply, Request
 
 PATIENCE_S = 10.0
 """The seconds that the leader may take for its answer, beyond the `wait_s` of the request."""

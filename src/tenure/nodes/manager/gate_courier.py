@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
+from tenure.control.messages.jobs import Problem
+from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.commands import Command, HearGate, Identity
 from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
 from tenure.jobs.reports import leader_transfer, report_for
 from tenure.jobs.timers import Timers
-from tenure.nodes.calling.awaiting import AsyncCaller
-from tenure.nodes.calling.route import Route
 from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.messages.client import Problem
-from tenure.nodes.messages.gate import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 
 ANSWER_S = 5.0

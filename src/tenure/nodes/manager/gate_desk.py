@@ -12,6 +12,19 @@ from typing import ClassVar
 
 from tenure.bound_checks import check
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import (
+    AskDatacenter,
+    DatacenterSaid,
+    DatacenterView,
+    Forward,
+    GateWord,
+    TellDatacenter,
+)
+from tenure.control.messages.jobs import address_of
+from tenure.control.messages.operations import BY_NAME
+from tenure.control.messages.wire import Placed, Reply
+from tenure.control.request_decoding import read_body
 from tenure.errors import (
     ConfigurationError,
     DatacenterFullError,
@@ -39,25 +52,12 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.queues import room
 from tenure.jobs.reports import progress_report, report_for
 from tenure.jobs.states import JobState
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.fleet.census import room as room_for_work
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.messages.client import address_of
-from tenure.nodes.messages.gate import (
-    AskDatacenter,
-    DatacenterSaid,
-    DatacenterView,
-    Forward,
-    GateWord,
-    TellDatacenter,
-)
-from tenure.nodes.messages.operations import BY_NAME
-from tenure.nodes.messages.wire import Placed, Reply
-from tenure.web.reading import read_body
 
 Report = JobProgressReport | JobTimeoutReport
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import ClassVar
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
 from tenure.jobs import Decision
 from tenure.jobs.commands import Identity
 from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
 from tenure.jobs.model import JobInfo
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.product_failures import FailedOn

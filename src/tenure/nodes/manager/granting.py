@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tenure.control.messages.grants import Grant, GrantKind
+from tenure.control.messages.workers import AttemptReport
 from tenure.jobs.deadlines import NEVER, deadline, stuck_at
 from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.messages.grant import Grant, GrantKind
-from tenure.nodes.messages.worker import AttemptReport
 
 
 class Granted(NamedTuple):

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
-from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
-from tenure.jobs import Decision, Outcome, SubmitJob
-from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.model import JobInfo, JobSubmission
-from tenure.jobs.states import WorkflowState
-from tenure.nodes.messages.client import GetJob, JobView, Problem, ProblemKind
-from tenure.nodes.messages.job import (
+from tenure.control.messages.job_details import (
     EvidenceView,
     GetEvidence,
     GetLogs,
@@ -29,9 +21,17 @@ from tenure.nodes.messages.job import (
     SubmitMany,
     Submitted,
 )
-from tenure.nodes.messages.wire import Reply, Request
+from tenure.control.messages.jobs import GetJob, JobView, Problem, ProblemKind
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.problems import problem
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
+from tenure.jobs import Decision, Outcome, SubmitJob
+from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.states import WorkflowState
 from tenure.nodes.stored_record import read_record
-from tenure.web.problems import problem
 from tenure.work.slots.attempt_logs import log_key
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+from tenure.control.messages.jobs import JobList, ListJobs
 from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
 from tenure.jobs.model import JobInfo
 from tenure.nodes.manager.granting import Granted
 from tenure.nodes.manager.views import Live, row
-from tenure.nodes.messages.client import JobList, ListJobs
 
 
 class Place(NamedTuple):

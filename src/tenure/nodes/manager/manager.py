@@ -12,6 +12,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenure import __version__
 from tenure.bound_checks import check
 from tenure.clock import Clock
+from tenure.control.event_feed import EventFeed
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.jobs import (
+    MAX_LISTED,
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Redirect,
+    Submit,
+    WhyReply,
+    address_of,
+)
+from tenure.control.messages.nodes import ManagerNode, WorkerNode
+from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.messages.workers import ExtendDeadline, WorkerReport
+from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError, UnknownJobError
@@ -39,31 +62,8 @@ from tenure.nodes.manager.queue_desk import QueueDesk
 from tenure.nodes.manager.schedules import ScheduleDesk
 from tenure.nodes.manager.views import Live, job_view, large_results, with_results
 from tenure.nodes.manager.waiting import Waiting
-from tenure.nodes.messages.client import (
-    MAX_LISTED,
-    AskLeader,
-    AskWhy,
-    Cancel,
-    Done,
-    GetJob,
-    JobView,
-    LeaderView,
-    ListJobs,
-    Problem,
-    ProblemKind,
-    Redirect,
-    Submit,
-    WhyReply,
-    address_of,
-)
-from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.node import ManagerNode, WorkerNode
-from tenure.nodes.messages.wire import Placed, Reply, Request
-from tenure.nodes.messages.worker import ExtendDeadline, WorkerReport
 from tenure.nodes.product_failures import FailedOn
 from tenure.nodes.stored_record import read_record
-from tenure.web.event_feed import EventFeed
-from tenure.web.problems import problem
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.metrics import ManagerMetrics

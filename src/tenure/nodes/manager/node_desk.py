@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
+from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.jobs import DrainWorker
 from tenure.jobs.model import DrainRecord
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.manager.presence import NODES, managers
-from tenure.nodes.messages.node import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
-from tenure.nodes.messages.wire import Reply, Request
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

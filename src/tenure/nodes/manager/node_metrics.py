@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.clock import Clock
+from tenure.control.metrics_page import PortMetrics
 from tenure.nodes.fleet.census import verdicts
 from tenure.nodes.manager.metrics import ManagerGauges, ManagerMetrics
-from tenure.web.metrics import PortMetrics
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.candidacy import Candidacy

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tenure.clock import Clock
+from tenure.control.messages.nodes import ListNodes, NodeList
+from tenure.control.messages.overview import AskOverview, Overview
+from tenure.control.messages.queues import DeadLetterList, ListDeadLetters
+from tenure.control.messages.wire import Reply, Request
 from tenure.jobs import JobBook
 from tenure.nodes.manager.node_desk import NodeDesk
 from tenure.nodes.manager.queue_desk import queue_list
 from tenure.nodes.manager.troubles import troubles
-from tenure.nodes.messages.node import ListNodes, NodeList
-from tenure.nodes.messages.overview import AskOverview, Overview
-from tenure.nodes.messages.queue import DeadLetterList, ListDeadLetters
-from tenure.nodes.messages.wire import Reply, Request
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.messages.nodes import ManagerNode
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Store
 from tenure.errors import EngineError, EngineUnavailableError
-from tenure.nodes.messages.node import ManagerNode
 
 NODES = "nodes"
 SAY_EVERY_S = 10.0

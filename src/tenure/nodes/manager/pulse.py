@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tenure.control.messages.overview import Pulse
 from tenure.jobs import events as e
-from tenure.nodes.messages.overview import Pulse
 
 STEP_S = 5.0
 STEPS = 120

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from tenure.control.messages.queues import ChangeQueue, ListQueues, PauseQueue, QueueList, QueueView, ResumeQueue
+from tenure.control.messages.wire import Reply, Request
 from tenure.jobs import JobBook, SetQueue
 from tenure.jobs.book import Lane
 from tenure.jobs.model import QueueRecord
-from tenure.nodes.messages.queue import ChangeQueue, ListQueues, PauseQueue, QueueList, QueueView, ResumeQueue
-from tenure.nodes.messages.wire import Reply, Request
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

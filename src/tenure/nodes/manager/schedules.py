@@ -6,6 +6,15 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tenure.control.messages.schedules import (
+    DropSchedule,
+    ListSchedules,
+    ScheduleList,
+    ScheduleView,
+    SetSchedule,
+    TriggerSchedule,
+)
+from tenure.control.messages.wire import Reply, Request
 from tenure.errors import ConfigurationError, DatacenterFullError
 from tenure.jobs import (
     Decision,
@@ -24,15 +33,6 @@ from tenure.jobs.schedule import Zone, due, next_instant
 from tenure.jobs.timers import Timers
 from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.messages.schedule import (
-    DropSchedule,
-    ListSchedules,
-    ScheduleList,
-    ScheduleView,
-    SetSchedule,
-    TriggerSchedule,
-)
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.zones import zone
 

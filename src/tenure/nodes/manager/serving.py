@@ -12,14 +12,22 @@ from typing import Any
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
+from tenure.control.access_log import AccessLog
+from tenure.control.async_caller import HttpCaller
+from tenure.control.caller import parse_address
+from tenure.control.event_feed import Told
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.jobs import Problem, ProblemKind, candidate_at
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.port_security import BARE, Front
+from tenure.control.rate_limits import HttpLimits
+from tenure.control.tls import ServerTls
+from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
-from tenure.nodes.calling.awaiting import HttpCaller
-from tenure.nodes.calling.blocking import parse_address
-from tenure.nodes.calling.tls import ServerTls
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.following import Following
@@ -27,17 +35,9 @@ from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.node_metrics import NodeMetrics
 from tenure.nodes.manager.presence import Presence
-from tenure.nodes.messages.client import Problem, ProblemKind, candidate_at
-from tenure.nodes.messages.event import GetEvents
-from tenure.nodes.messages.wire import Reply, Request
 from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
-from tenure.web.access_log import AccessLog
-from tenure.web.event_feed import Told
-from tenure.web.front import BARE, Front
-from tenure.web.limits import HttpLimits
-from tenure.web.transport import HttpServer
 
 DEFAULT_PORT = 8470
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from tenure.control.messages.nodes import WorkerNode
+from tenure.control.messages.overview import Severity, Trouble
 from tenure.jobs import JobBook
 from tenure.jobs.alarms import Alarm
 from tenure.jobs.states import JobState
-from tenure.nodes.messages.node import WorkerNode
-from tenure.nodes.messages.overview import Severity, Trouble
 
 LATELY_S = 900.0
 """The list names jobs that ended badly within these seconds."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
+from tenure.control.messages.grants import Grant
+from tenure.control.messages.jobs import JobRow, JobView, WorkflowView
+from tenure.control.messages.workers import AttemptReport
 from tenure.jobs.book import results_expire_at
 from tenure.jobs.deadlines import deadline
 from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.manager.granting import Granted, of_all, of_job, of_workflow
-from tenure.nodes.messages.client import JobRow, JobView, WorkflowView
-from tenure.nodes.messages.grant import Grant
-from tenure.nodes.messages.worker import AttemptReport
 
 Live = Callable[[str, str], AttemptReport | None]
 """Returns the newest report of a (job, workflow) that runs, which is more recent than the journal. Only a leader gets reports."""

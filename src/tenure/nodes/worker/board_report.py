@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.beat.board import Phase, Reading
-from tenure.nodes.messages.worker import AttemptReport
+from tenure.control.messages.workers import AttemptReport
 
 
 def attempt_report(reading: Reading, now: float, lease_s: float = 0.0) -> AttemptReport | None:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import MANAGER_ELECTION, JobView, address_of
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.messages.client import MANAGER_ELECTION, JobView, address_of
 from tenure.work.children import ChildView
 from tenure.work.registry import Workflow
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from tenure.control.messages.workers import AttemptReport, ExtensionReply
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
-from tenure.nodes.messages.worker import AttemptReport, ExtensionReply
 from tenure.nodes.slot_runner import SlotsView
 
 NEAR_SHARE = 1 / 3

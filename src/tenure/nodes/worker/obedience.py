@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tenure.control.messages.workers import WorkerDirective
 from tenure.health.signals import RoutingDecision
-from tenure.nodes.messages.worker import WorkerDirective
 
 INTAKE: Mapping[RoutingDecision, int | None] = {
     RoutingDecision.ROUTE: None,

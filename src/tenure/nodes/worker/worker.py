@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.jobs import MANAGER_ELECTION, Problem, Redirect, address_of
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
-from tenure.nodes.calling.awaiting import AsyncCaller
 from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.messages.client import MANAGER_ELECTION, Problem, Redirect, address_of
-from tenure.nodes.messages.wire import Reply, Request
-from tenure.nodes.messages.worker import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
 from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.earning import Earning

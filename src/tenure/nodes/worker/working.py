@@ -12,12 +12,12 @@ from functools import partial
 from tenure.bound_checks import check
 from tenure.bounds import WorkerName
 from tenure.clock import Clock
+from tenure.control.async_caller import HttpCaller
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
 from tenure.errors import TenureError
 from tenure.health.overload import OverloadState
 from tenure.health.piggyback import NodeType
-from tenure.nodes.calling.awaiting import HttpCaller
 from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.nodes.pooling import Pool, PoolSettings, pooled
 from tenure.nodes.product_failures import ProductFailures

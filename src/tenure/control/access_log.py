@@ -1,0 +1,78 @@
+"""Records requests: an audit line for each write and each refusal, and counters for Prometheus.
+
+A line is one JSON object, so that no text of a request can pass for another line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.clock import Clock, SystemClock
+from tenure.control.admission import Caller
+from tenure.control.messages.gates import Forward, TellDatacenter, TellGate
+from tenure.control.messages.jobs import Problem, Redirect
+from tenure.control.messages.operations import BY_NAME, decode_request
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import ExtendDeadline, WorkerReport
+from tenure.control.rate_limits import Buckets
+
+REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0
+_UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline, TellGate, TellDatacenter)
+"""Requests that get no audit line. Nodes send them all the time, and the journal holds the decisions that follow from them."""
+
+
+class AccessLog:
+    """The log of one port. `audit` gets the lines, `count` each answer's operation, status and seconds, `dropped` the bound that cut one off."""
+
+    def __init__(
+        self,
+        audit: Callable[[str], None] = lambda line: None,
+        count: Callable[[str, int, float], None] = lambda operation, status, seconds: None,
+        clock: Clock | None = None,
+        dropped: Callable[[str], None] = lambda bound: None,
+    ) -> None:
+        self._audit, self.answered, self.dropped = audit, count, dropped
+        self._clock = clock or SystemClock()
+        self._refusals = Buckets(REFUSALS_PER_S, REFUSALS_BURST)
+        self._unsaid = 0
+
+    def wrote(self, request_id: str, caller: Caller, request: Request, reply: Reply) -> None:
+        """Writes a line for a change: its caller, its operation and its outcome."""
+        if isinstance(request, _UNREMARKABLE) or isinstance(reply, (Problem, Redirect)):
+            return
+        by = caller.identity.name or str(getattr(request, "by", ""))
+        if isinstance(request, Forward):  # log the request inside, with the gate's name and the caller's
+            if BY_NAME[request.name].reads:
+                return
+            request = decode_request(request.name, bytes(request.body))
+            if isinstance(request, _UNREMARKABLE):
+                return
+            by = f"{by}: {getattr(request, 'by', '')}"
+        operation, outcome = str(request.__struct_config__.tag), str(getattr(reply, "outcome", "done"))
+        self._say("wrote", request_id, caller.address, operation, by=by, about=_about(request), outcome=outcome)
+
+    def refused(self, request_id: str, address: str, operation: str, status: int, problem: Problem) -> None:
+        """Writes a line for a caller that was refused, or for a failure. A flood of refusals from one address is counted, not written."""
+        if status not in (401, 403, 429, 500):
+            return
+        if self._refusals.take(address, self._clock.monotonic()):
+            self._unsaid += 1
+            return
+        extra = {"unsaid": str(self._unsaid)} if self._unsaid else {}
+        self._unsaid = 0
+        self._say("refused", request_id, address, operation, status=str(status), fact=problem.fact[:300], **extra)
+
+    def _say(self, what: str, request_id: str, address: str, operation: str, **more: str) -> None:
+        line = {"audit": what, "request": request_id, "from": address, "operation": operation}
+        self._audit(msgspec.json.encode(line | {key: value for key, value in more.items() if value}).decode())
+
+
+def _about(request: Request) -> str:
+    submission = getattr(request, "submission", None)
+    named = [
+        getattr(submission, "job_id", ""),
+        *(getattr(request, field, "") for field in ("job_id", "queue", "node", "id", "name")),
+    ]
+    return next((str(name)[:200] for name in named if name), "")

@@ -1,0 +1,323 @@
+"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen.
+
+It queues nothing for a listener. Each listener has a cursor and reads the events after it: from the newest entries, which are in memory once
+for all listeners, or from the journal. A slow listener only falls behind. A listener whose events the journal has truncated gets a `gap`, with
+the state that the missing events led to. Every node serves them, leader or not, so a lost leader costs a listener a connection and no event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.control.messages.events import (
+    MAX_EVENTS,
+    Cursor,
+    EventGap,
+    EventLine,
+    EventPage,
+    GetEvents,
+    parse_cursor,
+)
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Entry, Journal
+from tenure.errors import Truncated
+
+BEAT_S = 10.0
+"""The seconds after which a stream without events sends a beat, with its cursor."""
+FOLLOW_S = 10.0
+READ_ENTRIES = 20
+"""The most entries of one read from the journal, because an entry may be half a megabyte."""
+KEPT_ENTRIES = 2_000
+KEPT_BYTES = 8 << 20
+_KNOWN_QUEUES = 10_000
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    queue: str = "default"
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """The fields of an event that filters look at. Decoding skips all others, so events of a newer version pass, too."""
+
+    type: str
+    job_id: str = ""
+    jobs: tuple[str, ...] = ()
+    queue: str = ""
+    submission: Submitted | None = None
+
+
+_glance = msgspec.json.Decoder(Glance)
+
+
+class Told(NamedTuple):
+    """One item of a stream."""
+
+    what: str
+    """`event`, `gap` or `beat`."""
+    cursor: str
+    name: str = ""
+    """An event's type."""
+    data: bytes = b""
+    """JSON on one line."""
+
+
+State = Callable[[GetEvents], Awaitable[tuple[int, Any]]]
+"""Returns the state from which a listener that missed events begins, after a sequence that the state certainly covers."""
+
+
+class EventFeed:
+    """The events of one journal. It follows the journal only while there are listeners."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        calls: Calls,
+        *,
+        clock: Clock,
+        state: State,
+        queue_of: Callable[[str], str],
+        keep: Callable[[str, Callable[[], Awaitable[None]]], Coroutine[Any, Any, None]],
+        beat_s: float = BEAT_S,
+    ) -> None:
+        """`keep` runs a loop for as long as the node runs, whatever it raises (`LoopKeeper.keep`)."""
+        self._keep_loop = keep
+        self._journal, self._calls, self._clock, self._state = journal, calls, clock, state
+        self._queue_of, self._beat_s = queue_of, beat_s
+        self._kept: deque[tuple[Entry, int]] = deque()
+        self._kept_bytes = 0
+        self._kept_after = 0
+        """All entries above this sequence, up to `_tail`, are in `_kept`."""
+        self._tail = 0
+        self._queues: dict[str, str] = {}
+        self._listeners = 0
+        self._following: asyncio.Task[None] | None = None
+        self._bells: set[asyncio.Future[None]] = set()
+        self._closed = False
+
+    @property
+    def listeners(self) -> int:
+        return self._listeners
+
+    def close(self) -> None:
+        """Ends every stream, because the node stops. Listeners resume at another node."""
+        self._closed = True
+        if self._following is not None:
+            self._following.cancel()
+        self._ring()
+
+    # Pages and streams
+
+    async def page(self, request: GetEvents) -> EventPage:
+        """Returns events after the cursor. Waits up to `wait_s` for the first one."""
+        until = self._clock.monotonic() + request.wait_s
+        gap: EventGap | None = None
+        async with self._listening():
+            position = await self._begin(request)
+            # Ask for the head: a caller whose write has just been acknowledged must find it, even if `_follow` has not read it yet.
+            end = (await self._calls.run(self._journal.head)).seq
+            while True:
+                try:
+                    lines, position = await self._take(position, request, request.limit, end)
+                except Truncated as error:
+                    gap = await self._gap(request, position, error)
+                    position = parse_cursor(gap.cursor)
+                    continue
+                if lines or gap is not None:
+                    break
+                if position.seq >= max(end, self._tail):
+                    left = until - self._clock.monotonic()
+                    if left <= 0 or self._closed:
+                        break
+                    await self._more(position.seq, left)
+        events = tuple(EventLine(cursor=line.cursor, event=msgspec.Raw(line.data)) for line in lines)
+        return EventPage(events=events, cursor=str(position), gap=gap)
+
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+        """Yields all events after the cursor, until the node stops or the listener leaves."""
+        async with self._listening():
+            position = await self._begin(request)
+            yield [Told("beat", str(position))]
+            beat_at = self._clock.monotonic() + self._beat_s
+            while not self._closed:
+                try:
+                    lines, position = await self._take(position, request, MAX_EVENTS)
+                except Truncated as error:
+                    gap = await self._gap(request, position, error)
+                    position = parse_cursor(gap.cursor)
+                    yield [Told("gap", gap.cursor, data=msgspec.json.encode(gap))]
+                    continue
+                if lines:
+                    yield lines
+                now = self._clock.monotonic()
+                if lines:
+                    beat_at = now + self._beat_s
+                elif now >= beat_at:
+                    # The cursor is also past events that did not match, so a listener that resumes from here skips them.
+                    yield [Told("beat", str(position))]
+                    beat_at = now + self._beat_s
+                elif position.seq >= self._tail:
+                    await self._more(position.seq, beat_at - now)
+
+    # Where to begin, and what is missing
+
+    async def _begin(self, request: GetEvents) -> Cursor:
+        if request.after is None:
+            return Cursor((await self._calls.run(self._journal.head)).seq)
+        return parse_cursor(request.after)
+
+    async def _gap(self, request: GetEvents, position: Cursor, missing: Truncated) -> EventGap:
+        while True:
+            seq, state = await self._state(request)
+            if seq >= missing.first - 1 or self._closed:
+                return EventGap(after=str(position), cursor=str(Cursor(seq)), reason=missing.fact, state=state)
+            # The book of a standby may itself be behind the truncation. Wait until it has caught up, or the state would leave a gap.
+            await self._clock.async_sleep(0.1)
+
+    # Events after a cursor
+
+    async def _take(self, position: Cursor, request: GetEvents, most: int, end: int = 0) -> tuple[list[Told], Cursor]:
+        """Returns the matching events after the cursor, and the cursor behind the last event that was looked at. Raises `Truncated`."""
+        found: list[Told] = []
+        for entry in await self._entries(position, max(end, self._tail)):
+            size = len(entry.events)
+            begin = position.seen if position.seen is not None and entry.seq == position.seq else 0
+            for index in range(min(begin, size), size):
+                whole = index + 1 == size
+                position = Cursor(entry.seq, None if whole else index + 1)
+                data = entry.events[index]
+                name = self._matches(request, data)
+                if name:
+                    found.append(Told("event", str(position), name, data))
+                    if len(found) >= most:
+                        return found, position
+            position = Cursor(entry.seq)
+        return found, position
+
+    async def _entries(self, position: Cursor, end: int) -> list[Entry]:
+        before = position.before
+        if before >= end:
+            head = await self._calls.run(self._journal.head) if before > end else None
+            if head is not None and before > head.seq:
+                # The cursor is of another datacenter, or the engine lost acknowledged writes: the listener saw events that are not in this journal.
+                raise Truncated(before, head.seq + 1)
+            return []
+        if self._kept_after <= before < self._tail:
+            # Search, because an engine may leave out sequences; from the end, because most listeners are near it.
+            skip = len(self._kept)
+            while skip and self._kept[skip - 1][0].seq > before:
+                skip -= 1
+            return [self._kept[at][0] for at in range(skip, min(len(self._kept), skip + READ_ENTRIES))]
+        return await self._calls.run(self._journal.read, before, limit=READ_ENTRIES)
+
+    def _matches(self, request: GetEvents, data: bytes) -> str:
+        """Returns the type of an event; empty where the request does not ask for it, or it is damaged. The ledger reports damage, not this feed."""
+        try:
+            event = _glance.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ""
+        if event.submission is not None:
+            if len(self._queues) >= _KNOWN_QUEUES:
+                self._queues.clear()
+            self._queues[event.job_id] = event.submission.queue
+        if request.kind and event.type not in request.kind:
+            return ""
+        if request.job_id and event.job_id != request.job_id and request.job_id not in event.jobs:
+            return ""
+        if request.queue and request.queue not in self._queues_of(event):
+            return ""
+        return event.type
+
+    def _queues_of(self, event: Glance) -> set[str]:
+        names = {event.job_id, *event.jobs} - {""}
+        return {event.queue, *(self._queues.get(name) or self._queue_of(name) for name in names)} - {""}
+
+    # The newest entries, once for all listeners
+
+    def _listening(self) -> _Listening:
+        return _Listening(self)
+
+    async def enter(self) -> None:
+        self._listeners += 1
+        if self._following is None and not self._closed:
+            head = (await self._calls.run(self._journal.head)).seq
+            if self._following is None and self._listeners:  # other listeners may have come or gone during the call
+                self._tail = self._kept_after = head
+                self._following = asyncio.create_task(self._keep_loop("event feed", self._follow))
+
+    def leave(self) -> None:
+        self._listeners -= 1
+        if self._listeners == 0 and self._following is not None:
+            self._following.cancel()
+            self._following = None
+            self._forget()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._follow_on()
+
+    async def _follow_on(self) -> None:
+        try:
+            entries = await self._calls.run(self._journal.follow, self._tail, FOLLOW_S)
+        except Truncated:
+            # The journal was truncated above `_tail`, so the entries in memory would leave a gap before the next ones.
+            self._forget()
+            self._tail = self._kept_after = (await self._calls.run(self._journal.head)).seq
+            self._ring()
+            return
+        for entry in entries:
+            self._keep(entry)
+        if entries:
+            self._ring()
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _keep(self, entry: Entry) -> None:
+        size = sum(map(len, entry.events))
+        self._kept.append((entry, size))
+        self._kept_bytes += size
+        self._tail = entry.seq
+        while len(self._kept) > KEPT_ENTRIES or self._kept_bytes > KEPT_BYTES:
+            oldest, bytes_ = self._kept.popleft()
+            self._kept_bytes -= bytes_
+            self._kept_after = oldest.seq
+
+    async def _more(self, seq: int, seconds: float) -> None:
+        """Waits until there are entries above this sequence, for `seconds` at most."""
+        if self._tail > seq or self._closed:
+            return
+        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._bells.add(bell)
+        nap = asyncio.ensure_future(self._clock.async_sleep(max(0.0, seconds)))
+        try:
+            await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            nap.cancel()
+            self._bells.discard(bell)
+
+    def _ring(self) -> None:
+        for bell in self._bells:
+            if not bell.done():
+                bell.set_result(None)
+
+
+class _Listening:
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+
+    async def __aenter__(self) -> None:
+        try:
+            await self._feed.enter()
+        except BaseException:
+            self._feed.leave()
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        self._feed.leave()

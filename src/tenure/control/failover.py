@@ -1,0 +1,136 @@
+"""Decides which node a client asks next, and when it gives up. It performs no I/O.
+
+Blocking and asyncio clients drive one generator: it yields `Ask` or `Pause`, the client sends it the outcome, and it returns the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from tenure.control.caller import parse_address
+from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
+from tenure.control.messages.wire import Reply, Request
+from tenure.errors import (
+    ConfigurationError,
+    NodeRefusedError,
+    NodeUnavailableError,
+    UnknownJobError,
+    UntrustedPeerError,
+)
+
+ANSWER_S = 5.0
+"""The seconds that one node may take for one answer, beyond the wait that the request asks for."""
+DISTRUSTED = 3
+"""After this many rounds in which no node answered, and one failed for its certificate or ours, the search ends.
+
+More than one, because a node that is just being stopped may look so once.
+"""
+LATER = 1.25
+"""Callers that a node refused together come back spread over a quarter more than they were asked to wait, and never sooner."""
+
+
+class Ask(NamedTuple):
+    """Ask this node; send back its reply, or the `NodeUnavailableError`."""
+
+    address: str
+    timeout: float
+
+
+class Pause(NamedTuple):
+    """No node could answer: wait, and send back None."""
+
+    seconds: float
+
+
+Search = Generator["Ask | Pause", "Reply | NodeUnavailableError | None", Reply]
+
+
+class Directory:
+    """The nodes that a client knows, and the one that answered last. Its threads share it without a lock: a stale preference costs a detour."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, patience_s: float, random: Random, monotonic: Callable[[], float]
+    ) -> None:
+        if isinstance(addresses, str):
+            addresses = [part.strip() for part in addresses.split(",") if part.strip()]
+        if not addresses:
+            raise ConfigurationError("no manager is named", remedy="Give at least one address, as 127.0.0.1:8470")
+        for address in addresses:
+            parse_address(address)
+        self._addresses, self._patience_s = list(addresses), patience_s
+        self._random, self._monotonic = random, monotonic
+        self._preferred = self._addresses[0]
+
+    def search(self, request: Request, wait_s: float = 0.0) -> Search:
+        """Asks one node after the other until one gives a final answer; for `patience_s` and `wait_s` at most."""
+        until = self._monotonic() + self._patience_s + wait_s
+        said: dict[str, str] = {}
+        not_before: dict[str, float] = {}
+        pause, distrusted = 0.05, 0
+        while True:
+            asked: set[str] = set()
+            refusals: list[UntrustedPeerError] = []
+            heard = False
+            targets = [self._preferred, *self._addresses]
+            while targets:
+                address = targets.pop(0)
+                if address in asked or self._monotonic() < not_before.get(address, 0.0):
+                    continue
+                asked.add(address)
+                answer = yield Ask(address, ANSWER_S + wait_s)
+                reply = _judge(address, request, answer, said)
+                if isinstance(answer, UntrustedPeerError):
+                    refusals.append(answer)
+                heard = heard or isinstance(answer, Reply)
+                if reply is None and (rest := _retry_after(answer)):
+                    not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
+                if isinstance(reply, Redirect):
+                    targets.insert(0, reply.address)
+                elif reply is not None:
+                    self._preferred = address
+                    return reply
+                elif address == self._preferred:
+                    # A node that hangs costs its whole timeout, so the next round begins with another one.
+                    self._preferred = self._random.choice(self._addresses)
+            distrusted += bool(refusals) and not heard
+            if distrusted >= DISTRUSTED:
+                raise refusals[0]  # waiting longer would not mend a certificate
+            again = min(not_before.get(address, 0.0) for address in self._addresses)
+            words = "; ".join(f"{address}: {text}" for address, text in said.items())
+            if self._monotonic() >= until:
+                raise NodeUnavailableError(f"no node answered within {self._patience_s:g} s ({words})")
+            if again >= until:
+                raise NodeUnavailableError(
+                    f"every node turns it away for longer than the patience of {self._patience_s:g} s ({words})",
+                    remedy="Ask again later, or give the client more patience_s",
+                )
+            yield Pause(max(self._random.uniform(pause / 2, pause), again - self._monotonic()))
+            pause = min(1.0, pause * 2)
+
+
+def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:
+    """Returns the seconds that the node asked us to stay away."""
+    return answer.retry_after_s if isinstance(answer, Problem) else 0.0
+
+
+def _judge(
+    address: str, request: Request, answer: Reply | NodeUnavailableError | None, said: dict[str, str]
+) -> Reply | None:
+    """Returns the reply; None where another node, or this one later, may answer. Raises the error of a final refusal."""
+    if answer is None or isinstance(answer, NodeUnavailableError):
+        said[address] = answer.fact if answer else "did not answer"
+        return None
+    if isinstance(answer, Redirect):
+        said[address] = f"says that {answer.address} leads"
+    if not isinstance(answer, Problem):
+        return answer
+    if answer.retryable:
+        later = f" (it asks to be left alone for {answer.retry_after_s:g} s)" if answer.retry_after_s else ""
+        said[address] = f"{answer.fact}{later}"
+        return None
+    job_id = getattr(request, "job_id", "")
+    if answer.kind is ProblemKind.UNKNOWN and job_id and answer.fact == UnknownJobError(job_id).fact:
+        raise UnknownJobError(job_id)
+    raise NodeRefusedError(answer.kind, answer.fact, remedy=answer.remedy)

@@ -1,0 +1,252 @@
+"""Everything that can be asked of a node: one table, from which the server, the clients and the OpenAPI document are made.
+
+To add a request: write its struct (tag = path), add a line here, and register its handler where the node is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, NamedTuple, Union, cast
+
+import msgspec
+
+from tenure.control.messages.events import EventPage, GetEvents
+from tenure.control.messages.gates import (
+    AskDatacenter,
+    AskGate,
+    DatacenterSaid,
+    DatacenterView,
+    Forward,
+    GateHeard,
+    GateView,
+    TellDatacenter,
+    TellGate,
+)
+from tenure.control.messages.job_details import (
+    EvidenceView,
+    GetEvidence,
+    GetLogs,
+    GetResult,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+)
+from tenure.control.messages.jobs import (
+    AskLeader,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobList,
+    JobView,
+    LeaderView,
+    ListJobs,
+    Problem,
+    Redirect,
+    Submit,
+    WhyReply,
+)
+from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
+from tenure.control.messages.overview import AskOverview, Overview
+from tenure.control.messages.queues import (
+    ChangeQueue,
+    DeadLetterList,
+    DeadLetterView,
+    DiscardDeadLetter,
+    GetDeadLetter,
+    LetterDone,
+    ListDeadLetters,
+    ListQueues,
+    PauseQueue,
+    QueueList,
+    ReplayDeadLetter,
+    ResumeQueue,
+)
+from tenure.control.messages.schedules import (
+    DropSchedule,
+    ListSchedules,
+    ScheduleList,
+    SetSchedule,
+    TriggerSchedule,
+)
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
+
+MAX_REQUEST_BYTES = 1 << 20
+
+
+class Role(StrEnum):
+    """The role that a request needs. An operator may do whatever a client may, a reader only what a client may read; a worker's token is good for
+    workers' words only, a node's for what managers and gates say to each other."""
+
+    READER = "reader"
+    CLIENT = "client"
+    WORKER = "worker"
+    NODE = "node"
+    OPERATOR = "operator"
+
+
+class AtGate(StrEnum):
+    """The way in which a gate handles a request. Every operation has one: no request is answered with "there is no such thing"."""
+
+    OWN = "own"
+    """Answered from what the gate cluster knows; passed on where a datacenter is named."""
+    GATHERED = "gathered"
+    """Asked of every datacenter, each line with where it is from; or of the one that is named."""
+    PASSED = "passed"
+    """Passed on to the datacenter that is named. It may be left out where the gate has only one."""
+    REFUSED = "refused"
+    """For managers only: the answer says whom to ask."""
+
+
+class Operation(NamedTuple):
+    """One request: what it answers besides `Redirect` and `Problem`, who may ask it, and whether it only reads."""
+
+    request: type[Request]
+    reply: type[Reply]
+    role: Role
+    reads: bool
+    summary: str
+    streams: bool = False
+    """True when a GET may also be answered with a stream."""
+    body_bytes: int = MAX_REQUEST_BYTES
+    at_gate: AtGate = AtGate.OWN
+
+    @property
+    def name(self) -> str:
+        return str(self.request.__struct_config__.tag)
+
+    def open_to(self, roles: Collection[Role]) -> bool:
+        """Returns True when a caller with these roles may ask it."""
+        return self.role in roles or (self.reads and self.role is Role.CLIENT and Role.READER in roles)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(Submit, Done, Role.CLIENT, False, "Run a job, once, however often it is asked"),
+    Operation(Cancel, Done, Role.CLIENT, False, "End a job now, or before it is known"),
+    Operation(GetJob, JobView, Role.CLIENT, True, "How one job stands; may wait for its end"),
+    Operation(ListJobs, JobList, Role.CLIENT, True, "The newest jobs"),
+    Operation(AskWhy, WhyReply, Role.CLIENT, True, "The chain of decisions that brought a job to where it is"),
+    Operation(
+        SetSchedule,
+        Done,
+        Role.CLIENT,
+        False,
+        "Have a job run again and again: by cron, or every so often",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(DropSchedule, Done, Role.CLIENT, False, "End a schedule; what runs goes on", at_gate=AtGate.PASSED),
+    Operation(TriggerSchedule, Done, Role.CLIENT, False, "Run the job of a schedule now", at_gate=AtGate.PASSED),
+    Operation(
+        ListSchedules,
+        ScheduleList,
+        Role.CLIENT,
+        True,
+        "Every schedule, and what became of its instants",
+        at_gate=AtGate.GATHERED,
+    ),
+    Operation(GetEvents, EventPage, Role.CLIENT, True, "What is decided, in order and without a gap", streams=True),
+    Operation(
+        SubmitMany,
+        ManySubmitted,
+        Role.CLIENT,
+        False,
+        "Run many jobs; each has an outcome of its own",
+        body_bytes=8 * MAX_REQUEST_BYTES,
+    ),
+    Operation(GetResult, ResultView, Role.CLIENT, True, "What a workflow returned; may wait for its end"),
+    Operation(RetryJob, Done, Role.CLIENT, False, "Run an ended job once more, as a new job that names the old one"),
+    Operation(GetLogs, LogPage, Role.CLIENT, True, "What an attempt logged, page by page"),
+    Operation(GetEvidence, EvidenceView, Role.CLIENT, True, "What was found of an attempt that died"),
+    Operation(
+        ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits", at_gate=AtGate.GATHERED
+    ),
+    Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),
+    Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on", at_gate=AtGate.PASSED),
+    Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue", at_gate=AtGate.PASSED),
+    Operation(
+        AskOverview, Overview, Role.CLIENT, True, "How the datacenter is, and what is wrong", at_gate=AtGate.PASSED
+    ),
+    Operation(
+        ListNodes, NodeList, Role.CLIENT, True, "Managers and workers, and how they are", at_gate=AtGate.GATHERED
+    ),
+    Operation(DrainNode, Done, Role.OPERATOR, False, "Give a worker no more work", at_gate=AtGate.PASSED),
+    Operation(UndrainNode, Done, Role.OPERATOR, False, "Let a drained worker take work again", at_gate=AtGate.PASSED),
+    Operation(
+        ListDeadLetters, DeadLetterList, Role.OPERATOR, True, "Messages that were given up", at_gate=AtGate.GATHERED
+    ),
+    Operation(
+        GetDeadLetter,
+        DeadLetterView,
+        Role.OPERATOR,
+        True,
+        "One message that was given up, with its body",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(
+        ReplayDeadLetter,
+        LetterDone,
+        Role.OPERATOR,
+        False,
+        "Put a dead letter back into its mailbox",
+        at_gate=AtGate.PASSED,
+    ),
+    Operation(
+        DiscardDeadLetter, LetterDone, Role.OPERATOR, False, "Forget a dead letter for good", at_gate=AtGate.PASSED
+    ),
+    Operation(AskLeader, LeaderView, Role.CLIENT, True, "Who leads, as far as this node knows"),
+    Operation(
+        WorkerReport,
+        WorkerDirective,
+        Role.WORKER,
+        False,
+        "What a worker runs, answered with what is wanted",
+        at_gate=AtGate.REFUSED,
+    ),
+    Operation(
+        ExtendDeadline,
+        ExtensionReply,
+        Role.WORKER,
+        False,
+        "A worker asks for time that its work has earned",
+        at_gate=AtGate.REFUSED,
+    ),
+    Operation(
+        TellDatacenter,
+        DatacenterSaid,
+        Role.NODE,
+        False,
+        "A gate's submissions, decisions and questions",
+        at_gate=AtGate.REFUSED,
+    ),
+    Operation(TellGate, GateHeard, Role.NODE, False, "A datacenter's reports on the jobs that a gate gave it"),
+    Operation(AskDatacenter, DatacenterView, Role.NODE, True, "A gate's probe of a manager", at_gate=AtGate.REFUSED),
+    Operation(AskGate, GateView, Role.CLIENT, True, "How a gate is, and what it sees of the datacenters"),
+    Operation(
+        Forward,
+        GateView,
+        Role.NODE,
+        False,
+        "A request that a gate passes on: to the one that leads, or to a datacenter",
+    ),
+)
+
+BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+"""By path."""
+
+_requests = {operation.name: msgspec.json.Decoder(operation.request) for operation in OPERATIONS}
+_replies = tuple(dict.fromkeys([*(operation.reply for operation in OPERATIONS), Redirect, Problem]))
+_reply: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[_replies])  # noqa: UP007 - a union of what a table holds
+
+
+def decode_request(name: str, body: bytes) -> Request:
+    """The request of this name. The tag is in the path; in the body it may be left out. Raises `msgspec.DecodeError`."""
+    return _requests[name].decode(body or b"{}")
+
+
+def decode_reply(body: bytes) -> Reply:
+    """Raises `msgspec.DecodeError` for what is no reply."""
+    return cast("Reply", _reply.decode(body))

@@ -1,0 +1,142 @@
+"""Requests of operators about queues and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tenure import bounds as b
+from tenure.control.messages.wire import Missing, Placed, Reply
+from tenure.engines.contracts import FailureCause
+from tenure.jobs.commands import Outcome
+
+MAX_DEAD_LETTERS = 500
+
+
+class PauseQueue(Placed, frozen=True, kw_only=True, tag="pause"):
+    """Start nothing more from this queue; what runs goes on, and submissions wait. Leader only."""
+
+    queue: b.QueueName
+    by: b.Person = ""
+
+
+class ResumeQueue(Placed, frozen=True, kw_only=True, tag="resume"):
+    """Let a paused queue go on. Leader only."""
+
+    queue: b.QueueName
+    by: b.Person = ""
+
+
+class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
+    """Change the limits of a queue. What is left out stays as it is; null lifts a limit. Leader only."""
+
+    queue: b.QueueName
+    paused: bool | UnsetType = UNSET
+    max_running: b.MaxRunning | UnsetType | None = UNSET
+    rate: b.Rate | UnsetType | None = UNSET
+    burst: b.Burst | UnsetType = UNSET
+    by: b.Person = ""
+
+
+class ListQueues(Placed, frozen=True, kw_only=True, tag="queues"):
+    """Every queue that holds work or has limits."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool = False
+    max_running: int | None = None
+    rate: float | None = None
+    burst: int = 1
+    held: int = 0
+    """Attempts that could go and were not sent yet: the queue is paused, full, or out of its rate."""
+    queued: int = 0
+    """Attempts that wait for a worker."""
+    running: int = 0
+    oldest_s: float = 0.0
+    """The seconds that the oldest workflow has waited for a worker."""
+    priorities: tuple[int, ...] = ()
+    datacenter: str = ""
+    """Where it is; empty where a manager answers."""
+
+
+class QueueList(Reply, frozen=True, kw_only=True, tag="queue_list"):
+    queues: tuple[QueueView, ...]
+    now: float
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""
+
+
+class ListDeadLetters(Placed, frozen=True, kw_only=True, tag="dead_letters"):
+    """Messages that were given up, oldest first."""
+
+    mailbox: b.MailboxOrNone = ""
+    """A lane as `default.p0`, or a mailbox of your own; left out, all lanes that this manager knows."""
+    limit: b.ListedLetters = 100
+    """The most dead letters of each mailbox."""
+    after: b.MessageIdOrNone = ""
+    """The id of the last one of the previous page; needs a mailbox."""
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    mailbox: str
+    cause: FailureCause
+    reason: str
+    died_at: float
+    enqueued_at: float
+    deliveries: int
+    key: str = ""
+    generation: int = 0
+    datacenter: str = ""
+    """Where it is; empty where a manager answers."""
+
+
+class DeadLetterList(Reply, frozen=True, kw_only=True, tag="dead_letter_list"):
+    letters: tuple[DeadLetterRow, ...]
+    count: int
+    """The number of dead letters in these mailboxes, also where fewer were asked for."""
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""
+
+
+class GetDeadLetter(Placed, frozen=True, kw_only=True, tag="dead_letter"):
+    """One message that was given up, with its body."""
+
+    mailbox: b.MailboxName
+    id: b.MessageId
+
+
+class DeadLetterView(Reply, frozen=True, kw_only=True, tag="dead_letter_view"):
+    letter: DeadLetterRow
+    body: Any = None
+    """As JSON, where it is JSON."""
+    text: str = ""
+    """As text, where it is not."""
+
+
+class ReplayDeadLetter(Placed, frozen=True, kw_only=True, tag="replay"):
+    """Put it back into its mailbox. Refused when a newer message has its key, or its job has ended."""
+
+    mailbox: b.MailboxName
+    id: b.MessageId
+    by: b.Person = ""
+
+
+class DiscardDeadLetter(Placed, frozen=True, kw_only=True, tag="discard"):
+    """Forget it for good."""
+
+    mailbox: b.MailboxName
+    id: b.MessageId
+    by: b.Person = ""
+
+
+class LetterDone(Reply, frozen=True, kw_only=True, tag="letter_done"):
+    """`nothing`: there is no such dead letter any more, so it may have been done before."""
+
+    mailbox: str
+    id: str
+    outcome: Outcome
+    reason: str = ""

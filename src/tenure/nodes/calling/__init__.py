@@ -1,1 +1,0 @@
-"""Sends requests to nodes, blocking or awaited, over TLS or plain HTTP, and decides which node to ask next."""

@@ -1,0 +1,149 @@
+"""Tokens: who they let in, what they may do, and whose name stands under what was asked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.control.messages.job_details import SubmitMany
+from tenure.control.messages.jobs import AskLeader, Cancel, Submit
+from tenure.control.messages.operations import OPERATIONS, Role
+from tenure.control.port_security import Front, from_options
+from tenure.control.tls import ServerTls
+from tenure.control.tokens import ANYBODY, EVERYTHING, Identity, Token, TokenBook, read_tokens, sign
+from tenure.errors import ConfigurationError
+from tenure.jobs import JobSubmission
+from tenure.jobs.model import WorkflowSpec
+
+
+def token(text: str, role: Role = Role.CLIENT, name: str = "") -> Token:
+    return Token(name=name or text, role=role, sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+def test_a_token_is_known_by_its_name_and_everything_else_is_nobodys() -> None:
+    book = TokenBook([token("one"), token("two", Role.OPERATOR)])
+    assert book.identify("one") == Identity("one", frozenset({Role.CLIENT}))
+    assert book.identify("two") == Identity("two", frozenset({Role.OPERATOR, Role.CLIENT}))
+    for wrong in ("", "o", "one ", "ONE", hashlib.sha256(b"one").hexdigest(), "\x00", "ünö"):
+        assert book.identify(wrong) is None
+    assert TokenBook(shared="all").identify("all") == ANYBODY
+
+
+@given(st.text(max_size=50))
+def test_no_other_text_is_a_token(text: str) -> None:
+    found = TokenBook([token("one")], shared="two").identify(text.encode(errors="replace").decode())
+    assert (found is not None) == (text in ("one", "two"))
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        (
+            Role.READER,
+            {"jobs", "events", "nodes", "overview", "logs"},
+            {"submit", "cancel", "retry", "pause", "dead_letters"},
+        ),
+        (Role.CLIENT, {"submit", "jobs", "events", "nodes"}, {"report", "pause", "drain", "replay", "tell_gate"}),
+        (Role.WORKER, {"report", "extend"}, {"submit", "jobs", "pause", "tell_datacenter"}),
+        (Role.OPERATOR, {"submit", "pause", "drain", "dead_letters"}, {"report", "tell_datacenter"}),
+    ],
+)
+def test_a_role_may_do_what_the_table_says_and_no_more(role: Role, may: set[str], may_not: set[str]) -> None:
+    roles = TokenBook([token("t", role)]).identify("t")
+    assert roles is not None
+    allowed = {operation.name for operation in OPERATIONS if operation.open_to(roles.roles)}
+    assert may <= allowed
+    assert not may_not & allowed
+
+
+def test_one_token_alone_may_do_everything() -> None:
+    assert frozenset(Role) == EVERYTHING
+    assert Front(host="0.0.0.0", token="x").book().identify("x") == ANYBODY
+
+
+def submission(by: str = "") -> JobSubmission:
+    return JobSubmission(job_id="j", workflows=(WorkflowSpec(name="w"),), submitted_by=by)
+
+
+def test_what_is_asked_is_signed_with_the_tokens_name_whatever_it_says() -> None:
+    ann = Identity("ann", frozenset({Role.CLIENT}))
+    assert sign(Cancel(job_id="j", by="root"), ann).by == "ann: root"
+    assert sign(Cancel(job_id="j"), ann).by == "ann"
+    assert sign(Submit(submission=submission("root")), ann).submission.submitted_by == "ann: root"
+    many = sign(SubmitMany(submissions=(submission("a"), submission())), ann)
+    assert [one.submitted_by for one in many.submissions] == ["ann: a", "ann"]
+    assert sign(AskLeader(), ann) == AskLeader()
+    assert sign(Cancel(job_id="j", by="root"), ANYBODY).by == "root"
+
+
+def written(folder: Path, text: str, name: str = "tokens.toml") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+SHA = "a" * 64
+
+
+def test_a_file_of_tokens_is_toml_or_json(tmp_path: Path) -> None:
+    toml = f'[[tokens]]\nname = "ci"\nrole = "client"\nsha256 = "{SHA}"\n'
+    json = f'{{"tokens": [{{"name": "ci", "role": "client", "sha256": "{SHA}"}}]}}'
+    expected = (Token(name="ci", role=Role.CLIENT, sha256=SHA),)
+    assert read_tokens(written(tmp_path, toml)) == expected
+    assert read_tokens(written(tmp_path, json, "t.json")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", "is no file of tokens"),
+        ('[[tokens]]\nname = "a"\nrole = "king"\nsha256 = "x"', "role"),
+        ('[[tokens]]\nname = "a"\nrole = "client"\nsecret = "x"', "tokens"),
+        ('[[tokens]]\nname = "a b"\nrole = "client"\nsha256 = "x"', "name is 'a b'"),
+        ('[[tokens]]\nname = "a"\nrole = "client"\nsha256 = "plaintext-token"', "64 lowercase hexadecimal"),
+        (2 * f'[[tokens]]\nname = "a"\nrole = "client"\nsha256 = "{SHA}"\n', "two tokens are named 'a'"),
+        ("tokens = []", "names no token"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_what_is_wrong_and_quotes_no_secret(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        Front(tokens_file=written(tmp_path, text)).book()
+    assert "plaintext-token" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_tokens("/nowhere/tokens.toml")
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        {"token": "x"},
+        {"tokens_file": "tokens.toml"},
+        {"tls": ServerTls("c", "k", "ca")},
+        {"host": "127.0.0.1"},
+        {"host": "::1"},
+    ],
+)
+def test_beyond_this_machine_only_tokens_or_client_certificates_let_in(front: dict[str, Any]) -> None:
+    Front(**{"host": "0.0.0.0", **front})
+
+
+@pytest.mark.parametrize("front", [{}, {"tls": ServerTls("c", "k")}])
+def test_an_open_port_that_others_can_reach_is_refused_with_the_remedy(front: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"TENURE_TOKEN.*--tls-client-ca.*127\.0\.0\.1"):
+        Front(host="0.0.0.0", **front)
+
+
+def test_a_key_without_a_certificate_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--tls-cert"):
+        from_options("127.0.0.1", "", "", "", "key.pem", "")
+    assert from_options("127.0.0.1", "", "", "both.pem", "", "").tls == ServerTls("both.pem", "both.pem")
