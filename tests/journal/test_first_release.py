@@ -16,7 +16,7 @@ from tests.formats.restoring import on_sqlite
 from tests.journal.test_on_engines import lead, opened
 
 from tenure.jobs.book import JobBook
-from tenure.nodes.journaled import Journaled
+from tenure.nodes.ledger import Journaled
 from tenure.nodes.manager.candidacy import JOURNAL
 
 FIRST_RELEASE = "ab1a98b"

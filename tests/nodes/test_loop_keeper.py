@@ -12,8 +12,7 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs.alarms import AlarmKind
-from tenure.nodes.loop_keeper import AWAY_MOST_S, MOST_S, WELL_S, LoopKeeper
-from tenure.nodes.product_failures import NEWS_S, FailedOn, ProductFailures
+from tenure.nodes.loop_keeper import AWAY_MOST_S, MOST_S, NEWS_S, WELL_S, FailedOn, LoopKeeper, ProductFailures
 
 
 class Bench:

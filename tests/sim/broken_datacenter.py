@@ -26,9 +26,9 @@ from tenure.health.deadlines import ExtensionConfig
 from tenure.jobs import ConfirmCleaned, Decision, EvictWorker, JobBook, RecordResult
 from tenure.jobs.commands import Command, Outcome
 from tenure.jobs.outbox import Dispatch, to_dispatch
-from tenure.nodes.engine_time import EngineTime
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
+from tenure.nodes.leadership import EngineTime
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
 from tenure.nodes.manager.ledger import Ledger

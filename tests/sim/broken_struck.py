@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tests.worlds.struck.datacenter import Struck
 
 from tenure.nodes.job_strikes import JobStrikes
-from tenure.nodes.journaled import Journaled
+from tenure.nodes.ledger import Journaled
 from tenure.nodes.loop_keeper import Loop, LoopKeeper
 from tenure.sim.world import World
 

@@ -16,8 +16,8 @@ from tenure.control.port_security import from_options, page_url
 from tenure.control.rate_limits import HttpLimits
 from tenure.errors import TenureError
 from tenure.logs import node_log
+from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
-from tenure.nodes.pooling import PoolSettings
 
 
 @click.command("manager")

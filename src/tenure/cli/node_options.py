@@ -9,7 +9,7 @@ import click
 
 from tenure.control.rate_limits import HttpLimits
 from tenure.logs import LogForm
-from tenure.nodes.pooling import PoolSettings
+from tenure.nodes.gossip_pool import PoolSettings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.logs import node_log
-from tenure.nodes.pooling import PoolSettings
+from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.metrics import serve_probes
 from tenure.nodes.worker.supervised import SupervisedSlots

@@ -13,8 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from tenure.errors import DeposedError, EngineError, TenureError
 from tenure.jobs import ArchiveJob, CancelJob, CheckGlobal, CheckJob, ConfirmCleaned, GateArchive, RecordDispatched
 from tenure.jobs.commands import Command, Outcome
-from tenure.nodes.journaled import Decided, decided
-from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.ledger import Decided, decided
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 
 JobCommand = ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | CancelJob | CheckGlobal | GateArchive
 

@@ -15,8 +15,7 @@ from tenure.control.messages.gates import AskDatacenter, DatacenterView
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.jobs.gate_outbox import OwedKind, owed
 from tenure.nodes.gate.probing import Prober, ProbeSettings
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.product_failures import ProductFailures
+from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tenure.sim.world import World

@@ -147,7 +147,7 @@ def test_bad_input_is_told_to_its_sender_and_harms_nobody_else() -> None:
 
 
 def test_a_new_manager_starts_from_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.nodes.journaled.Journaled.snapshot_every", 5)
+    monkeypatch.setattr("tenure.nodes.ledger.Journaled.snapshot_every", 5)
 
     async def story(cell: Cell) -> None:
         first = cell.manager("m-1")

@@ -14,7 +14,7 @@ from tenure.control.messages.jobs import Done, GetJob, ListJobs, Problem, Proble
 from tenure.engines.contracts import Entry
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.jobs.alarms import AlarmKind
-from tenure.nodes.journaled import Journaled
+from tenure.nodes.ledger import Journaled
 from tenure.nodes.manager.candidacy import JOURNAL
 
 

@@ -384,23 +384,12 @@ class Fleet:
         return self.health.extensions(name).remaining_extensions
 
     def _standing(self, member: Member, now: float) -> WorkerStanding:
-        return WorkerStanding(
-            member.name,
-            member.incarnation,
-            self.health.workers.get_verdict(member.name, now=now).health_class,
-            member.verdict,
-            member.reason,
-            now - member.heard_at,
-            self.left_s(member.name, now),
-            member.slots,
-            member.state.available_capacity,
-            member.state.workflows_assigned,
-            self.extensions_left(member.name),
-            self._by_gossip(member.name),
-            member.version,
-            member.lanes,
-            member.skew_s,
-            member.state.accepting_work,
+        return member.standing(
+            now,
+            health_class=self.health.workers.get_verdict(member.name, now=now).health_class,
+            left_s=self.left_s(member.name, now),
+            extensions_left=self.extensions_left(member.name),
+            by_gossip=self._by_gossip(member.name),
         )
 
     def _by_gossip(self, name: str) -> str:

@@ -1,15 +1,18 @@
-"""One worker as its leader knows it: its newest report, and the verdict on it. Pure: callers pass the time."""
+"""One worker as its leader knows it (its newest report, and the verdict on it), and counts over many of them. Pure: callers pass the time."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.health.piggyback import HealthPiggyback
 from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
 from tenure.health.window import CompletionRate, ProgressWindow
 from tenure.health.worker import WorkerHealthState
+from tenure.jobs.alarms import Crew
 
 
 class Told(NamedTuple):
@@ -43,6 +46,17 @@ class WorkerStanding(NamedTuple):
     """The seconds that its wall clock is ahead of the engine's. It is shown to people; no deadline uses it."""
     accepting: bool
     """True when the worker itself says that it accepts work."""
+
+
+class PoolView(Protocol):
+    """The questions that a leader asks its gossip pool. The pool answers at once, by what it believes now, and decides nothing: losing it costs
+    routing quality, never data."""
+
+    def alive(self, name: str) -> bool | None:
+        """Returns True when the pool believes that this worker is alive; None when the pool does not know it."""
+
+    def health(self, name: str) -> HealthPiggyback | None:
+        """Returns the health that this worker last sent by gossip; None when the pool has none."""
 
 
 @dataclass(slots=True)
@@ -113,6 +127,29 @@ class Member:
             window.step(key, one.steps, now)
         self.steps = {key: one.steps for key, one in running.items()}
 
+    def standing(
+        self, now: float, *, health_class: HealthClass | None, left_s: float, extensions_left: int, by_gossip: str
+    ) -> WorkerStanding:
+        """Returns its standing. The fleet passes the facts that its health manager and the gossip pool know."""
+        return WorkerStanding(
+            self.name,
+            self.incarnation,
+            health_class,
+            self.verdict,
+            self.reason,
+            now - self.heard_at,
+            left_s,
+            self.slots,
+            self.state.available_capacity,
+            self.state.workflows_assigned,
+            extensions_left,
+            by_gossip,
+            self.version,
+            self.lanes,
+            self.skew_s,
+            self.state.accepting_work,
+        )
+
     def believe(self, said: HealthPiggyback, now: float) -> None:
         """Takes over health that came by gossip, in place of a report that did not come."""
         self.state = replace(
@@ -125,3 +162,39 @@ class Member:
             completions_last_interval=said.throughput,
             workflows_advancing=min(said.advancing, said.waiting),
         )
+
+
+HEARD_WITHIN_S = 30.0
+"""A worker that was silent for longer does not count (document 001)."""
+_TAKES_NONE = (RoutingDecision.DRAIN, RoutingDecision.EVICT)
+
+
+class Room(NamedTuple):
+    workers: int
+    """Workers that take work (document 001: "workers available for dispatch"). A full one counts: it takes work as soon as a slot is free."""
+    capacity: int
+    drained: int = 0
+    """Workers that operators drained: they do not count above."""
+
+
+def room(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> Room:
+    """Counts the workers that reported lately and take work, and their free slots."""
+    present = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S]
+    taking = [one for one in present if takes(one, drained)]
+    return Room(len(taking), sum(one.free for one in taking), sum(one.name in drained for one in present))
+
+
+def crew(workers: Iterable[WorkerStanding], mailbox: str, drained: Collection[str] = ()) -> Crew:
+    """Counts the workers that serve one mailbox."""
+    serving = [one for one in workers if one.heard_s_ago <= HEARD_WITHIN_S and mailbox in one.lanes]
+    taking = [one for one in serving if takes(one, drained)]
+    return Crew(len(serving), len(taking), sum(one.free for one in taking))
+
+
+def verdicts(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -> dict[str, int]:
+    """Returns the number of workers under each verdict. A worker that an operator drained counts as "drain"."""
+    return dict(Counter("drain" if one.name in drained else one.verdict.value for one in workers))
+
+
+def takes(worker: WorkerStanding, drained: Collection[str]) -> bool:
+    return worker.accepting and worker.verdict not in _TAKES_NONE and worker.name not in drained

@@ -13,11 +13,11 @@ from tenure.jobs.commands import Command
 from tenure.jobs.events import Event
 from tenure.jobs.gate_commands import GateDecision
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.candidate import Candidate
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.leader import GateLeader
 from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
+from tenure.nodes.leadership import Candidate
 
 JOURNAL = "gate"
 

@@ -56,8 +56,7 @@ from tenure.nodes.gate.placing import Placing
 from tenure.nodes.gate.probing import ProbeSettings
 from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.randomness import Random
 
 if TYPE_CHECKING:

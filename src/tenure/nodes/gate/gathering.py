@@ -24,7 +24,7 @@ from tenure.control.messages.schedules import ListSchedules, ScheduleList
 from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.nodes.gate.lines import Line, Lines
-from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 
 GATHER_S = 3.0
 """The seconds for each datacenter of a list. A client waits 5 s for an answer: a part of the list in time is worth more than all of it too late."""

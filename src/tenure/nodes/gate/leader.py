@@ -33,8 +33,7 @@ from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
 from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
-from tenure.nodes.loop_keeper import Loop, LoopKeeper
-from tenure.nodes.product_failures import FailedOn
+from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
 
 TEND_AT_LEAST_S = 5.0
 FORGET_EVERY_S = 600.0

@@ -11,7 +11,7 @@ from tenure.jobs.gate_commands import GateDecision, GateTakeLead
 from tenure.jobs.gate_decide import decide_gate
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.journaled import Journaled
+from tenure.nodes.ledger import Journaled
 
 
 class GateLedger(Journaled[GateJobTracker, GateDecision]):

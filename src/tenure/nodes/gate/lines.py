@@ -21,8 +21,7 @@ from tenure.control.node_route import Route
 from tenure.errors import DeposedError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.loop_keeper import Loop, LoopKeeper
-from tenure.nodes.product_failures import FailedOn
+from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
 
 UNDER_WAY = 4
 """The most requests of one lane to one datacenter at a time. With four, one that hangs takes a quarter of the lane."""

@@ -14,8 +14,8 @@ from tenure.jobs.model import Address, JobSubmission
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.journaled import decided
-from tenure.nodes.product_failures import FailedOn
+from tenure.nodes.ledger import decided
+from tenure.nodes.loop_keeper import FailedOn
 
 
 class Placing:

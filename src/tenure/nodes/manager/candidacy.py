@@ -11,11 +11,11 @@ from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
 from tenure.jobs import Decision, JobSettings
 from tenure.jobs.commands import Command
-from tenure.nodes.candidate import Candidate
+from tenure.nodes.fleet.member import PoolView
 from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.leadership import Candidate
 from tenure.nodes.manager.leader import Leader, LeaderPart
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.pool_view import PoolView
 
 JOURNAL = "jobs"
 

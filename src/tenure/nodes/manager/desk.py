@@ -33,16 +33,14 @@ from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.submission import settled
 from tenure.nodes.fleet.fleet import Fleet
-from tenure.nodes.fleet.member import Told
+from tenure.nodes.fleet.member import PoolView, Told
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.held import Held
 from tenure.nodes.job_strikes import concerns_all
-from tenure.nodes.journaled import decided
-from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.ledger import decided
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
 from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.pool_view import PoolView
-from tenure.nodes.product_failures import FailedOn
 
 
 class WorkerDesk:

@@ -21,8 +21,8 @@ from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
 from tenure.jobs.reports import leader_transfer, report_for
 from tenure.jobs.timers import Timers
 from tenure.nodes.job_strikes import concerns_all
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.product_failures import FailedOn, ProductFailures
 
 ANSWER_S = 5.0
 """The seconds that one gate may take for one answer: made for wide-area latency."""

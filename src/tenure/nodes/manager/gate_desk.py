@@ -52,8 +52,8 @@ from tenure.jobs.model import JobSubmission
 from tenure.jobs.queues import room
 from tenure.jobs.reports import progress_report, report_for
 from tenure.jobs.states import JobState
-from tenure.nodes.fleet.census import room as room_for_work
 from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_reporting import GateReporting
 from tenure.nodes.manager.leader import Leader

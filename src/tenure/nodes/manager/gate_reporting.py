@@ -17,9 +17,9 @@ from tenure.jobs import Decision
 from tenure.jobs.commands import Identity
 from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
 from tenure.jobs.model import JobInfo
+from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.leader import Leader
-from tenure.nodes.product_failures import FailedOn
 
 AT_ONCE = (LocalTimeoutReported, JobEnded)
 """The events that a gate must learn at once. The arrival of a job is none: the answer to its submission tells it."""

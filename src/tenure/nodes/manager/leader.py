@@ -31,18 +31,17 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.timers import Timers
+from tenure.nodes.fleet.member import PoolView
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.job_strikes import concerns_all
-from tenure.nodes.loop_keeper import Loop, LoopKeeper
+from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.dispatch_batches import batches
 from tenure.nodes.manager.housekeeping import ARCHIVE, Housekeeping
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.pool_view import PoolView
 from tenure.nodes.manager.result_intake import RESULTS_LEASE_S, ResultIntake
 from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.manager.schedules import Clockwork
-from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
 HANDED_BACK_S = 0.2

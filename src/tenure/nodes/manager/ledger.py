@@ -8,7 +8,7 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Journal, Term
 from tenure.jobs import Decision, JobBook, JobSettings, TakeLead, decide
 from tenure.jobs.commands import Command
-from tenure.nodes.journaled import Journaled
+from tenure.nodes.ledger import Journaled
 
 
 class Ledger(Journaled[JobBook, Decision]):

@@ -43,8 +43,8 @@ from tenure.jobs.budget import check_worker
 from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
-from tenure.nodes.fleet.census import crew
-from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.fleet.member import WorkerStanding, crew
+from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.manager.desk import WorkerDesk
@@ -62,7 +62,6 @@ from tenure.nodes.manager.queue_desk import QueueDesk
 from tenure.nodes.manager.schedules import ScheduleDesk
 from tenure.nodes.manager.views import Live, job_view, large_results, with_results
 from tenure.nodes.manager.waiting import Waiting
-from tenure.nodes.product_failures import FailedOn
 from tenure.nodes.stored_record import read_record
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tenure.clock import Clock
 from tenure.control.metrics_page import PortMetrics
-from tenure.nodes.fleet.census import verdicts
+from tenure.nodes.fleet.member import verdicts
 from tenure.nodes.manager.metrics import ManagerGauges, ManagerMetrics
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ from tenure.jobs.budget import max_result_bytes
 from tenure.jobs.commands import Command
 from tenure.jobs.submission import fits_a_snapshot
 from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
-from tenure.nodes.loop_keeper import LoopKeeper
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
 from tenure.nodes.manager.housekeeping import LARGE_RESULTS, LARGE_RESULTS_TTL_S
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.results import RESULTS, attempt_of, command_for
-from tenure.nodes.product_failures import FailedOn
 from tenure.work.envelope import WorkItem, WorkResult
 
 RESULTS_LEASE_S = 10.0

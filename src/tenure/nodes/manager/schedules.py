@@ -32,8 +32,8 @@ from tenure.jobs.commands import Command
 from tenure.jobs.schedule import Zone, due, next_instant
 from tenure.jobs.timers import Timers
 from tenure.nodes.job_strikes import concerns_all
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.product_failures import FailedOn, ProductFailures
 from tenure.zones import zone
 
 AGAIN_S = 1.0

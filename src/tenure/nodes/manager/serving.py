@@ -29,13 +29,13 @@ from tenure.ids import new_id
 from tenure.jobs.commands import Identity
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
+from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.node_metrics import NodeMetrics
 from tenure.nodes.manager.presence import Presence
-from tenure.nodes.pooling import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 

@@ -20,8 +20,7 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.ids import IdSource, new_id
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.product_failures import ProductFailures
+from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.work.attempt_handle import CancelCode

@@ -24,8 +24,7 @@ from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.earning import Earning
 from tenure.nodes.worker.obedience import INTAKE, Obedience

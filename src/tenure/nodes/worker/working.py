@@ -18,9 +18,8 @@ from tenure.engines.contracts import Engine
 from tenure.errors import TenureError
 from tenure.health.overload import OverloadState
 from tenure.health.piggyback import NodeType
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.pooling import Pool, PoolSettings, pooled
-from tenure.nodes.product_failures import ProductFailures
+from tenure.nodes.gossip_pool import Pool, PoolSettings, pooled
+from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import fresh_random

@@ -6,8 +6,7 @@ from typing import Any
 
 from tenure.health.signals import HealthClass, RoutingDecision
 from tenure.jobs.alarms import Crew
-from tenure.nodes.fleet.census import HEARD_WITHIN_S, Room, crew, room, verdicts
-from tenure.nodes.fleet.member import WorkerStanding
+from tenure.nodes.fleet.member import HEARD_WITHIN_S, Room, WorkerStanding, crew, room, verdicts
 
 
 def worker(name: str, **known: Any) -> WorkerStanding:

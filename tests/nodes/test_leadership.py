@@ -8,7 +8,7 @@ from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.errors import EngineUnavailableError
-from tenure.nodes.engine_time import EngineTime
+from tenure.nodes.leadership import EngineTime
 
 
 def test_it_follows_the_engine_and_not_the_wall_clock() -> None:

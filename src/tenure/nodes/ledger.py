@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
@@ -38,11 +38,10 @@ from tenure.errors import (
 from tenure.ids import IdSource
 from tenure.jobs.commands import Command
 from tenure.jobs.events import Event, encode_event
-from tenure.nodes.followed_journal import BookT, FollowedJournal
 from tenure.nodes.journal_checksum import checked_id, checked_state
-from tenure.nodes.product_failures import FailedOn, ProductFailures
+from tenure.nodes.journal_reading import BookT, FollowedJournal
+from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.sure_append import SureAppend
-from tenure.nodes.waiting_commands import CommandGroup, WaitingCommand
 from tenure.randomness import Random, fresh_random
 
 SNAPSHOT_EVERY = 500
@@ -60,6 +59,38 @@ class Decided(Protocol):
 
 
 DecisionT = TypeVar("DecisionT", bound=Decided)
+
+
+class CommandGroup(Generic[DecisionT]):
+    """Commands of one caller. `complete` wakes the caller once, when all of them are settled."""
+
+    def __init__(self, size: int) -> None:
+        self.outcomes: list[DecisionT | TenureError | None] = [None] * size
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open = size
+
+    def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
+        """Sets the outcome of one command. The first outcome counts: when a writer fails, all commands are settled, and some already were."""
+        if self.outcomes[place] is not None:
+            return
+        self.outcomes[place] = outcome
+        self._open -= 1
+        if not self._open and not self.complete.done():
+            self.complete.set_result(None)
+
+    def settle_rest(self, outcome: TenureError) -> None:
+        """Sets this outcome for every command that has none yet."""
+        for place in range(len(self.outcomes)):
+            self.settle(place, outcome)
+
+
+class WaitingCommand(NamedTuple, Generic[DecisionT]):
+    command: Command
+    group: CommandGroup[DecisionT]
+    place: int
+
+    def settle(self, outcome: DecisionT | TenureError) -> None:
+        self.group.settle(self.place, outcome)
 
 
 class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):

@@ -21,8 +21,7 @@ from tenure.health.overload import OverloadState
 from tenure.health.piggyback import HealthPiggyback, NodeType
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.ids import IdSource, new_id, secret_bytes
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.nodes.product_failures import ProductFailures
+from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.randomness import Random, fresh_random
 

@@ -13,7 +13,7 @@ from tenure.clock import SystemClock
 from tenure.gossip import format_address
 from tenure.health.overload import OverloadState
 from tenure.health.piggyback import NodeType
-from tenure.nodes.pooling import Pool, PoolSettings, gossip_name, pooled
+from tenure.nodes.gossip_pool import Pool, PoolSettings, gossip_name, pooled
 
 CLOCK = SystemClock()
 
