@@ -53,7 +53,7 @@ async def datacenter(name: str = "") -> AsyncIterator[str]:
     candidacy = Candidacy(candidate_at("m", address), engine, calls, clock=clock, random=Random(1), ids=new_id)
     door.manager = Manager(candidacy, engine, calls, clock=clock)
     settings = SlotSettings(queue="default.p0", slots=4)
-    slots = InlineSlots(engine, calls, Registry([double, waits]), settings, clock=clock, random=Random(2))
+    slots = InlineSlots(engine, calls, Registry([double, waits]), settings, worker="w", clock=clock, random=Random(2))
     caller = HttpCaller()
     if name:
         GateDesk(door.manager, candidacy, caller, Identity(name, "m", *parse_address(address)), clock=clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from typing import Any
@@ -73,6 +74,15 @@ def test_time_stands_still_between_two_calls(tenure_dc: TestDatacenter, tenure_c
     assert (job.state.terminal, tenure_dc.now) == (False, now)
     tenure_dc.advance(seconds=1)
     assert (job.state, tenure_dc.now) == (JobState.RUNNING, now + 1)
+
+
+def test_a_worker_has_one_name_in_why(tenure_dc: TestDatacenter) -> None:
+    job = tenure_dc.submit(raises, word="broken")
+    with pytest.raises(JobFailed):
+        job.wait()
+    started = set(re.findall(r"started on (\S+?)[,.;)\s]", job.why() + "\n"))
+    failed = set(re.findall(r"failed on (\S+?)[,.:;)\s]", job.why() + "\n"))
+    assert started == failed == {"worker-2"}, job.why()
 
 
 def test_a_failure_says_why_and_how_often_it_was_tried(tenure_dc: TestDatacenter) -> None:

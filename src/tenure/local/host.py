@@ -21,10 +21,11 @@ from tenure import __version__, tracing
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, heard_by_host, send
+from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, ToHost, channel_of_host
 from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.supervised import SupervisedSlots
 from tenure.nodes.worker.working import WorkerSettings, WorkerThread
+from tenure.work.line_channel import LineChannel
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, Supervisor
 
@@ -34,11 +35,11 @@ MANAGER_ENDS_S = 10.0
 class Host:
     """The parts of one host process. `run` in its main thread, which owns the slots."""
 
-    def __init__(self, begin: Begin, end: socket.socket) -> None:
-        self._begin, self._end = begin, end
+    def __init__(self, begin: Begin, line: LineChannel[ToHost]) -> None:
+        self._begin, self._line = begin, line
         self._stopped = threading.Event()
         self._slots: SupervisedSlots | None = None
-        self._manager = ManagerThread(begin, end, self.stop) if begin.manager else None
+        self._manager = ManagerThread(begin, line, self.stop) if begin.manager else None
 
     def run(self) -> int:
         if self._manager is not None:
@@ -90,22 +91,22 @@ class Host:
             node.stop()
         broken = slots.supervisor.broken
         if code == BROKEN and broken is not None:
-            send(self._end, Failed(broken.reason, broken.trace))
+            self._line.send(Failed(broken.reason, broken.trace))
         return code
 
     def _tell_ready(self, supervisor: Supervisor) -> None:
         supervisor.ready.wait()
-        send(self._end, Serving())
+        self._line.send(Serving())
 
     def _say(self, text: str) -> None:
-        send(self._end, Said(text))
+        self._line.send(Said(text))
 
 
 class ManagerThread:
     """A manager, or a gate, on an event loop of its own."""
 
-    def __init__(self, begin: Begin, end: socket.socket, on_end: Callable[[], None]) -> None:
-        self._begin, self._end, self._on_end = begin, end, on_end
+    def __init__(self, begin: Begin, line: LineChannel[ToHost], on_end: Callable[[], None]) -> None:
+        self._begin, self._line, self._on_end = begin, line, on_end
         self._thread = threading.Thread(target=self._run, name="tenure-manager", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -128,9 +129,9 @@ class ManagerThread:
         try:
             asyncio.run(self._serve())
         except TenureError as error:
-            send(self._end, Failed(str(error)))
+            self._line.send(Failed(str(error)))
         except Exception as error:
-            send(self._end, Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+            self._line.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
         finally:
             self._may_stop.set()
             self._on_end()
@@ -170,23 +171,23 @@ class ManagerThread:
 
     def _say(self, who: str) -> Callable[[str], None]:
         def say(text: str) -> None:
-            send(self._end, Said(f"{who}: {text}"))
+            self._line.send(Said(f"{who}: {text}"))
 
         return say
 
     def _on_ready(self, address: str) -> None:
-        send(self._end, Listening(address))
+        self._line.send(Listening(address))
 
 
 def main() -> int:
     """Read the first line, then live as it says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then stops us
-    end = socket.socket(fileno=int(sys.argv[1]))
-    lines = heard_by_host(end)
+    line = channel_of_host(socket.socket(fileno=int(sys.argv[1])))
+    lines = iter(line)
     begin = next(lines, None)
     if not isinstance(begin, Begin):
         return 1
-    host = Host(begin, end)
+    host = Host(begin, line)
     signal.signal(signal.SIGTERM, lambda *_: host.stop())
 
     def listen() -> None:
@@ -197,9 +198,9 @@ def main() -> int:
     try:
         return host.run()
     except TenureError as error:
-        send(end, Failed(str(error)))
+        line.send(Failed(str(error)))
     except Exception as error:
-        send(end, Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        line.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
     return 1
 
 

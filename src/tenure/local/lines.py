@@ -6,10 +6,11 @@ The socket is also the lifeline: a host whose other end is gone hands over its w
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
+from tenure.work.line_channel import LineChannel, decoder_of
 
 PRIORITIES = (1, 0, -1)
 """The priorities that the built-in worker serves, the highest first. Other priorities need a `tenure worker --priority`."""
@@ -65,36 +66,15 @@ class Said(msgspec.Struct, frozen=True, tag="said"):
 
 FromHost = Listening | Serving | Failed | Said
 ToHost = Begin | Stop
-_from_host = msgspec.json.Decoder(FromHost)
-_to_host = msgspec.json.Decoder(ToHost)
+_from_host: msgspec.json.Decoder[FromHost] = decoder_of(FromHost)
+_to_host: msgspec.json.Decoder[ToHost] = decoder_of(ToHost)
 
 
-def send(end: socket.socket, line: FromHost | ToHost) -> bool:
-    """False when nobody is there any more."""
-    try:
-        end.sendall(msgspec.json.encode(line) + b"\n")
-    except OSError:
-        return False
-    return True
+def channel_to_host(end: socket.socket) -> LineChannel[FromHost]:
+    """Returns the program's end of the line. It hears what the host sends."""
+    return LineChannel(end, _from_host, unreadable=Said)
 
 
-def heard_from_host(end: socket.socket) -> Iterator[FromHost]:
-    """Until it ends."""
-    for line in _lines(end):
-        yield _from_host.decode(line)
-
-
-def heard_by_host(end: socket.socket) -> Iterator[ToHost]:
-    """Until the program ends."""
-    for line in _lines(end):
-        yield _to_host.decode(line)
-
-
-def _lines(end: socket.socket) -> Iterator[bytes]:
-    try:
-        with end.makefile("rb") as lines:
-            for line in lines:
-                if line.endswith(b"\n"):
-                    yield line
-    except OSError:
-        return
+def channel_of_host(end: socket.socket) -> LineChannel[ToHost]:
+    """Returns the host's end of the line. It hears what the program sends."""
+    return LineChannel(end, _to_host)

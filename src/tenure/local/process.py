@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tenure.errors import WorkError
-from tenure.local.lines import Begin, Failed, Listening, Said, Serving, Stop, heard_from_host, send
+from tenure.local.lines import Begin, Failed, Listening, Said, Serving, Stop, channel_to_host
 from tenure.work.slots.processes import kill_tree
 
 START_S = 60.0
@@ -41,10 +41,10 @@ class HostProcess:
                 # What the program can import, its slots can.
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
-        self._end = ours
+        self._line = channel_to_host(ours)
         self._listener = threading.Thread(target=self._listen, name="tenure-host", daemon=True)
         self._listener.start()
-        send(ours, self._begin)
+        self._line.send(self._begin)
 
     @property
     def pid(self) -> int:
@@ -80,7 +80,7 @@ class HostProcess:
 
     def close(self) -> None:
         """Have it hand over and end; kill it where it does not."""
-        send(self._end, Stop())
+        self._line.send(Stop())
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -88,15 +88,15 @@ class HostProcess:
         finally:  # also when a second Ctrl-C comes
             if self._process.returncode is None:
                 self.kill()
-            self._end.close()
-            self._listener.join(5)
+            self._listener.join(5)  # before the close: it may still have lines to read
+            self._line.close()
 
     def kill(self) -> None:
         kill_tree(self._process.pid)
         self._process.wait()
 
     def _listen(self) -> None:
-        for line in heard_from_host(self._end):
+        for line in self._line:
             if isinstance(line, Said):
                 self._say(line.text)
                 continue

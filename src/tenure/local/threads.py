@@ -63,7 +63,7 @@ class ThreadWorker:
 
     async def _main(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        clock = SystemClock()
+        clock, name = SystemClock(), f"threads-{new_id()[:8]}"
         async with open_engine(self._engine_url, clock) as (engine, calls):
             with closing(HttpCaller()) as caller:
                 slots = InlineSlots(
@@ -71,13 +71,14 @@ class ThreadWorker:
                     calls,
                     self._registry,
                     self._settings,
+                    worker=name,
                     clock=clock,
                     random=fresh_random(),
                     courier=cache(lambda: LeaderCourier(self._engine_url)),
                     say=self._say,
                 )
                 node = WorkerNode(
-                    f"threads-{new_id()[:8]}",
+                    name,
                     slots,
                     engine,
                     calls,

@@ -197,6 +197,7 @@ class TestDatacenter(Client):
                 calls,
                 self.registry,
                 self._settings,
+                worker=name,
                 clock=self.clock,
                 random=Random(f"{self._seed}/{name}"),
                 ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),

@@ -80,9 +80,7 @@ class GroupLoops:
     def open(self) -> None:
         """Forks the fork server for loops in processes. Call it before any thread of the group runs."""
         if self._isolation is Isolation.PROCESS:
-            fork_server = LoopForkServer(self.loops, self._run)
-            fork_server.open()
-            self._fork_server = fork_server
+            self._fork_server = LoopForkServer(self.loops, self._run)
 
     def close(self) -> None:
         fork_server, self._fork_server = self._fork_server, None

@@ -23,6 +23,7 @@ import msgspec
 
 from tenure.beat.readiness import LoopState
 from tenure.errors import LoopProcessError
+from tenure.work.line_channel import LineChannel, decoder_of
 from tenure.work.slots.processes import die_with_parent, kill_tree
 
 if TYPE_CHECKING:
@@ -80,40 +81,20 @@ class _News(msgspec.Struct, frozen=True):
     error: str
 
 
-class _Lines:
-    """JSON lines over one end of a socket pair."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.open = True
-        self._pending = b""
-
-    def send(self, line: _Order | _News) -> None:
-        with contextlib.suppress(OSError):
-            self.end.sendall(msgspec.json.encode(line) + b"\n")
-
-    def read(self) -> list[bytes]:
-        chunk = b""
-        with contextlib.suppress(OSError):
-            chunk = self.end.recv(65_536)
-        if not chunk:
-            self.open = False
-        *whole, self._pending = (self._pending + chunk).split(b"\n")
-        return whole
+_orders: msgspec.json.Decoder[_Order] = decoder_of(_Order)
+_news: msgspec.json.Decoder[_News] = decoder_of(_News)
 
 
 class LoopForkServer:
     """The group's side: run, stop and kill loops by name."""
 
     def __init__(self, loops: Mapping[str, Loop], run: Callable[[Loop], None]) -> None:
-        self._loops, self._run = dict(loops), run
+        """Forks the fork server. Create it before any thread of the group runs."""
+        self._loops = dict(loops)
         self._lock = threading.Lock()
         self._ended: dict[str, _News] = {}
         self._changed = threading.Condition(self._lock)
         self._reasons: dict[str, str] = {}
-
-    def open(self) -> None:
-        """Forks the fork server. Call it before any thread of the group runs."""
         page = mmap.mmap(-1, SharedLoopState.BYTES * len(self._loops))
         self._shared_states = {name: SharedLoopState(page, index) for index, name in enumerate(self._loops)}
         ours, theirs = socket.socketpair()
@@ -124,9 +105,9 @@ class LoopForkServer:
             self.pid = os.fork()
         if self.pid == 0:
             ours.close()
-            _ForkServerProcess(self._loops, self._run, self._shared_states, theirs).main()
+            _ForkServerProcess(self._loops, run, self._shared_states, theirs).main()
         theirs.close()
-        self._lines = _Lines(ours)
+        self._lines = LineChannel(ours, _news)
         self._listener = threading.Thread(target=self._listen, name="tenure-fork-server", daemon=True)
         self._listener.start()
 
@@ -151,7 +132,7 @@ class LoopForkServer:
 
     def close(self) -> None:
         """Ends the fork server; the loops that it still runs die with it."""
-        self._lines.end.close()
+        self._lines.close()
         self._listener.join(5)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -164,12 +145,12 @@ class LoopForkServer:
         seen = dict.fromkeys(self._loops, 0)
         while self._lines.open:
             try:
-                ready, _, _ = select.select([self._lines.end], [], [], MIRROR_EVERY_S)
+                ready, _, _ = select.select([self._lines.socket], [], [], MIRROR_EVERY_S)
             except (OSError, ValueError):
                 break  # closed
             self._mirror(seen)
-            for line in self._lines.read() if ready else []:
-                self._tell(msgspec.json.decode(line, type=_News))
+            for news in self._lines.read() if ready else []:
+                self._tell(news)
         with self._changed:
             # Without the fork server no loop runs, so `run` must not wait for one.
             for name in self._loops:
@@ -199,7 +180,8 @@ class _ForkServerProcess:
         shared_states: Mapping[str, SharedLoopState],
         end: socket.socket,
     ) -> None:
-        self._loops, self._run, self._shared_states, self._lines = loops, run, shared_states, _Lines(end)
+        self._loops, self._run, self._shared_states = loops, run, shared_states
+        self._lines = LineChannel(end, _orders)
         self._pids: dict[str, int] = {}
         self._errors: dict[str, int] = {}  # the pipes on which a loop says why it died
         self._stops: dict[str, int] = {}
@@ -213,12 +195,12 @@ class _ForkServerProcess:
             signal.signal(signal.SIGCHLD, lambda *_: None)
             signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
             while self._lines.open:
-                ready, _, _ = select.select([self._lines.end.fileno(), wake], [], [])
+                ready, _, _ = select.select([self._lines.socket.fileno(), wake], [], [])
                 if wake in ready:
                     os.read(wake, 4_096)
-                if self._lines.end.fileno() in ready:
-                    for line in self._lines.read():
-                        self._obey(msgspec.json.decode(line, type=_Order))
+                if self._lines.socket.fileno() in ready:
+                    for order in self._lines.read():
+                        self._obey(order)
                 self._reap()
             for pid in self._pids.values():
                 kill_tree(pid)
@@ -242,7 +224,7 @@ class _ForkServerProcess:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._lines.end.close()
+            self._lines.close()
             os.close(error_out)
             os.close(stop_in)
             for descriptor in (*self._errors.values(), *self._stops.values()):

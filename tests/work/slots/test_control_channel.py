@@ -37,11 +37,11 @@ def test_a_full_buffer_means_later_and_not_gone(ends: tuple[socket.socket, socke
         ours.setblocking(False)
         channel, reader = ControlChannel(ours), ControlChannel(theirs)
         sent = 0
-        while not channel._unsent:
+        while not channel.unsent:
             assert channel.send(CancelAttempt(sent))
             sent += 1
         heard = reader.read()
-        while channel._unsent:
+        while channel.unsent:
             assert channel.flush()
             heard += reader.read()
         theirs.setblocking(False)

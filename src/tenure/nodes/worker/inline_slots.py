@@ -68,6 +68,7 @@ class InlineSlots:
         registry: Registry,
         settings: SlotSettings,
         *,
+        worker: str,
         clock: Clock,
         random: Random,
         ids: IdSource = new_id,
@@ -76,6 +77,8 @@ class InlineSlots:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._engine, self._calls, self.registry, self.settings = engine, calls, registry, settings
+        self._worker = worker
+        """The worker's name, under which the leader knows it and excludes it. The incarnation changes with an eviction; the name stays."""
         self._clock, self._ids, self._say = clock, ids, say
         self._threads = threads or DaemonThreads()
         self._courier = courier
@@ -223,7 +226,7 @@ class InlineSlots:
             clock=self._clock,
             queue=self.settings.queue,
             stall_s=self.settings.stall_s,
-            worker=self._incarnation,
+            worker=self._worker,
             courier=self._courier,
         )
         failure = attempt.prepare()
@@ -261,7 +264,7 @@ class InlineSlots:
             await self._calls.run(
                 self._settler.settle,
                 message,
-                unstarted_result(message, self._incarnation, failure),
+                unstarted_result(message, self._worker, failure),
                 managed=item.managed,
                 max_attempts=workflow.max_attempts if workflow else 1,
                 retry=workflow.retry if workflow else None,

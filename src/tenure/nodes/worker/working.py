@@ -53,6 +53,7 @@ class WorkerThread:
         self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
         self.node: WorkerNode | None = None
         """The node; None before the engine answered for the first time."""
+        self._keeper = LoopKeeper(clock, fresh_random(), ProductFailures(clock, say), say=say)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -82,8 +83,6 @@ class WorkerThread:
         """Starts the node again whenever it fails: without it, no leader would see that the attempts of this worker begin."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        random = fresh_random()
-        self._keeper = LoopKeeper(self._clock, random, ProductFailures(self._clock, self._say), say=self._say)
         # While the node rests, work goes on, and results wait in the engine.
         await self._keeper.keep("worker node", partial(self._life, self._stop), stop=self._stop)
 
@@ -104,8 +103,7 @@ class WorkerThread:
             except TenureError as error:
                 if not error.retryable:
                     raise
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _RETRY_S)
+            await self._clock.async_wait(stop, _RETRY_S)
         return None
 
     async def _work(self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event) -> None:
@@ -150,5 +148,7 @@ class WorkerThread:
             stopping.cancel()
             living.cancel()
             await asyncio.gather(living, stopping, return_exceptions=True)
+        # Not `asyncio.wait_for`: on Python 3.11 it loses a cancellation that comes in the moment in which the call ends.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(node.leave(), LEAVE_S)
+            async with asyncio.timeout(LEAVE_S):
+                await node.leave()

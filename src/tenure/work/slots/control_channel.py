@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tenure.work.line_channel import LineChannel, decoder_of
 from tenure.work.slots.settings import SlotSettings
-
-_LIMIT = 1 << 20
 
 
 class StartSlot(msgspec.Struct, frozen=True, tag="start"):
@@ -76,63 +75,11 @@ class SlotTrouble(msgspec.Struct, frozen=True, tag="trouble"):
 
 
 ControlLine = StartSlot | ServeRecords | CancelAttempt | DrainSlot | SlotIntake | SlotReady | SlotBroken | SlotTrouble
-_decoder = msgspec.json.Decoder(ControlLine)
+_decoder: msgspec.json.Decoder[ControlLine] = decoder_of(ControlLine)
 
 
-class ControlChannel:
-    """One end of the line. `read` returns the lines that have arrived; an empty list with `open` False means that the other side is gone.
-
-    Neither side trusts the other to read at once or to write what can be read: user code runs in the process at the other end.
-    """
+class ControlChannel(LineChannel[ControlLine]):
+    """One end of the control line. A line that cannot be read becomes a `SlotTrouble`: user code may have written it."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-        self.open = True
-        self._pending = b""
-        self._unsent = b""
-
-    def send(self, line: ControlLine) -> bool:
-        """Returns False when the other side is gone. When the socket's buffer is full, `flush` sends the rest later."""
-        self._unsent += msgspec.json.encode(line) + b"\n"
-        return self.flush()
-
-    def flush(self) -> bool:
-        """Sends the bytes that did not fit before."""
-        while self._unsent and self.open:
-            try:
-                self._unsent = self._unsent[self.socket.send(self._unsent) :]
-            except BlockingIOError:
-                self.open = len(self._unsent) <= _LIMIT
-                break
-            except OSError:
-                self.open = False
-        return self.open
-
-    def read(self) -> list[ControlLine]:
-        try:
-            chunk = self.socket.recv(65_536)
-        except BlockingIOError:
-            return []
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self.open = False
-            return []
-        *whole, self._pending = (self._pending + chunk).split(b"\n")
-        if len(self._pending) > _LIMIT:
-            self.open = False
-            return []
-        return [_decode(line) for line in whole]
-
-    def close(self) -> None:
-        self.open = False
-        self.socket.close()
-
-
-def _decode(line: bytes) -> ControlLine:
-    """Decodes a line. One that cannot be read becomes a `SlotTrouble`: user code may have written it, and it must not end the reader."""
-    try:
-        found: ControlLine = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return SlotTrouble(f"a line of {len(line):,} bytes on the control line cannot be read: {error}")
-    return found
+        super().__init__(end, _decoder, unreadable=SlotTrouble)
