@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 from tenure import workflow
-from tenure.work.retry import Retry
+from tenure.backoff import Retry
 
 
 @workflow
@@ -15,7 +15,7 @@ def noop(ctx: Any) -> int:
     return 1
 
 
-@workflow(stall=0.6, max_attempts=2, retry=Retry(base_s=0.05, most_s=0.2))
+@workflow(stall=0.6, max_attempts=2, retry=Retry(delay=0.05, max_delay=0.2))
 def hang_once(ctx: Any) -> int:
     if ctx.attempt == 1:
         collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop inside C

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from tenure import bounds as b
+from tenure.backoff import Retry
 from tenure.beat.board import COLD_BYTES, BeatBoard, Occupant, Phase
 from tenure.bound_checks import check, shown
 from tenure.control.messages.operations import OPERATIONS
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import Ticket
 from tenure.errors import LimitError, OutOfBoundsError
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedule import Schedule
 from tenure.work.envelope import WorkResult
@@ -201,9 +202,7 @@ def test_whatever_a_function_is_called_its_workflow_has_a_name(called: str) -> N
 
 
 def test_an_error_names_the_field_the_value_and_what_is_allowed() -> None:
-    job = JobSubmission(
-        job_id="j", workflows=(WorkflowSpec(name="a"), WorkflowSpec(name="b", retry=RetryPolicy(jitter=2)))
-    )
+    job = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="a"), WorkflowSpec(name="b", retry=Retry(jitter=2))))
     with pytest.raises(OutOfBoundsError) as found:
         check(job, field="submission")
     assert str(found.value).startswith(

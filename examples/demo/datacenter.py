@@ -18,11 +18,12 @@ from rich.table import Table
 
 from examples.demo.bars import Bars, job_bars
 from examples.demo.datacenter_app import STEP_S
+from tenure.backoff import Retry
 from tenure.client.client import Client
 from tenure.clock import SystemClock
 from tenure.control.messages.jobs import JobView
 from tenure.errors import TenureError
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
 
 LONG, HUNG, ORPHAN, UNWANTED = "long", "hung", "orphan", "unwanted"
@@ -123,7 +124,7 @@ class Demo:
         self._tell(UNWANTED, "cancelled while it ran")
 
     def _submit(self, client: Client, name: str, function: str, frames: int) -> None:
-        retry = RetryPolicy(max_attempts=3, delay=0.5)
+        retry = Retry(max_attempts=3, delay=0.5)
         spec = WorkflowSpec(name=function, arguments={"frames": frames}, retry=retry)
         client.submit_job(JobSubmission(job_id=name, workflows=(spec,), timeout_seconds=300))
         self._say(f"{name}: submitted, {frames * STEP_S:.0f} s of work")

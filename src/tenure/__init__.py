@@ -4,6 +4,7 @@ from tenure.lazy import lazy_names
 
 TYPE_CHECKING = False  # not typing's own: to import typing takes ten times as long as the rest of this
 if TYPE_CHECKING:
+    from tenure.backoff import Retry as Retry
     from tenure.client.async_client import AsyncClient as AsyncClient
     from tenure.client.client import Client as Client
     from tenure.client.job import Job as Job
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
     from tenure.work.registry import workflow as workflow
-    from tenure.work.retry import Retry as Retry
 
 __version__ = "0.1.0"
 
@@ -44,6 +44,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "backoff": "Retry",
         "durations": "days hours minutes seconds",
         "errors": "JobFailed JobsFailed",
         "local.embedded": "embedded",
@@ -52,6 +53,5 @@ __getattr__ = lazy_names(
         "client.job": "Job",
         "work.context": "AsyncContext Context current",
         "work.registry": "workflow",
-        "work.retry": "Retry",
     },
 )

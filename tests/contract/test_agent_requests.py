@@ -21,9 +21,10 @@ from tenure.agent import (
     Usage,
     tool,
 )
+from tenure.backoff import Retry
 from tenure.testing import ScriptedAdapter
 from tenure.testing.model import calls
-from tenure.work import DeadLetterPolicy, Ending, Retry
+from tenure.work import DeadLetterPolicy, Ending
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def test_an_agent_whose_provider_fails_goes_on_from_its_session_in_the_next_deli
         requests=requests,
         clock=case.clock,
         dead_letters=DeadLetterPolicy(),
-        retry=Retry(base_s=0, most_s=0),
+        retry=Retry(delay=0, max_delay=0),
     )
     # Real servers may take a moment to show it again; a manual clock does not move by itself.
     agent.run(max_iterations=2, visibility_timeout=60, wait_time_seconds=0 if case.exact else 10)

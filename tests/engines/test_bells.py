@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
+from tenure.backoff import Backoff
 from tenure.clock import SystemClock
-from tenure.engines.backoff import Backoff
 from tenure.engines.bells import Bells, Look, Polls
 from tenure.errors import EngineUnavailableError
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.jobs.desk import Desk, spec
 
+from tenure.backoff import Retry
 from tenure.errors import LimitError
 from tenure.jobs import (
     AttemptCause,
@@ -15,7 +16,6 @@ from tenure.jobs import (
     Outcome,
     RecordDispatched,
     RecordStarted,
-    RetryPolicy,
     Rule,
     SetQueue,
     standing,
@@ -31,7 +31,7 @@ def sent(desk: Desk, **options: object) -> list[tuple[str, int]]:
 
 def test_redeliveries_of_an_attempt_and_attempts_count_together_and_each_message_carries_what_is_left() -> None:
     desk = Desk()
-    desk.submit("j", spec("w", retry=RetryPolicy(max_attempts=4, delay=0)))
+    desk.submit("j", spec("w", retry=Retry(max_attempts=4, delay=0)))
     tries = lambda: [order.tries for order in to_dispatch(desk.book, desk.at)]  # noqa: E731
     assert tries() == [4]
     desk.run()
@@ -112,7 +112,7 @@ def test_a_paused_queue_gives_nothing_and_a_full_one_no_more_than_its_limit() ->
 
 def test_a_failed_attempt_rests_longer_each_time_and_then_fails_the_job() -> None:
     desk = Desk()
-    desk.submit("j", spec(retry=RetryPolicy(max_attempts=3, delay=10, factor=2, jitter=0)))
+    desk.submit("j", spec(retry=Retry(max_attempts=3, delay=10, factor=2, jitter=0)))
     for attempt, rest in ((1, 10.0), (2, 20.0)):
         desk.run(attempt=attempt)
         desk.fail(attempt=attempt, error="ValueError: no")
@@ -130,7 +130,7 @@ def test_jitter_is_within_its_share_and_the_same_on_every_replay() -> None:
     rests = set()
     for number in range(50):
         desk = Desk()
-        desk.submit(f"j{number}", spec(retry=RetryPolicy(delay=100, jitter=0.2)))
+        desk.submit(f"j{number}", spec(retry=Retry(delay=100, jitter=0.2)))
         desk.run(f"j{number}")
         event = desk.fail(f"j{number}").events[0]
         rests.add(event.not_before)
@@ -156,7 +156,7 @@ def test_a_dead_letter_is_final_and_says_so_at_once() -> None:
 
 def test_a_final_failure_fails_the_job_and_cancels_the_rest() -> None:
     desk = Desk()
-    desk.submit("j", spec("a", retry=RetryPolicy(max_attempts=1)), spec("b"), spec("c", after=("a",)))
+    desk.submit("j", spec("a", retry=Retry(max_attempts=1)), spec("b"), spec("c", after=("a",)))
     desk.run("j", "a")
     desk.run("j", "b", worker="w2")
     desk.fail("j", "a")
@@ -172,7 +172,7 @@ def test_a_final_failure_fails_the_job_and_cancels_the_rest() -> None:
 
 def test_on_failure_continue_lets_the_rest_and_what_comes_after_go_on() -> None:
     desk = Desk()
-    once = RetryPolicy(max_attempts=1)
+    once = Retry(max_attempts=1)
     desk.submit("j", spec("a", retry=once, on_failure=OnFailure.CONTINUE), spec("b", after=("a",)))
     desk.run("j", "a")
     desk.fail("j", "a")
@@ -186,7 +186,7 @@ def test_on_failure_continue_lets_the_rest_and_what_comes_after_go_on() -> None:
 
 def test_a_job_in_which_nothing_completed_has_not_completed() -> None:
     desk = Desk()
-    desk.submit("j", spec(retry=RetryPolicy(max_attempts=1), on_failure=OnFailure.CONTINUE))
+    desk.submit("j", spec(retry=Retry(max_attempts=1), on_failure=OnFailure.CONTINUE))
     desk.run()
     desk.fail()
     assert desk.state() == "failed"
@@ -325,7 +325,7 @@ def test_poison_does_not_spread_beyond_its_attempts() -> None:
 
 def test_eviction_that_ends_a_job_with_several_workflows_there_ends_it_once() -> None:
     desk = Desk()
-    once = RetryPolicy(max_attempts=1)
+    once = Retry(max_attempts=1)
     desk.submit("j", spec("a", retry=once), spec("b", retry=once))
     desk.submit("k", *(spec(name, retry=once, on_failure=OnFailure.CONTINUE) for name in "ab"))
     for job_id in "jk":
@@ -339,7 +339,7 @@ def test_eviction_that_ends_a_job_with_several_workflows_there_ends_it_once() ->
 def test_an_eviction_that_ends_a_job_has_its_messages_revoked() -> None:
     """Nobody settles the message of an evicted worker: the engine would deliver it again for ever."""
     desk = Desk()
-    desk.submit("j", spec("a", retry=RetryPolicy(max_attempts=1)), spec("b"))
+    desk.submit("j", spec("a", retry=Retry(max_attempts=1)), spec("b"))
     for name in "ab":
         desk.run("j", name, worker="w1")
     desk.do(EvictWorker(worker="w1", reason="silent"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 
+from tenure.backoff import Retry
 from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError, UnknownJobError
 from tenure.jobs import (
     ArchiveJob,
@@ -26,7 +27,6 @@ from tenure.jobs import (
     RecordProgress,
     RecordResult,
     RecordStarted,
-    RetryPolicy,
     SubmitJob,
     TakeLead,
     WorkflowState,
@@ -45,7 +45,7 @@ attempts = st.integers(1, 3)
 
 
 def three_flows(job_id: str) -> SubmitJob:
-    once = RetryPolicy(max_attempts=2, delay=1)
+    once = Retry(max_attempts=2, delay=1)
     return SubmitJob(
         submission=submission(
             job_id,
@@ -215,7 +215,7 @@ def test_a_leader_of_an_old_epoch_cannot_take_over() -> None:
 
 def test_history_is_bounded_keeps_the_beginning_and_counts_what_it_left_out() -> None:
     desk = Desk(settings=JobSettings(history_limit=10))
-    desk.submit("j", spec(retry=RetryPolicy(max_attempts=50, delay=0)))
+    desk.submit("j", spec(retry=Retry(max_attempts=50, delay=0)))
     for attempt in range(1, 50):
         desk.run(attempt=attempt)
         desk.fail(attempt=attempt)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
 from tests.jobs.test_book import JOBS, commands, follow, three_flows
 
+from tenure.backoff import Retry
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import DatacenterFullError, LimitError, TenureError, UnknownJobError
 from tenure.jobs import (
@@ -32,7 +33,6 @@ from tenure.jobs import (
     RecordFailure,
     RecordResult,
     RecordStarted,
-    RetryPolicy,
     Schedule,
     SetQueue,
     SubmitJob,
@@ -209,7 +209,7 @@ class Crowd:
             book.measure()
 
 
-_OFTEN = RetryPolicy(max_attempts=20, delay=0.0)
+_OFTEN = Retry(max_attempts=20, delay=0.0)
 
 
 @settings(max_examples=8, deadline=None)
@@ -323,7 +323,7 @@ def test_an_integer_that_a_snapshot_cannot_hold_is_refused_at_the_door() -> None
 
 def test_history_is_kept_short_when_all_histories_together_are_long() -> None:
     desk = Desk(settings=SMALL)
-    often = RetryPolicy(max_attempts=100, delay=0.0)
+    often = Retry(max_attempts=100, delay=0.0)
     for number in range(30):
         desk.submit(f"j{number}", spec(retry=often))
         for attempt in range(1, 30):

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from tests.jobs.desk import Desk, spec, submission
 
+from tenure.backoff import Retry
 from tenure.errors import ConfigurationError, LimitError, OutOfBoundsError, SubmissionConflictError
-from tenure.jobs import ArchiveJob, CancelJob, ForgetOld, Outcome, RetryPolicy, SubmitJob
+from tenure.jobs import ArchiveJob, CancelJob, ForgetOld, Outcome, SubmitJob
 from tenure.jobs.settings import JobSettings
 
 
@@ -68,15 +69,15 @@ def test_arguments_and_submissions_have_a_size_limit_with_a_remedy() -> None:
 @pytest.mark.parametrize(
     "retry",
     [
-        RetryPolicy(max_attempts=0),
-        RetryPolicy(max_attempts=101),
-        RetryPolicy(delay=-1),
-        RetryPolicy(delay=10, max_delay=5),
-        RetryPolicy(factor=0.5),
-        RetryPolicy(jitter=2),
+        Retry(max_attempts=0),
+        Retry(max_attempts=101),
+        Retry(delay=-1),
+        Retry(delay=10, max_delay=5),
+        Retry(factor=0.5),
+        Retry(jitter=2),
     ],
 )
-def test_a_retry_policy_that_makes_no_sense_is_refused(retry: RetryPolicy) -> None:
+def test_a_retry_policy_that_makes_no_sense_is_refused(retry: Retry) -> None:
     with pytest.raises(LimitError, match=r"of 'w' is|workflows\[0\]\.retry\.[a-z_]+ is"):
         Desk().submit("j", spec(retry=retry))
 

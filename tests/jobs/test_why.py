@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.jobs.desk import GATE, Desk, GateDesk, spec, submission
 
+from tenure.backoff import Retry
 from tenure.errors import EngineCorruptError
 from tenure.health.extension import ExtensionTracker
 from tenure.jobs import (
@@ -29,7 +30,6 @@ from tenure.jobs import (
     JudgeWorker,
     ObeyGlobalTimeout,
     RecordStarted,
-    RetryPolicy,
     Rule,
     Why,
     archive_record,
@@ -63,7 +63,7 @@ def advance(desk: Desk, steps: int, worker: str = "w1", attempt: int = 1, **opti
 
 def stall() -> Why:
     """A workflow that falls silent twice, and is given up."""
-    desk = begun(spec("encode", stall=60, retry=RetryPolicy(max_attempts=2, delay=5, jitter=0)), timeout_seconds=3_600)
+    desk = begun(spec("encode", stall=60, retry=Retry(max_attempts=2, delay=5, jitter=0)), timeout_seconds=3_600)
     desk.at += 2
     run(desk, "w1")
     desk.at += 70
@@ -300,7 +300,7 @@ def test_why_survives_a_snapshot() -> None:
 
 def test_why_says_what_was_left_out() -> None:
     desk = Desk(at=START, settings=JobSettings(history_limit=10))
-    desk.submit("j", spec(retry=RetryPolicy(max_attempts=20, delay=0)))
+    desk.submit("j", spec(retry=Retry(max_attempts=20, delay=0)))
     for attempt in range(1, 20):
         desk.run(attempt=attempt)
         desk.fail(attempt=attempt)

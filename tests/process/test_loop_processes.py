@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from tests.process.stillness import Stillness
 
+from tenure.backoff import Retry
 from tenure.engines import Engine, Message
 from tenure.errors import LoopDiedError, LoopProcessError
-from tenure.work import FunctionLoop, LoopGroup, Retry
+from tenure.work import FunctionLoop, LoopGroup
 
 LONG = {"visibility_timeout": 60, "wait_time_seconds": 0.2, "watchdog_threshold": 30, "watchdog_interval": 0.2}
 STRICT_S = 2.5
@@ -75,7 +76,7 @@ def test_each_loop_has_a_process_of_its_own_and_the_probe_sees_its_beats(engine:
 def test_a_loop_that_hangs_inside_c_is_killed_alone_and_started_again(engine: Engine) -> None:
     bad = FunctionLoop(engine.mailbox("bad"), hang_once, name="bad")
     good = FunctionLoop(engine.mailbox("good"), tell_pid, name="good")
-    options: dict[str, Any] = {**STRICT, "on_loop_death": "restart", "restart": Retry(base_s=0.05)}
+    options: dict[str, Any] = {**STRICT, "on_loop_death": "restart", "restart": Retry(delay=0.05)}
     with LoopGroup([bad, good], isolation="process", **options):
         with Stillness() as machine:
             engine.mailbox("good").send("before", reply_to="answers")

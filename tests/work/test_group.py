@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tenure.backoff import Retry
 from tenure.beat import Heartbeat, Ladder, LeaseExtenderConfig, LoopState, LoopVitals, StallReport
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine, Message
 from tenure.errors import ConfigurationError, LadderError, LimitError, LoopDiedError, PortTakenError
 from tenure.work import FunctionLoop, LoopGroup
-from tenure.work.retry import Retry
 
 Work = Callable[[Message[Any, Any], Heartbeat], Any]
 
@@ -349,7 +349,7 @@ def test_a_loop_that_dies_is_started_again_where_that_is_set_and_shown_meanwhile
     group = LoopGroup(
         [unlucky, other],
         on_loop_death="restart",
-        restart=Retry(base_s=5, factor=2, jitter=0),
+        restart=Retry(delay=5, factor=2, jitter=0),
         clock=clock,
         watchdog_threshold=None,
     )

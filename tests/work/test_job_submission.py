@@ -21,7 +21,7 @@ class Crop:
     top: int = 0
 
 
-@workflow(stall=600, max_attempts=5, retry=Retry(base_s=2, most_s=10, jitter=0))
+@workflow(stall=600, max_attempts=5, retry=Retry(delay=2, max_delay=10, jitter=0))
 def encode(ctx: Any, path: str, quality: int = 7, crop: Crop | None = None) -> int:
     return quality
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from tenure.backoff import Retry
 from tenure.clock import ManualClock
 from tenure.work.loop_thread import LoopCalls, LoopThread
-from tenure.work.retry import Retry
 
 
 class Recorded:
@@ -76,7 +76,7 @@ def test_deaths_in_a_row_are_answered_with_growing_pauses_and_a_long_life_starts
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, recorded, begun = ManualClock(), Recorded(), list[float]()
-    thread = thread_of(recorded, clock, Retry(base_s=1, factor=2, jitter=0))
+    thread = thread_of(recorded, clock, Retry(delay=1, factor=2, jitter=0))
 
     def die() -> None:
         begun.append(clock.monotonic() - 1_000)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tenure.backoff import Retry
 from tenure.beat import Heartbeat, LeaseExtenderConfig, LoopState
 from tenure.clock import ManualClock
 from tenure.engines.contracts import Engine, Mailbox, Message
@@ -23,7 +24,6 @@ from tenure.errors import (
 from tenure.testing import FakeMailbox
 from tenure.work import Ending, FunctionLoop, MailboxLoop
 from tenure.work.dead_letter import DeadLetterPolicy
-from tenure.work.retry import Retry
 
 Work = Callable[[Message[Any, Any], Heartbeat], Any]
 
@@ -101,7 +101,7 @@ def test_a_failure_is_tried_again_after_a_backoff_that_grows(mailbox: Mailbox[An
         if message.delivery_count < 4:
             raise ValueError("not yet")
 
-    loop = loop_of(mailbox, work, clock, retry=Retry(base_s=2, factor=3, jitter=0))
+    loop = loop_of(mailbox, work, clock, retry=Retry(delay=2, factor=3, jitter=0))
     mailbox.send("flaky")
     for _ in range(30):
         loop.run(max_iterations=1, wait_time_seconds=0)

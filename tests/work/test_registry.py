@@ -31,7 +31,7 @@ def test_a_marked_function_keeps_its_name_and_can_still_be_called() -> None:
     assert encode(None, "a", [Frame(1)]) == 1
     assert not encode.is_async
     assert review_pull_request.is_async
-    assert (review_pull_request.name, review_pull_request.version, review_pull_request.max_attempts) == (
+    assert (review_pull_request.name, review_pull_request.version, review_pull_request.retry.max_attempts) == (
         "review",
         "2",
         5,

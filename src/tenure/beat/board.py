@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure.backoff import Retry
 from tenure.beat.own_files import open_own_file, own_folder
 from tenure.engines.contracts import Ticket
 from tenure.errors import BoardError, ForeignFileError
@@ -69,9 +70,8 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0  # boot time; 0 while only claimed
     deadline: float | None = None  # boot time at which this attempt must end
     note: str = ""
-    max_attempts: int = 1
-    retry: tuple[float, float, float, float] = (1.0, 2.0, 300.0, 0.2)
-    """base_s, factor, most_s, jitter. The supervisor settles for a dead slot by the workflow's policy, and imports no workflow."""
+    retry: Retry = Retry(max_attempts=1)
+    """The workflow's policy, by which the supervisor settles for a dead slot: it imports no workflow. While only claimed: one attempt."""
     workflow_id: str = ""
     managed: bool = False
     """A leader decides on retries: failures are settled as replies."""

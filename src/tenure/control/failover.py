@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import NamedTuple
 
+from tenure.backoff import Backoff
 from tenure.control.caller import parse_address
 from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
 from tenure.control.messages.wire import Reply, Request
@@ -68,7 +69,7 @@ class Directory:
         until = self._monotonic() + self._patience_s + wait_s
         said: dict[str, str] = {}
         not_before: dict[str, float] = {}
-        pause, distrusted = 0.05, 0
+        backoff, distrusted = Backoff(self._random, first_s=0.05, most_s=1.0), 0
         while True:
             asked: set[str] = set()
             refusals: list[UntrustedPeerError] = []
@@ -106,8 +107,7 @@ class Directory:
                     f"every node turns it away for longer than the patience of {self._patience_s:g} s ({words})",
                     remedy="Ask again later, or give the client more patience_s",
                 )
-            yield Pause(max(self._random.uniform(pause / 2, pause), again - self._monotonic()))
-            pause = min(1.0, pause * 2)
+            yield Pause(max(backoff.next(), again - self._monotonic()))
 
 
 def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:

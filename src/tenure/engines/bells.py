@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.backoff import Backoff
 from tenure.errors import EngineClosedError, EngineUnavailableError
 
 log = logging.getLogger("tenure.engines")

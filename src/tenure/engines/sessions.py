@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.backoff import Backoff
 from tenure.errors import EngineBusyError, EngineClosedError, EngineUnavailableError, TenureError
 from tenure.randomness import Random
 

@@ -9,6 +9,7 @@ import zlib
 
 import msgspec
 
+from tenure.backoff import Retry
 from tenure.errors import LimitError
 from tenure.jobs import budget
 from tenure.jobs import commands as c
@@ -17,7 +18,7 @@ from tenure.jobs.book import JobBook
 from tenure.jobs.commands import Decision, Outcome
 from tenure.jobs.decide_jobs import LIMITS, end
 from tenure.jobs.events import Rule
-from tenure.jobs.model import JobInfo, RetryPolicy, Workflow
+from tenure.jobs.model import JobInfo, Workflow
 from tenure.jobs.rules import Rules
 from tenure.jobs.states import AttemptCause, JobState, OnFailure, WorkflowState
 
@@ -280,11 +281,10 @@ def failed_attempt(book: JobBook, workflow: Workflow, command: c.RecordFailure, 
     )
 
 
-def backoff(retry: RetryPolicy, job_id: str, workflow: Workflow) -> float:
+def backoff(retry: Retry, job_id: str, workflow: Workflow) -> float:
     """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
-    plain = min(retry.max_delay, retry.delay * retry.factor ** (workflow.attempt - 1))
-    share = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
-    return plain * (1 + retry.jitter * (2 * share - 1))
+    chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
+    return retry.delay_s(workflow.attempt, chance)
 
 
 def consequence(

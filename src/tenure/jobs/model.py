@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tenure import bounds as b
+from tenure.backoff import Retry
 from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
 from tenure.jobs.states import (
     AttemptCause,
@@ -26,18 +27,6 @@ EVICTED = "evict"
 """The verdict on an evicted worker. Its attempts have failed, and the leader has issued them anew."""
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Sets how often the leader tries a workflow, and how long the workflow rests between two attempts."""
-
-    max_attempts: b.Attempts = 3
-    """All attempts count, also those that ended by eviction or a lost lease: a job that harms its workers must not reach all of them."""
-    delay: b.Seconds = 1.0
-    factor: b.Factor = 2.0
-    max_delay: b.Seconds = 300.0
-    jitter: b.Fraction = 0.1
-    """The share of the delay that is spread. The key of the attempt chooses the spread, so a replay gives the same delay."""
-
-
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One workflow of a submission: a registered function and its arguments."""
 
@@ -47,7 +36,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = {}
     after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
-    retry: RetryPolicy = RetryPolicy()
+    retry: Retry = Retry()
     stall: b.PositiveSeconds | None = None
     """The longest silence between two beats; after it the worker kills the slot. None: the worker's own threshold."""
     version: b.VersionName = ""

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from tenure.backoff import Retry
 from tenure.bound_checks import check
 from tenure.errors import ConfigurationError, LimitError
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import JobLimits, JobSettings
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -70,7 +71,7 @@ def check_arguments(spec: WorkflowSpec, limits: JobLimits) -> None:
         )
 
 
-def check_retry(name: str, retry: RetryPolicy) -> None:
+def check_retry(name: str, retry: Retry) -> None:
     if retry.delay > retry.max_delay:
         raise LimitError(f"retry delay of {name!r}", retry.delay, f"at most max_delay ({retry.max_delay:g} s)")
 

@@ -17,8 +17,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.backoff import Backoff
 from tenure.errors import DeposedError, EngineError, NodeUnavailableError, ProductFailedError
 from tenure.jobs.alarms import Alarm, AlarmKind
 from tenure.randomness import Random

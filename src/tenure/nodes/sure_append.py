@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.backoff import Backoff
 from tenure.engines.contracts import Journal
 from tenure.errors import (
     DeposedError,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tenure.work.registry import Registry as Registry
     from tenure.work.registry import Workflow as Workflow
     from tenure.work.registry import workflow as workflow
-    from tenure.work.retry import Retry as Retry
     from tenure.work.slots.settings import SlotSettings as SlotSettings
     from tenure.work.slots.supervisor import Supervisor as Supervisor
 
@@ -42,7 +41,6 @@ __all__ = [
     "OnLeaseLost",
     "OnLoopDeath",
     "Registry",
-    "Retry",
     "SlotSettings",
     "Supervisor",
     "WorkFailure",
@@ -63,7 +61,6 @@ __getattr__ = lazy_names(
         "group": "LoopGroup OnLoopDeath",
         "mailbox_loop": "Ending MailboxLoop OnLeaseLost",
         "registry": "Registry Workflow workflow",
-        "retry": "Retry",
         "group_loops": "Isolation Loop",
         "slots.settings": "SlotSettings",
         "slots.supervisor": "Supervisor",

@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tenure.backoff import Retry
 from tenure.beat.ladder import Ladder
 from tenure.beat.probes import HealthServer
 from tenure.beat.readiness import Readiness, judge_readiness
@@ -26,14 +27,13 @@ from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random
 from tenure.work.group_loops import GroupLoops, Isolation, Loop, OnOver
-from tenure.work.retry import Retry
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _logger = logging.getLogger(__name__)
 
-_RESTART = Retry(base_s=1.0, most_s=60.0)
+_RESTART = Retry(delay=1.0, max_delay=60.0)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -93,7 +93,7 @@ class LoopGroup:
     ) -> None:
         """`watchdog_threshold=None` means no watchdog. Readiness turns at half of it, unless set.
 
-        Raises `LadderError` when the timeouts cannot work together.
+        `restart` sets the rest before a dead loop starts again; its `max_attempts` does not count. Raises `LadderError` when the timeouts cannot work together.
         """
         self.loops = tuple(loops)
         if not self.loops:
@@ -117,7 +117,7 @@ class LoopGroup:
             self.loops,
             self._run_loop,
             isolation=self.isolation,
-            restart=(restart or _RESTART) if self.on_loop_death is OnLoopDeath.RESTART else None,
+            restart=(restart or _RESTART).checked("restart") if self.on_loop_death is OnLoopDeath.RESTART else None,
             clock=self._clock,
             random=random or fresh_random(),
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Protocol
 
+from tenure.backoff import Retry
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.readiness import LoopState, LoopVitals
@@ -20,7 +21,6 @@ from tenure.errors import ConfigurationError
 from tenure.randomness import Random
 from tenure.work.loop_process import LoopForkServer
 from tenure.work.loop_thread import LoopCalls, LoopThread
-from tenure.work.retry import Retry
 
 _logger = logging.getLogger(__name__)
 

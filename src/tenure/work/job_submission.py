@@ -11,12 +11,12 @@ from typing import Any, TypedDict, cast
 import msgspec
 
 from tenure import tracing
+from tenure.backoff import Retry
 from tenure.bounds import as_name
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
 from tenure.ids import IdSource
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.work.registry import Workflow, plain_arguments
-from tenure.work.retry import Retry
 
 Target = Workflow[..., Any] | str
 """The workflow of a submission: a function marked with @workflow, or its registered name."""
@@ -158,15 +158,9 @@ def name_of(target: Target) -> str:
     raise ConfigurationError(f"{target!r} is not a workflow", remedy="Give a function marked @workflow, or its name")
 
 
-def _policy(target: Target, retry: Retry | None, most: int | None) -> RetryPolicy:
-    own = target if isinstance(target, Workflow) else None
-    pace = retry or (own.retry if own else None)
-    attempts = most if most is not None else own.max_attempts if own else RetryPolicy().max_attempts
-    if pace is None:
-        return RetryPolicy(max_attempts=attempts)
-    return RetryPolicy(
-        max_attempts=attempts, delay=pace.base_s, factor=pace.factor, max_delay=pace.most_s, jitter=pace.jitter
-    )
+def _policy(target: Target, retry: Retry | None, most: int | None) -> Retry:
+    policy = retry or (target.retry if isinstance(target, Workflow) else Retry())
+    return policy if most is None else msgspec.structs.replace(policy, max_attempts=most)
 
 
 def _seconds(name: str, value: Any) -> float:

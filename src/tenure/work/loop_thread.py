@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tenure.backoff import Retry
 from tenure.clock import Clock
 from tenure.randomness import Random
-from tenure.work.retry import Retry
 
 _logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class LoopThread:
 
     def _pause(self, failures: int) -> None:
         assert self._restart is not None
-        seconds = self._restart.delay_s(failures, self._random)
+        seconds = self._restart.delay_s(failures, self._random.random())
         _logger.warning("Loop %s is started again in %.1f s (death %d in a row)", self.name, seconds, failures)
         until = self._clock.monotonic() + seconds
         with self._condition:

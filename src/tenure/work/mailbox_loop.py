@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Generic
 
+from tenure.backoff import Retry
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig, LeaseHold
@@ -34,11 +35,10 @@ from tenure.randomness import Random, fresh_random
 from tenure.work.batch import CLAIM_S, Batch
 from tenure.work.call_thread import HandOver
 from tenure.work.dead_letter import DeadLetterPolicy
-from tenure.work.retry import Retry
 
 _logger = logging.getLogger(__name__)
 
-_RECONNECT = Retry(base_s=0.1, factor=2.0, most_s=10.0)
+_RECONNECT = Retry(delay=0.1, factor=2.0, max_delay=10.0)
 
 
 class OnLeaseLost(StrEnum):
@@ -81,7 +81,8 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
     ) -> None:
         """`max_silence_s` is the longest the work goes without a beat, where known: the timeouts are checked against it.
 
-        Without `dead_letters`, only the mailbox's own `max_delivery_count` ends the retries of a message.
+        `retry` sets the rest before a message comes again; its `max_attempts` does not count here. `dead_letters` ends the retries of a
+        message, and without it only the mailbox's own `max_delivery_count` does.
         """
         if max_messages < 1:
             raise LimitError("max_messages", max_messages, "1 or more")
@@ -96,7 +97,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self._hand_over: HandOver | None = None  # set where beats must not wait for the engine
         self._extension = lease_extender or LeaseExtenderConfig()
         self._extender = self._make_extender(self._extension)
-        self._retry = retry or Retry()
+        self._retry = (retry or Retry()).checked(self.name)
         self._dead_letters = dead_letters
         self._max_messages = max_messages
         self._random = random or fresh_random()
@@ -128,7 +129,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             message.dead_letter(final)
             self._ended(Ending.DEAD_LETTER)
         else:
-            message.nack(self._retry.delay_s(message.delivery_count, self._random))
+            message.nack(self._retry.delay_s(message.delivery_count, self._random.random()))
             self._ended(Ending.FAILED)
 
     def lease_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:
@@ -270,7 +271,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         self._enter(LoopState.CUT_OFF)
         if self._receive_failures == 1:
             _logger.warning("%s cannot reach its mailbox, and goes on trying: %s", self.name, error)
-        self._pause(_RECONNECT.delay_s(self._receive_failures, self._random))
+        self._pause(_RECONNECT.delay_s(self._receive_failures, self._random.random()))
 
     def _pause(self, seconds: float) -> None:
         until = self.clock.monotonic() + seconds
@@ -354,7 +355,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             raise
         except Exception:
             _logger.exception("%s: handle_error failed too, and message %s comes again", self.name, message.id)
-            message.nack(self._retry.delay_s(message.delivery_count, self._random))
+            message.nack(self._retry.delay_s(message.delivery_count, self._random.random()))
             self._ended(Ending.FAILED)
 
     def _settle(self, message: Message[BodyT, ReplyT], lease: LeaseHold | None, settle: Callable[[], None]) -> None:
@@ -373,7 +374,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
                 failures += 1
                 _logger.warning("%s could not settle message %s, and tries again: %s", self.name, message.id, error)
                 # Not `_pause`: being asked to stop is no reason to give finished work up.
-                self.clock.sleep(min(_RECONNECT.delay_s(failures, self._random), self._left(message)))
+                self.clock.sleep(min(_RECONNECT.delay_s(failures, self._random.random()), self._left(message)))
                 self.heartbeat.beat()
             else:
                 return

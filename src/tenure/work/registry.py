@@ -17,10 +17,10 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from tenure.backoff import Retry
 from tenure.bound_checks import check
 from tenure.bounds import FunctionName, VersionName
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
-from tenure.work.retry import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +37,6 @@ class Workflow(Generic[P, R]):
     function: Callable[P, R]
     name: str
     version: str = "1"
-    max_attempts: int = 3
     timeout: float | None = None
     stall: float | None = None
     retry: Retry = field(default_factory=Retry)
@@ -45,8 +44,7 @@ class Workflow(Generic[P, R]):
     def __post_init__(self) -> None:
         check(self.name, FunctionName, field="workflow name")
         check(self.version, VersionName, field=f"version of {self.name}")
-        if self.max_attempts < 1:
-            raise LimitError(f"max_attempts of {self.name}", self.max_attempts, "1 or more")
+        self.retry.checked(self.name)
         for what, value in (("timeout", self.timeout), ("stall", self.stall)):
             if value is not None and not 0 < value < float("inf"):
                 raise LimitError(f"{what} of {self.name}", value, "above 0 seconds")
@@ -182,7 +180,7 @@ def workflow(
     *,
     name: str | None = None,
     version: str = "1",
-    max_attempts: int = 3,
+    max_attempts: int | None = None,
     timeout: float | None = None,
     stall: float | None = None,
     retry: Retry | None = None,
@@ -195,25 +193,28 @@ def workflow(
     *,
     name: str | None = None,
     version: str = "1",
-    max_attempts: int = 3,
+    max_attempts: int | None = None,
     timeout: float | None = None,
     stall: float | None = None,
     retry: Retry | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
     """Mark a function, sync or async, as a workflow.
 
-    `timeout` bounds one attempt, `stall` the silence between two beats; both in seconds.
+    `timeout` bounds one attempt, `stall` the silence between two beats; both in seconds. `max_attempts` stands for that of `retry`.
     """
+
+    policy = retry or Retry()
+    if max_attempts is not None:
+        policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
 
     def mark(marked: Callable[P, R]) -> Workflow[P, R]:
         return Workflow(
             marked,
             name=name or str(getattr(marked, "__name__", "")),
             version=str(version),
-            max_attempts=max_attempts,
             timeout=timeout,
             stall=stall,
-            retry=retry or Retry(),
+            retry=policy,
         )
 
     return mark if function is None else mark(function)

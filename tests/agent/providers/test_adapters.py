@@ -26,6 +26,7 @@ from tenure.agent import (
 )
 from tenure.agent.events import ToolCall
 from tenure.agent.providers import AnthropicAdapter, AsyncAnthropicAdapter, AsyncOpenAIAdapter, OpenAIAdapter
+from tenure.backoff import Retry
 from tenure.beat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import (
@@ -38,7 +39,6 @@ from tenure.errors import (
 )
 from tenure.testing.model import calls, says
 from tenure.testing.model_server import BrokenJson, Cut, ErrorEvent, ModelServer, Slow, Stall, Status
-from tenure.work import Retry
 
 ADAPTERS = {
     "openai": OpenAIAdapter,
@@ -47,7 +47,7 @@ ADAPTERS = {
     "anthropic-async": AsyncAnthropicAdapter,
 }
 LONG = says("The answer is forty-two, and a good deal of text before it is told.", Usage(30, 20, 10))
-FAST = ModelRetry(backoff=Retry(base_s=0.01, most_s=0.02))
+FAST = ModelRetry(backoff=Retry(delay=0.01, max_delay=0.02))
 ONCE = ModelRetry(attempts=1)
 
 

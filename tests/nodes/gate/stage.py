@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.worlds.gates.cast import Plan, keep_gate, manage, work
 
+from tenure.backoff import Retry
 from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Problem, Submit, WhyReply
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.gate.gate import Gate
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.node import Host
@@ -101,9 +102,7 @@ class Stage:
         return [self.gates[address] for address in self.plan.gates if self.world.nodes[address].running]
 
     def submit(self, job_id: str, *, steps: int = 3, ends: str = "well", **options: Any) -> Done | Problem:
-        spec = WorkflowSpec(
-            name="w", arguments={"steps": steps, "ends": ends}, retry=RetryPolicy(max_attempts=1, jitter=0.0)
-        )
+        spec = WorkflowSpec(name="w", arguments={"steps": steps, "ends": ends}, retry=Retry(max_attempts=1, jitter=0.0))
         submission = JobSubmission(job_id=job_id, workflows=(spec,), **{"timeout_seconds": 60.0, **options})
         reply = self.ask(Submit(submission=submission))
         assert isinstance(reply, (Done, Problem))

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenure.backoff import Retry
 from tenure.clock import ManualClock
 from tenure.control.messages.jobs import candidate_at
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.ids import seeded_ids
 from tenure.jobs import JobSettings, JobSubmission
-from tenure.jobs.model import RetryPolicy, WorkflowSpec
+from tenure.jobs.model import WorkflowSpec
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
@@ -94,7 +95,7 @@ class Cell:
 
 
 def submission(job_id: str = "j-1", **options: Any) -> JobSubmission:
-    spec = WorkflowSpec(name="encode", arguments={"n": 1}, retry=RetryPolicy(max_attempts=2, delay=1, jitter=0))
+    spec = WorkflowSpec(name="encode", arguments={"n": 1}, retry=Retry(max_attempts=2, delay=1, jitter=0))
     return JobSubmission(job_id=job_id, workflows=(spec,), **options)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tenure import current, workflow
-from tenure.work.retry import Retry
+from tenure.backoff import Retry
 
-SOON = Retry(base_s=0.05, most_s=0.2)
+SOON = Retry(delay=0.05, max_delay=0.2)
 TRIES = 6
 """Of work that may be silent for half a second only: a machine that stands still for longer costs an attempt, rightly."""
 

@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
+from tenure.backoff import Retry
 from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
@@ -64,7 +65,7 @@ def dead_board(
         queue="work",
         stall_s=60,
         managed=managed,
-        max_attempts=max_attempts,
+        retry=Retry(max_attempts=max_attempts),
     )
     made.records[0].occupy(phase, occupant, engine.clock.monotonic())
     kept = made.path.read_bytes()

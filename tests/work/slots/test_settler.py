@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tenure.backoff import Retry
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import EngineUnavailableError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.retry import Retry
 from tenure.work.slots.settler import Settler
 
 
@@ -32,7 +32,7 @@ class Desk:
         result = WorkResult(
             job_id="j", workflow_id="", workflow="w", attempt=1, fence=message.fence, worker="w-1", failure=failure
         )
-        return self.settler.settle(message, result, **{"managed": False, "max_attempts": 2, **options})
+        return self.settler.settle(message, result, **{"managed": False, "retry": Retry(max_attempts=2), **options})
 
 
 def failure(cause: Cause = Cause.EXCEPTION, **evidence: str) -> WorkFailure:
@@ -50,7 +50,7 @@ def test_a_result_is_a_reply_where_one_was_asked_for_and_an_acknowledgement_othe
 def test_a_plain_queue_tries_again_after_a_backoff_and_then_gives_up() -> None:
     desk = Desk()
     message = desk.take(reply_to="replies")
-    assert desk.settle(message, failure(), retry=Retry(base_s=5, jitter=0)).startswith("retried in 5.0 s")
+    assert desk.settle(message, failure(), retry=Retry(delay=5, jitter=0)).startswith("retried in 5.0 s")
     assert desk.work.receive(1, 60) == []
     desk.clock.advance(5)
     assert desk.settle(desk.work.receive(1, 60)[0], failure()) == "dead letter"

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tenure.backoff import Retry
 from tenure.control.failover import Ask, Directory
 from tenure.control.messages.jobs import AskWhy, Cancel, Done, GetJob, JobView, Submit
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError, UnknownJobError
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import OnFailure
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
@@ -18,7 +19,7 @@ from tenure.sim.node import Host
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.times import TIMEOUT_S
 
-RETRY = RetryPolicy(max_attempts=3, delay=0.2, max_delay=1.0, jitter=0.0)
+RETRY = Retry(max_attempts=3, delay=0.2, max_delay=1.0, jitter=0.0)
 WELL = (Play.ADVANCE, Play.ADVANCE, Play.ADVANCE, Play.LONG, Play.SLOW, Play.SILENCE)
 BADLY = tuple(play for play in Play if play not in WELL)
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from tenure.backoff import Retry
 from tenure.control.messages.job_details import ManySubmitted, SubmitMany
 from tenure.control.messages.jobs import Cancel, Done, JobList, ListJobs, Submit
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.commands import Outcome
-from tenure.jobs.model import JobSubmission, RetryPolicy, WorkflowSpec
+from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller
 from tenure.sim.node import Host
@@ -148,7 +149,7 @@ def submission(random: Random, plan: Plan, job_id: str, *, chosen: bool) -> JobS
     spec = WorkflowSpec(
         name="w",
         arguments={"steps": steps, "ends": ends.value},
-        retry=RetryPolicy(max_attempts=2, delay=0.2, max_delay=1.0, jitter=0.0),
+        retry=Retry(max_attempts=2, delay=0.2, max_delay=1.0, jitter=0.0),
     )
     return JobSubmission(
         job_id=job_id,

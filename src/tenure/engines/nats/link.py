@@ -18,9 +18,9 @@ import nats.errors
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
 from tenure.engines import certificates
-from tenure.engines.backoff import Backoff
 from tenure.engines.nats import faults
 from tenure.engines.nats.background import end
 from tenure.engines.nats.faults import ApiError

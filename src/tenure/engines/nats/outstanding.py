@@ -12,7 +12,7 @@ import json
 import logging
 from typing import Any
 
-from tenure.engines.backoff import Backoff
+from tenure.backoff import Backoff
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import faults
 from tenure.engines.nats.faults import ApiError

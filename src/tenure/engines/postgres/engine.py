@@ -9,8 +9,8 @@ from weakref import WeakSet
 
 import psycopg
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.backoff import Backoff
 from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics

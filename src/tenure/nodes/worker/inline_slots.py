@@ -31,7 +31,7 @@ from tenure.work.slots.attempt import CAUSES, Attempt, failure_of_tenure, unstar
 from tenure.work.slots.attempt_logs import MemoryLogHandler, log_key
 from tenure.work.slots.attempt_watch import Act, AttemptWatch
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.settler import Settler
+from tenure.work.slots.settler import ONCE, Settler
 
 REST_S = 1.0
 WORKFLOW_LOGGER = "tenure.workflow"
@@ -266,8 +266,7 @@ class InlineSlots:
                 message,
                 unstarted_result(message, self._worker, failure),
                 managed=item.managed,
-                max_attempts=workflow.max_attempts if workflow else 1,
-                retry=workflow.retry if workflow else None,
+                retry=workflow.retry if workflow else ONCE,
             )
         except Exception as again:  # then the lease runs out, and the engine delivers the message again
             self._say(f"and could not settle it: {again!r}")
@@ -352,8 +351,7 @@ class InlineSlots:
                 attempt.message,
                 result,
                 managed=attempt.occupant.managed,
-                max_attempts=workflow.max_attempts if workflow else 1,
-                retry=workflow.retry if workflow else None,
+                retry=workflow.retry if workflow else ONCE,
             )
         except TenureError as error:
             self._say(f"the outcome of {attempt.item.workflow} could not be settled: {error}")

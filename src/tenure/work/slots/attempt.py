@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
 from contextlib import AbstractContextManager
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,10 +94,9 @@ class Attempt:
             stall_s=self.item.stall_s or found.stall or self.occupant.stall_s,
             started_at=now,
             deadline=None if timeout is None else now + timeout,
-            max_attempts=found.max_attempts,
-            retry=astuple(found.retry),
+            retry=found.retry,
         )
-        if failure := self._used_up(self.item.tries or found.max_attempts):
+        if failure := self._used_up(self.item.tries or found.retry.max_attempts):
             return failure
         self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)

@@ -14,7 +14,7 @@ from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
 from tenure.work.slots.attempt_logs import AttemptLogHandler, keep_log, log_key
-from tenure.work.slots.settler import Settler
+from tenure.work.slots.settler import ONCE, Settler
 from tenure.work.slots.started_processes import StartedProcesses
 
 
@@ -97,7 +97,6 @@ class AttemptFinisher:
             message,
             result,
             managed=message.body.managed,
-            max_attempts=workflow.max_attempts if workflow else 1,
-            retry=workflow.retry if workflow else None,
+            retry=workflow.retry if workflow else ONCE,
             lease_until=lease_until,
         )

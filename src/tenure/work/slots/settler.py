@@ -7,14 +7,16 @@ from random import Random
 
 import msgspec
 
+from tenure.backoff import Retry
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Message
 from tenure.engines.contracts.limits import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.retry import Retry
 
 EVIDENCE_TTL_S = 7 * 86_400
+ONCE = Retry(max_attempts=1)
+"""The policy for work whose function is not known here: one attempt."""
 NAME_CHARS = 200
 """Names in log lines are cut to this."""
 _NOT_COUNTED = frozenset({Cause.DRAINED})
@@ -34,8 +36,7 @@ class Settler:
         result: WorkResult,
         *,
         managed: bool,
-        max_attempts: int = 1,
-        retry: Retry | None = None,
+        retry: Retry = ONCE,
         lease_until: Callable[[], float] | None = None,
     ) -> str:
         """Settles the message, retrying while the lease is ours. Returns how that ended, for logs and tables.
@@ -48,7 +49,7 @@ class Settler:
         pause, replaced = 0.05, False
         while True:
             try:
-                return self._once(message, result, managed, max_attempts, retry or Retry())
+                return self._once(message, result, managed, retry)
             except (ReceiptHandleExpiredError, KeyRefusedError) as error:
                 self._say(f"the outcome of {result.workflow[:NAME_CHARS]} was refused: {error}")
                 return "refused: the lease was lost"
@@ -70,7 +71,6 @@ class Settler:
         message: Message[WorkItem, WorkResult],
         result: WorkResult,
         managed: bool,
-        max_attempts: int,
         retry: Retry,
     ) -> str:
         failure = result.failure
@@ -85,8 +85,8 @@ class Settler:
             return self._finish(message, result, "failed")
         if failure.cause is Cause.CANCELLED:
             return self._finish(message, result, "cancelled")
-        if failure.retryable and message.attempt < max_attempts:
-            delay = retry.delay_s(message.attempt, self._random)
+        if failure.retryable and message.attempt < retry.max_attempts:
+            delay = retry.delay_s(message.attempt, self._random.random())
             message.nack(delay)
             return f"retried in {delay:.1f} s"
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])

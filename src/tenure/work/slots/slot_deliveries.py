@@ -15,7 +15,6 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence, Mailbox, Message
 from tenure.errors import BoardError, TenureError
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
-from tenure.work.retry import Retry
 from tenure.work.slots.attempt_logs import keep_log, log_key
 from tenure.work.slots.settler import Settler
 
@@ -97,8 +96,7 @@ class SlotDeliveries:
                 self._adopt(held),
                 self._result(held, failure),
                 managed=occupant.managed,
-                max_attempts=occupant.max_attempts,
-                retry=Retry(*occupant.retry),
+                retry=occupant.retry,
             )
         except TenureError as error:
             self._say(f"the failure of {occupant.workflow} could not be settled: {error}")
