@@ -25,8 +25,8 @@ from tenure.agent import (
 )
 from tenure.beat import LeaseExtenderConfig
 from tenure.clock import ManualClock
-from tenure.engines.opening import open_engine
 from tenure.engines.sqlite.message import SqliteMessage
+from tenure.engines.urls import open_engine
 from tenure.testing import AsyncScriptedAdapter
 from tenure.testing.model import calls
 from tenure.work import Ending, OnLeaseLost

@@ -33,7 +33,7 @@ from tenure.agent import (
 )
 from tenure.clock import ManualClock
 from tenure.engines import Engine
-from tenure.engines.opening import open_engine
+from tenure.engines.urls import open_engine
 from tenure.errors import LimitError
 from tenure.testing import AsyncScriptedAdapter, FakeMailbox, ScriptedAdapter
 from tenure.testing.model import calls, says

@@ -22,7 +22,7 @@ from tenure.errors import EngineBusyError, EngineClosedError, EngineUnavailableE
 from tenure.randomness import Random
 
 
-class Session(Protocol):
+class PooledSession(Protocol):
     """One connection."""
 
     @property
@@ -43,7 +43,7 @@ class Settings(Protocol):
     def timeout_s(self) -> float: ...
 
 
-SessionT = TypeVar("SessionT", bound=Session)
+SessionT = TypeVar("SessionT", bound=PooledSession)
 Lost = type[EngineUnavailableError]
 Told = Callable[[Any, str, Lost], TenureError]
 """From a library's error, the operation, and what a lost connection is called: the error that the caller gets."""
@@ -197,4 +197,4 @@ class Sessions(Generic[SessionT]):
 
 
 # Kept for ever, so that no destructor says goodbye on the parent's socket.
-_inherited: list[Session] = []
+_inherited: list[PooledSession] = []

@@ -1,15 +1,23 @@
-"""Reading an engine's URL: its options, with errors that name them, and what of it may be shown.
+"""From a URL to an engine: its scheme, its options with errors that name them, what of it may be shown, and what TLS refused.
+
+An engine is imported only when its scheme is asked for.
 
 A password may stand in the URL. Everything that ends up in a log line, an error or a label goes through `redact`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from tenure.clock import Clock
 from tenure.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tenure.engines.contracts import Engine
 
 T = TypeVar("T")
 _SECRETS = ("pass", "secret", "token", "key", "cred", "seed", "jwt")
@@ -98,3 +106,57 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return convert
+
+
+# scheme: (module, function, extra that brings its client)
+ENGINES = {
+    "memory": ("tenure.engines.memory", "open_memory", None),
+    "sqlite": ("tenure.engines.sqlite", "open_sqlite", None),
+    "postgresql": ("tenure.engines.postgres", "open_postgres", "postgres"),
+    "postgres": ("tenure.engines.postgres", "open_postgres", "postgres"),
+    "redis": ("tenure.engines.redis", "open_redis", "redis"),
+    "rediss": ("tenure.engines.redis", "open_redis", "redis"),
+    "nats": ("tenure.engines.nats", "open_nats", "nats"),
+    "tls": ("tenure.engines.nats", "open_nats", "nats"),
+}
+
+
+def open_engine(url: str, clock: Clock) -> Engine:
+    scheme = urlsplit(url).scheme
+    if scheme not in ENGINES:
+        raise ConfigurationError(
+            f"no engine for {scheme + '://' if scheme else 'a URL without a scheme'}",
+            remedy="Use memory://, sqlite:///path/to/file.db, postgresql://, redis:// or nats://",
+        )
+    module, function, extra = ENGINES[scheme]
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if extra is None or (error.name or "").startswith("tenure"):
+            raise
+        raise ConfigurationError(
+            f"the {scheme} engine needs the package {error.name!r}", remedy=f"pip install 'tenure[{extra}]'"
+        ) from error
+    engine: Engine = getattr(found, function)(url, clock)
+    return engine
+
+
+# libpq and Python's ssl report it as text only.
+_REFUSED = re.compile(
+    r"certificate.verify.failed|does not match host name|certificate is not valid for"
+    r"|root certificate file|could not load (private key|certificate) file|certificate file .* does not exist"
+    r"|server does not support SSL",
+    re.IGNORECASE,
+)
+
+
+def certificate_refused(text: str) -> bool:
+    """Returns True when a client's error text says that it did not accept the server, or found no certificate: trying again does not help."""
+    return _REFUSED.search(text) is not None
+
+
+def certificate_remedy(option: str) -> str:
+    return (
+        f"Let {option} name the authority that signed the server's certificate, and write the host as the certificate "
+        "does; nothing was sent to it"
+    )

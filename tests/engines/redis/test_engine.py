@@ -16,7 +16,7 @@ from tenure.clock import ManualClock
 from tenure.engines import Fence, Outgoing
 from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.engines.redis import RedisEngine
-from tenure.engines.redis.url import read_url
+from tenure.engines.redis.address import read_url
 from tenure.errors import (
     EngineBusyError,
     EngineClosedError,
@@ -130,8 +130,8 @@ def test_more_messages_than_one_step_are_purged(opened: Opened, monkeypatch: pyt
 
 
 def test_a_long_journal_is_read_and_truncated_in_steps(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.engines.redis.journal._READ_BYTES", 2_500)
-    monkeypatch.setattr("tenure.engines.redis.journal._TRUNCATE_STEP", 4)
+    monkeypatch.setattr("tenure.engines.redis.journal_election_store._READ_BYTES", 2_500)
+    monkeypatch.setattr("tenure.engines.redis.journal_election_store._TRUNCATE_STEP", 4)
     journal = opened().journal("log")
     for seq in range(20):
         journal.append([b"x" * 1_000], epoch=1, expect=seq, append_id=str(seq))

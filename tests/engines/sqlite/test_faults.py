@@ -10,8 +10,8 @@ import pytest
 from tests.engines.sqlite.conftest import Opener
 
 from tenure.engines.sqlite import SqliteEngine
-from tenure.engines.sqlite.faults import explain
-from tenure.engines.sqlite.schema import SCHEMA_VERSION
+from tenure.engines.sqlite.connection import explain
+from tenure.engines.sqlite.database import SCHEMA_VERSION
 from tenure.errors import (
     ConfigurationError,
     EngineBusyError,

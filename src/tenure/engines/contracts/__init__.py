@@ -10,10 +10,7 @@ counted from *before* the request was sent, so a slow answer only ever makes it 
 
 from __future__ import annotations
 
-from tenure.engines.contracts.election import Election, Leader, Term, term_margin
-from tenure.engines.contracts.engine import Engine, Finding, Level, Refusal
-from tenure.engines.contracts.journal import Entry, Head, Journal, Snapshot
-from tenure.engines.contracts.limits import (
+from tenure.engines.contracts.engine import (
     KEY_MEMORY_S,
     MAX_APPEND_BYTES,
     MAX_BODY_BYTES,
@@ -24,15 +21,29 @@ from tenure.engines.contracts.limits import (
     MAX_TTL_S,
     MAX_VISIBILITY_S,
     MAX_WAIT_S,
+    Election,
+    Engine,
+    Entry,
+    Finding,
+    Head,
+    Journal,
+    Leader,
+    Level,
+    Refusal,
+    Snapshot,
+    Store,
+    Term,
+    term_margin,
 )
-from tenure.engines.contracts.mailbox import DeadLetters, Mailbox
-from tenure.engines.contracts.messages import (
+from tenure.engines.contracts.mailbox import (
     BodyT,
     DeadLetter,
+    DeadLetters,
     Depth,
     Failure,
     FailureCause,
     Fence,
+    Mailbox,
     Message,
     Outgoing,
     ReplyT,
@@ -40,7 +51,6 @@ from tenure.engines.contracts.messages import (
     Ticket,
     why_given_up,
 )
-from tenure.engines.contracts.store import Store
 
 __all__ = [
     "KEY_MEMORY_S",

@@ -1,18 +1,187 @@
-"""The engine: what one URL opens, what it refuses to promise, and what its own check finds."""
+"""The engine that one URL opens, with its journal, election and store, the limits that all engines keep, the promises that one refuses, and the findings of its own check."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tenure.clock import Clock, SystemClock
-from tenure.engines.contracts.election import Election
-from tenure.engines.contracts.journal import Journal
-from tenure.engines.contracts.mailbox import Mailbox
-from tenure.engines.contracts.messages import BodyT, ReplyT
-from tenure.engines.contracts.store import Store
+from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, ReplyT
+
+MAX_VISIBILITY_S = 43_200
+"""Twelve hours: leases, delays and nack delays are between 0 and this."""
+MAX_WAIT_S = 43_200
+MAX_MESSAGES = 1_000
+"""The most messages that one receive asks for or one send_many brings."""
+MAX_BODY_BYTES = 524_288
+"""The most bytes of one encoded body or reply, and of one checkpoint. Larger values belong into the store."""
+MAX_APPEND_BYTES = 524_288
+"""The most bytes of all events of one append together."""
+MAX_SNAPSHOT_BYTES = 67_108_864
+MAX_STORE_BYTES = 8_388_608
+MAX_KEY_CHARS = 512
+MAX_TTL_S = 31_622_400
+"""A year: of a stored value, and of a term."""
+KEY_MEMORY_S = 86_400
+"""A key is remembered for at least this long after its message ended, so that a late resend is refused."""
+
+
+class Store(ABC):
+    """Bytes under a key: results, logs, stack dumps."""
+
+    name: str
+
+    @abstractmethod
+    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
+        """Write. Raises `StaleFenceError` when a higher fence has written this key, also if it was deleted since."""
+
+    @abstractmethod
+    def get(self, key: str) -> bytes | None: ...
+
+    @abstractmethod
+    def delete(self, key: str) -> bool: ...
+
+    @abstractmethod
+    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
+        """Keys that start with `prefix`, sorted; `after` is the last key of the previous page."""
+
+
+class Term(NamedTuple):
+    """The right to lead for a while."""
+
+    epoch: int
+    candidate: str
+    ttl: float
+    safe_until: float
+    """Our own boot time after which we must not act as the leader: asked-at + ttl - margin."""
+
+
+class Leader(NamedTuple):
+    """The holder of a term, as every process may read it."""
+
+    candidate: str
+    epoch: int
+    expires_in: float
+
+
+class Election(ABC):
+    """One leader at a time. Epochs only grow: over crashes, clean stops and lost engine data."""
+
+    name: str
+
+    @abstractmethod
+    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+        """Become the leader, with an epoch above the last one and above `above` (the journal's); None when somebody leads.
+
+        A candidate that leads already and campaigns again (it restarted, or lost the answer) gets a new, higher epoch.
+        """
+
+    @abstractmethod
+    def renew(self, term: Term) -> Term:
+        """Lead for another ttl, in the same epoch. Raises `TermLostError`."""
+
+    @abstractmethod
+    def resign(self, term: Term) -> None:
+        """Stop leading now, so that the next one need not wait. Harmless when the term is over."""
+
+    @abstractmethod
+    def current(self) -> Leader | None: ...
+
+
+def term_margin(ttl: float) -> float:
+    """How much earlier than the engine the holder takes its own term as over: clocks run at slightly different rates."""
+    return min(1.0, ttl * 0.1)
+
+
+class Entry(NamedTuple):
+    """One append: its events were written together, or not at all.
+
+    An entry that the engine cannot take apart is returned as well, without events, so that one damaged entry does not hide the others:
+    `damage` then says what is wrong with it, and `stored` holds the bytes as they are.
+    """
+
+    seq: int
+    epoch: int
+    append_id: str
+    at: float
+    events: tuple[bytes, ...]
+    damage: str = ""
+    stored: bytes = b""
+
+
+class Head(NamedTuple):
+    """Where a journal ends. An empty one ends at 0, epoch 0."""
+
+    seq: int
+    epoch: int
+
+
+class Snapshot(NamedTuple):
+    """The fold of all entries up to and including `seq`."""
+
+    seq: int
+    epoch: int
+    state: bytes
+
+
+class Journal(ABC):
+    """An append-only log with one writer at a time, fenced by epoch and by expected sequence."""
+
+    name: str
+
+    @abstractmethod
+    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
+        """Write one entry after sequence `expect`; its own sequence.
+
+        Raises `StaleEpochError` when a higher epoch has written, `SequenceConflictError` when `expect` is not the last
+        sequence. After an `EngineUnavailableError` the outcome is unknown: ask `find`, never retry with a fresh `expect`.
+        """
+
+    @abstractmethod
+    def head(self) -> Head: ...
+
+    @abstractmethod
+    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
+        """Entries with a sequence above `after`, in order. Raises `Truncated` when some of them were removed."""
+
+    @abstractmethod
+    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
+        """As `read`, but waits for the first entry; an empty list when none came, or on `wake()`."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """End this handle's `follow` now; if none is under way, the next one does not wait."""
+
+    @abstractmethod
+    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
+        """Keep a fold of everything up to `seq`. Only forward: raises `StaleSnapshotError` or `StaleEpochError`.
+
+        One at the same sequence is a retry, and accepted.
+        """
+
+    @abstractmethod
+    def latest_snapshot(self) -> Snapshot | None: ...
+
+    @abstractmethod
+    def truncate(self, seq: int) -> None:
+        """Forget entries up to and including `seq`, at most up to the snapshot. Sequence numbers go on."""
+
+    def find(self, append_id: str, *, after: int) -> int | None:
+        """The sequence that an append whose answer was lost got, or None when it did not happen.
+
+        The answer None is final only for an append that can no longer arrive: the caller asks after its connection ended,
+        and `expect` keeps a late one out once anything else was appended.
+        """
+        position = after
+        while entries := self.read(position):
+            for entry in entries:
+                if entry.append_id == append_id:
+                    return entry.seq
+            position = entries[-1].seq
+        return None
 
 
 class Refusal(NamedTuple):
@@ -48,7 +217,7 @@ class Engine(ABC):
     @staticmethod
     def open(url: str, *, clock: Clock | None = None) -> Engine:
         """Open `memory://`, `sqlite:///file`, `postgresql://…`, `redis://…` or `nats://…`."""
-        from tenure.engines.opening import open_engine
+        from tenure.engines.urls import open_engine
 
         return open_engine(url, clock or SystemClock())
 

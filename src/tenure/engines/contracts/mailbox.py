@@ -1,13 +1,201 @@
-"""The mailbox: a queue with leases, and the messages of it that were given up."""
+"""The mailbox: its messages as data, one delivery of a message as a handle, the queue with leases, and the messages of it that were given up."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from tenure.engines.contracts.messages import BodyT, DeadLetter, Depth, Message, Outgoing, ReplyT, Sent, Ticket
+import msgspec
+
 from tenure.errors import ReceiptHandleExpiredError
+
+BodyT = TypeVar("BodyT")
+ReplyT = TypeVar("ReplyT")
+
+
+class Fence(NamedTuple):
+    """Orders the deliveries of one key: whoever holds the higher one is newer. It only grows."""
+
+    generation: int
+    delivery: int
+
+
+class Depth(NamedTuple):
+    """Counts the messages of a mailbox: ready to be claimed, delayed, or leased."""
+
+    ready: int
+    delayed: int
+    leased: int
+
+
+class Sent(NamedTuple):
+    """The result of one message of a batch: `refused` is None, or says why its key was not accepted."""
+
+    id: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing(Generic[BodyT]):
+    """One message of a batch, with the options that `send` takes."""
+
+    body: BodyT
+    key: str | None = None
+    generation: int = 0
+    reply_to: str | None = None
+    delay: float = 0.0
+
+
+class FailureCause(StrEnum):
+    """Why a message became a dead letter."""
+
+    DELIVERIES = "deliveries"  # delivered max_delivery_count times without being settled
+    UNDECODABLE = "undecodable"  # the body does not decode as the mailbox's type
+    REJECTED = "rejected"  # its consumer said so: Message.dead_letter()
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Posted to `reply_to` in place of a reply when a message became a dead letter, so that nobody waits for it."""
+
+    message_id: str
+    mailbox: str
+    cause: FailureCause
+    reason: str
+    key: str | None = None
+    generation: int = 0
+    delivery_count: int = 0
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that will not be delivered again unless somebody replays it."""
+
+    id: str
+    body: bytes  # as it was sent, encoded: it may be what could not be decoded
+    cause: FailureCause
+    reason: str
+    died_at: float
+    enqueued_at: float
+    delivery_count: int
+    key: str | None = None
+    generation: int = 0
+    reply_to: str | None = None
+    checkpoint: bytes | None = None
+
+
+def why_given_up(times: int, *, expired: bool) -> str:
+    """The reason of a dead letter that used up its deliveries. `expired`: the last claim ended with its lease."""
+    ended = ": the last claim ended by the expiry of its lease" if expired else ""
+    return f"delivered {times} time{'s' if times != 1 else ''} without being settled{ended}"
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """The data with which another process acts on a delivery: a slot claims, its supervisor extends and settles for it."""
+
+    id: str
+    receipt_handle: str
+    delivery_count: int
+    enqueued_at: float
+    lease_until: float
+    reply_to: str | None = None
+    key: str | None = None
+    generation: int = 0
+    forgiven: int = 0
+
+
+class Message(ABC, Generic[BodyT, ReplyT]):
+    """One delivery of one message.
+
+    From the moment the lease runs out, by the engine's clock, every method raises `ReceiptHandleExpiredError`, whether or
+    not anybody has claimed the message since; likewise after it was settled, replaced or revoked.
+    """
+
+    id: str
+    body: BodyT
+    """The decoded body; None when `failure` is set."""
+    receipt_handle: str
+    delivery_count: int
+    """1 for the first delivery. No two executions have the same number: only one that its holder released before it
+    started is given out again."""
+    forgiven: int
+    """The deliveries that do not count against a limit: handed over by `release`, never started, or before a replay."""
+    suspect: bool = False
+    """True when the claim before this one ended by the expiry of its lease: the message may have killed its holder. It
+    comes alone, and this delivery counts from the claim on, also a provisional one."""
+    enqueued_at: float
+    reply_to: str | None
+    checkpoint: bytes | None
+    """The value that the last delivery, or the replaced generation, saved."""
+    key: str | None
+    generation: int
+    failure: Failure | None
+    """Set when this is not a reply but the news that the message it would have answered is a dead letter."""
+    lease_until: float
+    """Our own boot time at which the lease must be taken as lost, even if the engine cannot be asked."""
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.generation, self.delivery_count)
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, as limits count them: deliveries that were handed over are no tries."""
+        return self.delivery_count - self.forgiven
+
+    @property
+    def ticket(self) -> Ticket:
+        """This delivery as data; `Mailbox.adopt` turns it into a handle in another process."""
+        return Ticket(
+            id=self.id,
+            receipt_handle=self.receipt_handle,
+            delivery_count=self.delivery_count,
+            enqueued_at=self.enqueued_at,
+            lease_until=self.lease_until,
+            reply_to=self.reply_to,
+            key=self.key,
+            generation=self.generation,
+            forgiven=self.forgiven,
+        )
+
+    @abstractmethod
+    def acknowledge(self) -> None:
+        """Done: remove the message."""
+
+    @abstractmethod
+    def nack(self, visibility_timeout: float = 0) -> None:
+        """Not done: make it visible again after this many seconds. The delivery counts.
+
+        When it was the last one that `max_delivery_count` allows, the message becomes a dead letter at once instead.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give back work through no fault of its own: visible at once, and this delivery does not count.
+
+        One that was extended had started: it keeps its number, so that its fence is not given out twice, and is forgiven.
+        """
+
+    @abstractmethod
+    def extend_visibility(self, seconds: float, checkpoint: bytes | None = None) -> None:
+        """Hold it for this many seconds from now. Never moves the expiry to an earlier time.
+
+        A given checkpoint is durable when this returns. The first extension of a provisional delivery starts it: from
+        then on it counts.
+        """
+
+    @abstractmethod
+    def reply(self, body: ReplyT) -> None:
+        """Send an answer to `reply_to`; the message stays ours."""
+
+    @abstractmethod
+    def settle(self, reply: ReplyT) -> None:
+        """Reply and acknowledge as one step: both happen, or neither."""
+
+    @abstractmethod
+    def dead_letter(self, reason: str) -> None:
+        """Give up on it: move it to the dead letters, and post a `Failure` to `reply_to`, as one step."""
 
 
 class DeadLetters(ABC):

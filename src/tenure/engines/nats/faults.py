@@ -6,7 +6,7 @@ from typing import Any
 
 import nats.errors
 
-from tenure.engines import certificates
+from tenure.engines.urls import certificate_refused, certificate_remedy
 from tenure.errors import (
     ConfigurationError,
     EngineCorruptError,
@@ -71,8 +71,8 @@ def translate(error: BaseException, where: str, secrets: tuple[str, ...]) -> Ten
     if isinstance(error, ApiError):
         kind, remedy = _KINDS.get(error.number, (EngineError, None))
         return kind(fact, remedy=remedy)
-    if certificates.is_refused(text):
-        return ConfigurationError(fact, remedy=certificates.remedy("?ca="))
+    if certificate_refused(text):
+        return ConfigurationError(fact, remedy=certificate_remedy("?ca="))
     if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text.lower():
         return ConfigurationError(fact, remedy="Check user, password, token or ?creds= in the URL or the environment")
     if "permissions violation" in text.lower():

@@ -20,11 +20,11 @@ from nats.aio.msg import Msg
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines import certificates
 from tenure.engines.nats import faults
 from tenure.engines.nats.background import end
 from tenure.engines.nats.faults import ApiError
 from tenure.engines.nats.url import NatsSettings, tls_context
+from tenure.engines.urls import certificate_refused
 from tenure.errors import EngineClosedError, EngineUnavailableError, TenureError
 from tenure.randomness import Random
 
@@ -113,7 +113,7 @@ class Link:
         if self._refused.is_set() and not self.client.is_connected:
             return  # the client goes on trying, and what it meets then (a reset, say) is not the reason
         self.last_error = error
-        if "authorization" in str(error).lower() or certificates.is_refused(str(error)):
+        if "authorization" in str(error).lower() or certificate_refused(str(error)):
             self._refused.set()
         log.debug("%s: %r", self.settings.shown, error)
 

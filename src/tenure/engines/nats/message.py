@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
-from tenure.engines.checked_mailbox import Opened
+from tenure.engines.checked_mailbox import NO_CONTENT, DecodedBody, DeliveredContent, LeasedMessage
 from tenure.engines.contracts import BodyT, FailureCause, ReplyT, Ticket
-from tenure.engines.leased_message import NO_CONTENT, DeliveredContent, LeasedMessage
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.standing import Claimed
@@ -30,7 +29,7 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._confirmed: dict[str, float] = {}  # filled when what was handed over is confirmed
 
     @classmethod
-    def of(cls, mailbox: NatsMailbox[Any, Any], delivery: Delivery, claimed: Claimed, opened: Opened) -> Self:
+    def of(cls, mailbox: NatsMailbox[Any, Any], delivery: Delivery, claimed: Claimed, opened: DecodedBody) -> Self:
         ticket = Ticket(
             id=delivery.id,
             receipt_handle=claimed.receipt,

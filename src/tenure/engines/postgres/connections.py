@@ -1,10 +1,15 @@
 """Statements on sessions of PostgreSQL: one round trip each, autocommitted, so that a session is free again after it.
 
-How sessions are borrowed, lost and opened again is `engines.sessions`; what a session is, and what its errors mean, is said here.
+`engines.sessions` borrows, loses and opens sessions again; this file says what a session is, and translates the server's errors into ours,
+each with its remedy.
+
+`unknown outcome` errors (the connection was lost) are EngineUnavailableError, or MailboxConnectionError from a mailbox. All
+others were answered by the server: the transaction was rolled back and nothing happened.
 """
 
 from __future__ import annotations
 
+import re
 import select
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
@@ -16,18 +21,90 @@ from psycopg.types.string import StrBinaryDumper
 
 from tenure.clock import Clock
 from tenure.engines.metrics import OperationMetrics
-from tenure.engines.postgres import faults
-from tenure.engines.postgres.url import PostgresSettings
+from tenure.engines.postgres.address import PostgresSettings
 from tenure.engines.sessions import Sessions
-from tenure.errors import EngineUnavailableError, TenureError
+from tenure.engines.urls import certificate_refused, certificate_remedy
+from tenure.errors import (
+    ConfigurationError,
+    EngineBusyError,
+    EngineCorruptError,
+    EngineError,
+    EngineFullError,
+    EngineReadOnlyError,
+    EngineUnavailableError,
+    TenureError,
+)
 from tenure.randomness import Random
+
+# Errors after which trying the same transaction again is right: it was rolled back for a reason that passes.
+TRANSIENT = {"40001", "40P01"}
+
+_STATES: dict[str, tuple[type[TenureError], str | None]] = {
+    "53100": (EngineFullError, None),
+    "53200": (EngineFullError, "The server is out of memory: give it more, or lower its settings; nothing was changed"),
+    "53300": (
+        EngineBusyError,
+        "The server has no connection left: lower ?pool=, raise max_connections, or use a pooler",
+    ),
+    "53400": (EngineBusyError, None),
+    "25006": (EngineReadOnlyError, "This is a standby or a read-only database: connect to the primary"),
+    "42501": (
+        EngineReadOnlyError,
+        "Grant this user its rights; `tenure doctor --engine URL` names those that it lacks",
+    ),
+    "55P03": (EngineBusyError, None),
+    "57014": (EngineBusyError, "A statement_timeout or somebody cancelled it: raise the limit for this user"),
+    "28P01": (ConfigurationError, "Check the password in the URL, in PGPASSWORD or in ~/.pgpass"),
+    "28000": (ConfigurationError, "The server does not let this user in: check the user, the database and pg_hba.conf"),
+    "3D000": (ConfigurationError, "Create the database, or name another one in the URL"),
+    "XX001": (EngineCorruptError, "The server found damaged data: restore it"),
+    "XX002": (EngineCorruptError, "The server found a damaged index: REINDEX it"),
+    "3F000": (EngineCorruptError, "Tenure's schema is gone: open the engine again to make it anew, or restore it"),
+    "42P01": (EngineCorruptError, "A table of Tenure's schema is gone: restore it"),
+    "42883": (EngineCorruptError, "A function of Tenure's schema is gone: restore it"),
+}
+# libpq reports why a connection was refused as text only, without a state.
+_REFUSED = (
+    (re.compile(r"password"), "28P01"),
+    (re.compile(r'database ".*" does not exist'), "3D000"),
+    (re.compile(r'role ".*" does not exist|no pg_hba\.conf entry|authentication failed'), "28000"),
+    (re.compile(r"too many clients|connection slots are reserved|too many connections"), "53300"),
+)
+_LOST = {"57P01", "57P02", "57P03", "57P05"}  # the server ends, restarts or is not up yet
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Returns True when the connection went away, so that the outcome of the call is unknown."""
+    state = error.sqlstate
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
+        state is None or state.startswith("08") or state in _LOST
+    )
+
+
+def translate(error: psycopg.Error, where: str, secret: str, lost: type[EngineUnavailableError]) -> TenureError:
+    """The error that a caller gets. `secret` never appears in it."""
+    text = (error.diag.message_primary or str(error)).strip().rstrip(".")
+    text = " ".join(text.split())
+    if secret:
+        text = text.replace(secret, "***")
+    fact = f"{where}: {text}"
+    if certificate_refused(text):
+        return ConfigurationError(fact, remedy=certificate_remedy("?sslrootcert="))
+    state = error.sqlstate or next((state for pattern, state in _REFUSED if pattern.search(text)), None)
+    if state in _STATES:
+        kind, remedy = _STATES[state]
+        return kind(fact, remedy=remedy)
+    if is_lost(error):
+        return lost(fact)
+    return EngineError(fact)
+
 
 Rows = list[tuple[Any, ...]]
 T = TypeVar("T")
 _DEADLOCK_RETRIES = 5
 
 
-class Session(psycopg.Connection[tuple[Any, ...]]):
+class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose every wait for the server ends: one that is silent for `patience_s` is taken as lost."""
 
     clock: Clock
@@ -70,9 +147,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return self.pgconn.status == pq.ConnStatus.OK and not poll.poll(0)
 
 
-def open_session(settings: PostgresSettings, clock: Clock) -> Session:
+def open_session(settings: PostgresSettings, clock: Clock) -> PostgresSession:
     """Connect. Raises psycopg's errors."""
-    session = Session.connect(**settings.conninfo, autocommit=True)
+    session = PostgresSession.connect(**settings.conninfo, autocommit=True)
     session.clock, session.patience_s = clock, settings.timeout_s
     session.answers = session.cursor(binary=True)
     # One type per Python type: otherwise small and large integers would be different prepared statements.
@@ -84,7 +161,7 @@ def open_session(settings: PostgresSettings, clock: Clock) -> Session:
     return session
 
 
-class Connections:
+class PostgresConnections:
     """Runs statements, one round trip each."""
 
     def __init__(self, settings: PostgresSettings, clock: Clock, random: Random, metrics: OperationMetrics) -> None:
@@ -112,7 +189,7 @@ class Connections:
             for attempt in range(_DEADLOCK_RETRIES):
                 try:
                     return self._once(statement, values, operation, lost)
-                except psycopg.OperationalError as error:  # rolled back: see faults.TRANSIENT
+                except psycopg.OperationalError as error:  # rolled back: see TRANSIENT
                     if attempt == _DEADLOCK_RETRIES - 1:
                         raise self._told(error, operation, lost) from error
             raise AssertionError("unreachable")
@@ -128,11 +205,11 @@ class Connections:
             session.answers.execute(statement, values, prepare=self._prepare, binary=True)
             rows = session.answers.fetchall()
         except psycopg.Error as error:
-            if session.closed or faults.is_lost(error):
+            if session.closed or is_lost(error):
                 self.sessions.drop(session)
             else:
                 self.sessions.give_back(session)
-                if error.sqlstate in faults.TRANSIENT:
+                if error.sqlstate in TRANSIENT:
                     raise
             raise self._told(error, operation, lost) from error
         except BaseException:
@@ -142,7 +219,7 @@ class Connections:
         return rows
 
     def _told(self, error: psycopg.Error, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
-        return faults.translate(error, self.sessions.where(operation), self.settings.secret, lost)
+        return translate(error, self.sessions.where(operation), self.settings.secret, lost)
 
     def check_open(self) -> None:
         self.sessions.check_open()

@@ -10,11 +10,9 @@ from typing import TypeVar
 import psycopg
 
 from tenure.clock import Clock
-from tenure.engines.postgres import faults
-from tenure.engines.postgres.connections import open_session
-from tenure.engines.postgres.schema import channel_prefix
-from tenure.engines.postgres.statements import Statements
-from tenure.engines.postgres.url import PostgresSettings
+from tenure.engines.postgres.address import PostgresSettings
+from tenure.engines.postgres.connections import open_session, translate
+from tenure.engines.postgres.schema import Statements, channel_prefix
 from tenure.errors import EngineUnavailableError
 
 T = TypeVar("T")
@@ -74,7 +72,7 @@ class PostgresEar:
             return act()
         except psycopg.Error as error:
             where = f"listening on {self._settings.shown}"
-            told = faults.translate(error, where, self._settings.secret, EngineUnavailableError)
+            told = translate(error, where, self._settings.secret, EngineUnavailableError)
             if isinstance(told, EngineUnavailableError):
                 raise told from error
             # Not allowed to connect any more, say: waiters look by themselves, and meet the reason there.

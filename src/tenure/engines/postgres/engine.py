@@ -14,16 +14,13 @@ from tenure.clock import Clock
 from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
-from tenure.engines.postgres import examination, faults, schema
-from tenure.engines.postgres.connections import Connections, open_session
+from tenure.engines.postgres import address, schema
+from tenure.engines.postgres.address import PostgresSettings, read_url
+from tenure.engines.postgres.connections import PostgresConnections, open_session, translate
 from tenure.engines.postgres.ear import PostgresEar
-from tenure.engines.postgres.election import PostgresElection
-from tenure.engines.postgres.journal import PostgresJournal
+from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
 from tenure.engines.postgres.mailbox import PostgresMailbox
 from tenure.engines.postgres.pace import Pace
-from tenure.engines.postgres.statements import statements_for
-from tenure.engines.postgres.store import PostgresStore
-from tenure.engines.postgres.url import PostgresSettings, read_url
 from tenure.errors import EngineUnavailableError, TenureError
 from tenure.randomness import Random, fresh_random
 
@@ -56,10 +53,10 @@ class PostgresEngine(Engine):
         self.clock = clock
         self.settings = settings
         self._random = random or fresh_random()
-        self.statements = statements_for(settings.schema)
+        self.statements = schema.statements_for(settings.schema)
         self.metrics = OperationMetrics("postgres")
         self._prepare_server()
-        self.connections = Connections(settings, clock, self._random, self.metrics)
+        self.connections = PostgresConnections(settings, clock, self._random, self.metrics)
         self.bells = Bells(
             "postgres",
             lambda: PostgresEar(settings, self.statements, clock),
@@ -78,12 +75,12 @@ class PostgresEngine(Engine):
         """Refuse what cannot work, say what works with a reservation, and bring the schema up to date."""
         try:
             with open_session(self.settings, self.clock) as session:
-                examination.must_be_usable(session)
+                address.must_be_usable(session)
                 schema.ensure(session, self.settings.schema)
-                findings = examination.durability(session)
+                findings = address.durability(session)
         except psycopg.Error as error:
             where = f"opening {self.url}"
-            raise faults.translate(error, where, self.settings.secret, EngineUnavailableError) from error
+            raise translate(error, where, self.settings.secret, EngineUnavailableError) from error
         for level, what, remedy in findings:
             if level is not Level.OK:
                 log.warning("%s: %s. %s", self.url, what, remedy)
@@ -127,10 +124,10 @@ class PostgresEngine(Engine):
         self.connections.check_open()
         try:
             with open_session(self.settings, self.clock) as session:
-                return examination.examine(session, self.settings, self.clock)
+                return address.examine(session, self.settings, self.clock)
         except psycopg.Error as error:
             where = f"checking {self.url}"
-            told = faults.translate(error, where, self.settings.secret, EngineUnavailableError)
+            told = translate(error, where, self.settings.secret, EngineUnavailableError)
             return [Finding(Level.ERROR, told.fact, told.remedy)]
 
     def close(self) -> None:

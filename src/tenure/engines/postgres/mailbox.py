@@ -1,16 +1,17 @@
-"""A mailbox in PostgreSQL: one function call per operation, and a claim that waits on a bell when there is nothing."""
+"""A mailbox in PostgreSQL, its deliveries and its dead letters: one function call per operation, and a claim that waits for a wake-up when there is nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from tenure.engines.bells import Look, Polls
-from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
-from tenure.engines.checks import check_key
+from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMailbox, CheckedMessage, DeliveredContent, LeasedMessage
+from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import (
     BodyT,
+    DeadLetter,
     DeadLetters,
     Depth,
     FailureCause,
@@ -20,19 +21,130 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
-from tenure.engines.leased_message import DeliveredContent
 from tenure.engines.postgres.connections import Rows
-from tenure.engines.postgres.dead_letters import PostgresDeadLetters
-from tenure.engines.postgres.message import PostgresMessage
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
     MailboxClosedError,
     MailboxConnectionError,
+    ReceiptHandleExpiredError,
+    TenureError,
 )
 
 if TYPE_CHECKING:
     from tenure.engines.postgres.engine import PostgresEngine
+
+
+class PostgresMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """Named by its row's id and the token of the claim: a later claim has another token."""
+
+    __slots__ = ("_mailbox", "_row", "_token")
+
+    def __init__(
+        self, mailbox: PostgresMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT
+    ) -> None:
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
+        row, _, token = ticket.receipt_handle.partition(".")
+        known = row.isdecimal() and token.isdecimal()  # another engine's receipt names no row of ours
+        self._mailbox, self._row, self._token = mailbox, int(row) if known else 0, int(token) if known else 0
+
+    @property
+    def receipt(self) -> tuple[int, int]:
+        """Row and token, which name the delivery."""
+        return self._row, self._token
+
+    def acknowledge(self) -> None:
+        self._ask("acknowledge", (self._row, self._token, self._mailbox.name, self.key))
+
+    def _nack(self, delay_s: float) -> None:
+        self._ask("nack", (self._row, self._token, delay_s, self._mailbox.max_delivery_count))
+
+    def release(self) -> None:
+        self._ask("release", (self._row, self._token))
+        self._mailbox.pace.moved_back()
+
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
+        self._ask("extend", (self._row, self._token, seconds, checkpoint))
+
+    def _reply(self, encoded: bytes) -> None:
+        self._ask("reply", (self._row, self._token, self.reply_to, encoded))
+
+    def _settle(self, encoded: bytes) -> None:
+        self._ask("settle", (self._row, self._token, self._mailbox.name, self.key, self.reply_to, encoded))
+
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
+        self._ask("bury", (self._row, self._token, cause.value, reason))
+
+    def _ask(self, operation: str, values: tuple[Any, ...]) -> None:
+        if not self._mailbox.query(operation, values)[0][0]:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        try:
+            reason = self._mailbox.query("why_dead", (self._row, self._token))[0][0]
+        except TenureError:
+            reason = "its lease ran out, or it was settled"
+        raise ReceiptHandleExpiredError(self.id, reason)
+
+
+class PostgresDeadLetters(DeadLetters):
+    def __init__(self, mailbox: PostgresMailbox[Any, Any]) -> None:
+        self._mailbox = mailbox
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
+        check_max_messages(limit)
+        rows = self._mailbox.asked("dead_letters", (self._mailbox.name, limit, _number(after)))
+        return [
+            DeadLetter(
+                id=str(number),
+                body=body,
+                cause=FailureCause(cause),
+                reason=reason,
+                died_at=died_at,
+                enqueued_at=enqueued_at,
+                delivery_count=deliveries,
+                key=key,
+                generation=generation,
+                reply_to=reply_to,
+                checkpoint=checkpoint,
+            )
+            for (
+                number,
+                cause,
+                reason,
+                died_at,
+                enqueued_at,
+                deliveries,
+                generation,
+                key,
+                reply_to,
+                checkpoint,
+                body,
+            ) in rows
+        ]
+
+    def count(self) -> int:
+        return int(self._mailbox.asked("dead_count", (self._mailbox.name,))[0][0])
+
+    def replay(self, message_id: str) -> bool:
+        row = self._mailbox.asked("replay", (self._mailbox.name, _number(message_id)))[0]
+        found, key, generation, current, revoked = row
+        if current is not None:
+            raise KeyRefusedError(key, generation, current, revoked=revoked)
+        self._mailbox.pace.moved_back()
+        return bool(found)
+
+    def delete(self, message_id: str) -> bool:
+        return bool(self._mailbox.asked("dead_delete", (self._mailbox.name, _number(message_id))))
+
+    def purge(self) -> int:
+        return int(self._mailbox.asked("dead_purge", (self._mailbox.name,))[0][0])
+
+
+def _number(message_id: str | None) -> int:
+    """The row's id; 0, which no row has, for a name that cannot be one of ours."""
+    return int(message_id) if message_id is not None and message_id.isdecimal() and len(message_id) < 19 else 0
+
 
 _PROVISIONAL, _HELD = 0, 1
 

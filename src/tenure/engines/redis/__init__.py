@@ -1,10 +1,9 @@
 """The Redis engine: `Engine.open("redis://:password@host:6379/0?namespace=tenure&wait=1")`, Redis 6.2 and newer, Valkey.
 
-Files: `url` reads the address, `lua/` holds one script per operation (one script, one round trip, one atomic step), `scripts`
-puts them together from their parts and names them by SHA, `session` is one connection, `connections` lends them, `faults` translates the
-server's errors, `ear` hears of what others did, `handover` takes what the sender's script gave us while we waited, `aside` tells the server what
-needs no answer, `examination` is what `tenure doctor` asks, and `mailbox`, `message`,
-`dead_letters`, `journal`, `election` and `store` keep the contracts.
+Files: `address` reads the URL and examines the server for `tenure doctor`, `lua/` holds one script per operation (one script, one round
+trip, one atomic step), `scripts` puts them together from their parts and names them by SHA, `connections` owns the sessions and translates
+the server's errors, `ear` hears of what others did, `handover` takes what the sender's script gave us while we waited, `aside` tells the
+server what needs no answer, and `mailbox` and `journal_election_store` keep the contracts.
 
 Keys, all under `{namespace}:` so that they are in one slot: `q:` and `h:` (sorted sets of a mailbox: waiting, by the time at which
 they become visible, and held, by the end of the lease), `o:` (offers of consumers that wait), `n:` (what an offer got), `x:` (a message), `k:` (what is remembered of a key), `d:` (dead

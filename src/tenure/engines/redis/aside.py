@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import redis.exceptions as r
 
-from tenure.engines.redis.connections import Answer, Connections
+from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession
 from tenure.engines.redis.scripts import script
-from tenure.engines.redis.session import Argument, Session
 
 _FAREWELL_S = 1.0
 """The seconds that closing waits for the last answers: closing on unread answers resets the connection, and commands may be lost with it."""
@@ -35,14 +34,14 @@ class Word(NamedTuple):
 class Aside:
     """Safe to share between threads; a forked child begins anew."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: RedisConnections) -> None:
         self._connections = connections
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._lock, self._pid = threading.Lock(), os.getpid()
-        self._session: Session | None = None
+        self._session: RedisSession | None = None
         self._unanswered: deque[Word] = deque()
 
     def tell(self, operation: str, *values: Argument, answered: Callable[[Answer], None] = lambda answer: None) -> bool:
@@ -82,7 +81,7 @@ class Aside:
             except (r.RedisError, OSError):
                 self._lose()
         try:
-            self._session = Session(self._connections.settings)
+            self._session = RedisSession(self._connections.settings)
             now = self._connections.clock.monotonic()
             self._unanswered = deque(word._replace(at=now) for word in self._unanswered)
             for word in self._unanswered:
@@ -99,7 +98,7 @@ class Aside:
             if self._unanswered:
                 self._say()
 
-    def _heard(self, session: Session) -> bool:
+    def _heard(self, session: RedisSession) -> bool:
         """False when the connection broke, or the server has been silent for too long."""
         try:
             while session.pending():
@@ -111,7 +110,7 @@ class Aside:
         now, patience_s = self._connections.clock.monotonic(), self._connections.settings.timeout_s
         return not self._unanswered or now < self._unanswered[0].at + patience_s
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: RedisSession) -> None:
         try:
             answer: Answer = session.read()
         except r.NoScriptError:  # somebody flushed the server's scripts
@@ -125,7 +124,7 @@ class Aside:
             self._connections.learn(answer[0])
             word.answered(answer)
 
-    def _send(self, session: Session, word: Word, *, whole: bool = False) -> None:
+    def _send(self, session: RedisSession, word: Word, *, whole: bool = False) -> None:
         session.send(self._connections.command(script(word.operation), word.values, whole=whole))
 
     def _lose(self) -> None:

@@ -1,30 +1,173 @@
 """Scripts on sessions of Redis: one round trip each, and the count of writes that finds out a server which lost some.
 
-How sessions are borrowed, lost and opened again is `engines.sessions`.
+`engines.sessions` borrows, loses and opens sessions again. In one session redis-py connects, logs in and speaks TLS, and hiredis packs and
+parses.
 
 Every answer begins with the number of writes that the server has counted for this engine object, and every call says the
 highest number that it has seen. So a server that lost an acknowledged write is found out by the next call, whatever it is
 (`lua/parts/seen.lua`), and from then on the engine refuses everything.
+
+This file also translates the server's errors into ours, each with its remedy. `unknown outcome` errors (the connection was lost, too few
+replicas answered) are EngineUnavailableError, or MailboxConnectionError from a mailbox. All others were answered by the server: nothing
+happened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import hiredis
 import redis.exceptions as r
+from redis.connection import Connection, SSLConnection
 
 from tenure.clock import Clock
 from tenure.engines.metrics import OperationMetrics
-from tenure.engines.redis import faults
+from tenure.engines.redis.address import RedisSettings
 from tenure.engines.redis.scripts import Script, script
-from tenure.engines.redis.session import Argument, Command, Session
-from tenure.engines.redis.url import RedisSettings
 from tenure.engines.sessions import Sessions
-from tenure.errors import EngineUnavailableError, EngineWentBackError, TenureError
+from tenure.engines.urls import certificate_refused, certificate_remedy
+from tenure.errors import (
+    ConfigurationError,
+    EngineBusyError,
+    EngineError,
+    EngineFullError,
+    EngineReadOnlyError,
+    EngineRefusedError,
+    EngineUnavailableError,
+    EngineWentBackError,
+    TenureError,
+)
 from tenure.randomness import Random
+
+WENT_BACK = (
+    "Work that it had accepted is lost. Stop, and find out what: a restart without persistence, or a failover to a replica "
+    "that lagged behind. Processes that are started anew go on with what is there"
+)
+_AUTH = "Check user and password, in the URL or in REDIS_USERNAME and REDIS_PASSWORD"
+_ACL = "Let this user run scripts on its keys and channels: ACL SETUSER name ~{namespace}:* &{namespace}:* +@all -@dangerous +info"
+
+# By the first word of the server's error.
+_WORDS: dict[str, tuple[type[TenureError], str | None]] = {
+    "WENTBACK": (EngineWentBackError, WENT_BACK),
+    "OOM": (EngineFullError, "The server reached maxmemory: raise it or remove data; nothing was changed"),
+    "MISCONF": (EngineFullError, "The server cannot write to its disk: make room there; nothing was changed"),
+    "NOREPLICAS": (EngineFullError, "min-replicas-to-write is not met: bring the replicas back; nothing was changed"),
+    "BUSY": (EngineBusyError, "A script of somebody else holds the server: SCRIPT KILL ends it"),
+    "NOAUTH": (ConfigurationError, _AUTH),
+    "WRONGPASS": (ConfigurationError, _AUTH),
+    "NOPERM": (EngineReadOnlyError, _ACL),
+    # It was the primary when we opened it, and will be found behind the same name again, or its successor will.
+    "READONLY": (EngineUnavailableError, "The server became a replica: point the name in the URL at the primary"),
+    "MOVED": (EngineRefusedError, "In a cluster, name the primary that owns the namespace's slot in the URL"),
+    "CLUSTERDOWN": (EngineUnavailableError, None),
+    "LOADING": (EngineUnavailableError, "The server reads its data from disk: wait"),
+    "MASTERDOWN": (EngineUnavailableError, None),
+}
+# redis-py takes the first word away where it has a class for it.
+_CLASSES: tuple[tuple[type[r.RedisError], str], ...] = (
+    (r.OutOfMemoryError, "OOM"),
+    (r.NoPermissionError, "NOPERM"),
+    (r.ReadOnlyError, "READONLY"),
+    (r.BusyLoadingError, "LOADING"),
+    (r.AuthenticationError, "WRONGPASS"),
+    (r.MovedError, "MOVED"),
+    (r.MasterDownError, "MASTERDOWN"),
+    (r.ClusterDownError, "CLUSTERDOWN"),
+)
+
+
+def is_lost(error: r.RedisError) -> bool:
+    """Returns True when the session can be used no more. One whose server became a replica must find the new primary."""
+    return isinstance(error, r.ConnectionError | r.TimeoutError | r.ReadOnlyError | r.InvalidResponse)
+
+
+def translate(
+    error: r.RedisError, where: str, secret: str, lost: type[EngineUnavailableError], patience_s: float = 0.0
+) -> TenureError:
+    """The error that a caller gets. `secret` never appears in it."""
+    text = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, r.TimeoutError):
+        text = f"the server did not answer within {patience_s:g} s"
+    if secret:
+        text = text.replace(secret, "***")
+    if certificate_refused(text) or (isinstance(error, r.ConnectionError) and "No such file" in text):
+        return ConfigurationError(f"{where}: {text}", remedy=certificate_remedy("?ssl_ca_certs="))
+    word = _word(error, text)
+    if word in _WORDS:
+        kind, remedy = _WORDS[word]
+        fact = f"{where}: {text.removeprefix(word).strip() if word == 'WENTBACK' else text}"
+        return (lost if kind is EngineUnavailableError else kind)(fact, remedy=remedy)
+    if is_lost(error):
+        return lost(f"{where}: {text}")
+    return EngineError(f"{where}: {text}")
+
+
+def _word(error: r.RedisError, text: str) -> str:
+    for kind, word in _CLASSES:
+        if isinstance(error, kind):
+            return word
+    first = text.partition(" ")[0]
+    if first in _WORDS:
+        return first
+    # An error that a command met inside of a script is told in the middle of the script's own.
+    if "No permissions" in text:
+        return "NOPERM"
+    return next((word for word in _WORDS if f"-{word} " in text or f" {word} " in text), "")
+
+
+Argument = str | bytes | int
+Command = Sequence[Argument]
+_pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub allows a tuple of one only
+
+
+class RedisSession:
+    """Opened by making it. Every method raises redis-py's errors; after one that lost the connection it is of no use."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        kind: Any = SSLConnection if settings.tls else Connection  # redis-py's connections are not typed
+        self._connection = kind(**settings.connection)
+        self._connection.connect()
+
+    def send(self, *commands: Command) -> None:
+        """Several commands in one go: each will be answered."""
+        packed = [_pack(tuple(command)) for command in commands]
+        self._connection.send_packed_command(packed if len(packed) == 1 else [b"".join(packed)], check_health=False)
+
+    def read(self) -> Any:
+        return self._connection.read_response()
+
+    def ask(self, *words: Argument) -> Any:
+        """One command and its answer."""
+        self.send(words)
+        return self.read()
+
+    def pending(self, within_s: float = 0) -> bool:
+        """Returns True when bytes can be read, at once or within the given seconds."""
+        return bool(self._connection.can_read(within_s))
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._connection.is_connected)
+
+    @property
+    def fresh(self) -> bool:
+        """Returns True when the session can be used: an idle one on which bytes wait was closed by the server, or is out of step."""
+        try:
+            return not self.pending()
+        except r.RedisError:
+            return False
+
+    def fileno(self) -> int:
+        return int(self._connection._sock.fileno())
+
+    def close(self) -> None:
+        with contextlib.suppress(r.RedisError, OSError):
+            self._connection.disconnect()
+
 
 Answer = list[Any]
 
@@ -33,7 +176,7 @@ COUNT_KEPT_S = 30 * 86_400
 _TOUCH_EVERY_S = 3_600.0
 
 
-class Connections:
+class RedisConnections:
     """Runs scripts, one round trip each."""
 
     def __init__(
@@ -45,7 +188,7 @@ class Connections:
             settings,
             clock,
             random,
-            connect=lambda: Session(settings),
+            connect=lambda: RedisSession(settings),
             errors=r.RedisError,
             told=self._told,
             forked=self._count_anew,
@@ -66,7 +209,7 @@ class Connections:
         begun = self.clock.monotonic()
         try:
             if self._went_back is not None:
-                raise EngineWentBackError(self._went_back, remedy=faults.WENT_BACK)
+                raise EngineWentBackError(self._went_back, remedy=WENT_BACK)
             answer = self._once(script(operation), values, lost)
         except TenureError as error:
             self.metrics.failed(operation, error)
@@ -96,7 +239,7 @@ class Connections:
                 self._touch(session)
             answer, replicas = self._exchange(session, wanted, values)
         except r.RedisError as error:
-            if not session.connected or faults.is_lost(error):
+            if not session.connected or is_lost(error):
                 self.sessions.drop(session)
             else:
                 self.sessions.give_back(session)
@@ -113,7 +256,7 @@ class Connections:
             )
         return answer
 
-    def _exchange(self, session: Session, wanted: Script, values: Sequence[Argument]) -> tuple[Answer, int]:
+    def _exchange(self, session: RedisSession, wanted: Script, values: Sequence[Argument]) -> tuple[Answer, int]:
         """The script's answer, and how many replicas have what it wrote (none, when nobody has to be waited for)."""
         wait = ("WAIT", self.settings.wait, int(self.settings.timeout_s * 500))
         followers = [wait] if wanted.writes and self.settings.wait else []
@@ -122,7 +265,7 @@ class Connections:
         except r.NoScriptError:  # the server restarted, or somebody flushed its scripts
             return self._ask(session, self.command(wanted, values, whole=True), followers)
 
-    def _ask(self, session: Session, command: Command, followers: Sequence[Command]) -> tuple[Answer, int]:
+    def _ask(self, session: RedisSession, command: Command, followers: Sequence[Command]) -> tuple[Answer, int]:
         """One command with what follows it, in one go. Also after an error each of them is answered."""
         session.send(command, *followers)
         try:
@@ -134,7 +277,7 @@ class Connections:
             raise
         return answer, sum(int(session.read()) for _ in followers)
 
-    def _touch(self, session: Session) -> None:
+    def _touch(self, session: RedisSession) -> None:
         """Begin, or keep, the count of our writes. One that was left alone for a month begins anew: that is no loss."""
         now = self.clock.boottime()
         if not self._touch_at or now > self._touch_at + COUNT_KEPT_S - 2 * _TOUCH_EVERY_S:
@@ -145,7 +288,7 @@ class Connections:
 
     def _told(self, error: r.RedisError, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
         where = self.sessions.where(operation)
-        return faults.translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
+        return translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
 
     def _count_anew(self) -> None:
         """In a forked child the lock may be held by a thread that is not there."""

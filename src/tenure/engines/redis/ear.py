@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 import redis.exceptions as r
 
-from tenure.engines.redis import faults
-from tenure.engines.redis.session import Session
-from tenure.engines.redis.url import RedisSettings
+from tenure.engines.redis.address import RedisSettings
+from tenure.engines.redis.connections import RedisSession, translate
 from tenure.errors import EngineUnavailableError, TenureError
 
 T = TypeVar("T")
@@ -25,7 +24,7 @@ class RedisEar:
         self._address, self._deliver = f"{settings.prefix}hand:{address}", deliver
         self._heard: list[str] = []
         self._pinged = False
-        self._session = self._try(lambda: Session(settings))
+        self._session = self._try(lambda: RedisSession(settings))
 
     def fileno(self) -> int:
         return self._session.fileno()
@@ -82,7 +81,7 @@ class RedisEar:
             return act()
         except r.RedisError as error:
             where, patience = f"listening on {self._settings.shown}", self._settings.timeout_s
-            told: TenureError = faults.translate(error, where, self._settings.secret, EngineUnavailableError, patience)
+            told: TenureError = translate(error, where, self._settings.secret, EngineUnavailableError, patience)
             if isinstance(told, EngineUnavailableError):
                 raise told from error
             # Not allowed to subscribe, say: waiters look by themselves, and `tenure doctor` names the reason.

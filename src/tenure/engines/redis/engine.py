@@ -14,19 +14,15 @@ from tenure.clock import Clock
 from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
-from tenure.engines.redis import examination, faults
+from tenure.engines.redis import address
+from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.aside import Aside
-from tenure.engines.redis.claims import LostClaims
-from tenure.engines.redis.connections import Connections
+from tenure.engines.redis.connections import RedisConnections, RedisSession, translate
 from tenure.engines.redis.ear import RedisEar
-from tenure.engines.redis.election import RedisElection
 from tenure.engines.redis.handover import Offers
-from tenure.engines.redis.journal import RedisJournal
-from tenure.engines.redis.mailbox import RedisMailbox
+from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
+from tenure.engines.redis.mailbox import LostClaims, RedisMailbox
 from tenure.engines.redis.scripts import every_script
-from tenure.engines.redis.session import Session
-from tenure.engines.redis.store import RedisStore
-from tenure.engines.redis.url import RedisSettings, read_url
 from tenure.errors import EngineUnavailableError, EngineVersionError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import Random, fresh_random
@@ -77,7 +73,7 @@ class RedisEngine(Engine):
         name = ids()
         counter = f"{settings.prefix}w:{name}"
         self._prepare_server()
-        self.connections = Connections(settings, counter, clock, self._random, self.metrics)
+        self.connections = RedisConnections(settings, counter, clock, self._random, self.metrics)
         self.aside = Aside(self.connections)
         self.offers = Offers(name, self.aside)
         # With replicas to wait for, a message belongs to its consumer only when they know it. In a cluster every node gets every publication.
@@ -92,16 +88,16 @@ class RedisEngine(Engine):
     def _prepare_server(self) -> None:
         """Refuse what cannot work, and say what works with a reservation."""
         try:
-            session = Session(self.settings)
+            session = RedisSession(self.settings)
             try:
-                self._facts = examination.must_be_usable(session, self.settings)
-                findings = examination.durability(session, self._facts, self.settings)
+                self._facts = address.must_be_usable(session, self.settings)
+                findings = address.durability(session, self._facts, self.settings)
                 load_scripts(session)
             finally:
                 session.close()
         except r.RedisError as error:
             where = f"opening {self.url}"
-            raise faults.translate(
+            raise translate(
                 error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s
             ) from error
         for level, what, remedy in findings:
@@ -117,7 +113,7 @@ class RedisEngine(Engine):
                 f"{self.url}: namespace {self.settings.namespace!r} has format {version}, and this Tenure knows {FORMAT}",
                 remedy="Upgrade Tenure, or use another namespace",
             )
-        if new and (loss := examination.possible_loss(self._facts)):
+        if new and (loss := address.possible_loss(self._facts)):
             log.warning("%s: %s", self.url, loss)
         return str(instance)
 
@@ -157,14 +153,14 @@ class RedisEngine(Engine):
     def check(self) -> list[Finding]:
         self.connections.check_open()
         try:
-            session = Session(self.settings)
+            session = RedisSession(self.settings)
             try:
-                return examination.examine(session, self.settings, self.clock)
+                return address.examine(session, self.settings, self.clock)
             finally:
                 session.close()
         except r.RedisError as error:
             where = f"checking {self.url}"
-            told = faults.translate(error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s)
+            told = translate(error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s)
             return [Finding(Level.ERROR, told.fact, told.remedy)]
 
     def close(self) -> None:
@@ -195,7 +191,7 @@ class RedisEngine(Engine):
             self._polls.add(polls)
 
 
-def load_scripts(session: Session) -> None:
+def load_scripts(session: RedisSession) -> None:
     """Bring those that the server does not know, so that a first call of each need not be made twice."""
     scripts = every_script()
     known = session.ask("SCRIPT", "EXISTS", *(one.sha for one in scripts))

@@ -21,8 +21,7 @@ from tenure.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from tenure.engines.redis.aside import Aside
-    from tenure.engines.redis.mailbox import RedisMailbox
-    from tenure.engines.redis.message import RedisMessage
+    from tenure.engines.redis.mailbox import RedisMailbox, RedisMessage
 
 
 log = logging.getLogger("tenure.engines.redis")

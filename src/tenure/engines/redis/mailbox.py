@@ -1,24 +1,166 @@
-"""A mailbox in Redis: one script per operation, and a claim that waits on a bell when there is nothing."""
+"""A mailbox in Redis, its deliveries and its dead letters: one script per operation, and a claim that waits for a wake-up when there is nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.bells import Look, Polls
-from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
-from tenure.engines.checks import check_key
-from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
-from tenure.engines.leased_message import DeliveredContent
-from tenure.engines.redis.connections import Answer
-from tenure.engines.redis.dead_letters import RedisDeadLetters
+from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMailbox, CheckedMessage, DeliveredContent, LeasedMessage
+from tenure.engines.checks import check_key, check_max_messages
+from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.redis.connections import Answer, Argument
 from tenure.engines.redis.handover import Offer, Waiter
-from tenure.engines.redis.message import RedisMessage
-from tenure.engines.redis.session import Argument
-from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, MailboxConnectionError
+from tenure.errors import (
+    EngineUnavailableError,
+    KeyRefusedError,
+    MailboxClosedError,
+    MailboxConnectionError,
+    ReceiptHandleExpiredError,
+)
 
 if TYPE_CHECKING:
+    from tenure.engines.redis.aside import Aside
     from tenure.engines.redis.engine import RedisEngine
+
+
+class LostClaims:
+    """The tokens of such claims of one mailbox. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._tokens: list[str] = []
+        self._lock = threading.Lock()
+
+    def add(self, *tokens: str) -> None:
+        with self._lock:
+            self._tokens.extend(tokens)
+
+    def take(self) -> list[str]:
+        if not self._tokens:
+            return []
+        with self._lock:
+            tokens, self._tokens = self._tokens, []
+            return tokens
+
+
+class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """Named by its id and the token of the claim: a later claim has another token."""
+
+    __slots__ = ("_aside", "_lease_until", "_mailbox", "_token")
+
+    def __init__(self, mailbox: RedisMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
+        self._aside: Aside | None = None
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
+        self._mailbox, self._token = mailbox, ticket.receipt_handle.rpartition(".")[2]
+
+    @property
+    def lease_until(self) -> float:
+        """The boot time at which the lease ends. For a handed-over message it is the short lease, until the server has confirmed the whole one."""
+        if self._aside is not None:
+            self._aside.hear()
+        return self._lease_until
+
+    @lease_until.setter
+    def lease_until(self, boottime: float) -> None:
+        self._lease_until = boottime
+
+    def to_be_confirmed(self, aside: Aside, lease_until: float) -> Callable[[Answer], None]:
+        """The lease is a short one until what this returns is called with the server's answer, which `aside` will hear."""
+
+        def confirmed(answer: Answer) -> None:
+            self._aside = None
+            if len(answer) == 1:
+                self._lease_until = max(self._lease_until, lease_until)
+
+        self._aside = aside
+        return confirmed
+
+    @property
+    def receipt(self) -> tuple[str, str]:
+        """Id and token, which name the delivery."""
+        return self.id, self._token
+
+    def acknowledge(self) -> None:
+        self._ask("acknowledge")
+
+    def _nack(self, delay_s: float) -> None:
+        self._ask("nack", round(delay_s * 1e6), self._mailbox.limit)
+
+    def release(self) -> None:
+        self._ask("release")
+
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
+        kept: tuple[Argument, ...] = () if checkpoint is None else (checkpoint,)
+        self._ask("extend", round(seconds * 1e6), *kept)
+
+    def _reply(self, encoded: bytes) -> None:
+        self._ask("reply", self.reply_to or "", encoded)
+
+    def _settle(self, encoded: bytes) -> None:
+        self._ask("settle", self.reply_to or "", encoded)
+
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
+        self._ask("bury", cause.value, reason)
+
+    def _ask(self, operation: str, *values: Argument) -> None:
+        answer = self._mailbox.call(operation, self.id, self._token, *values)
+        if len(answer) > 1:
+            raise ReceiptHandleExpiredError(self.id, answer[1].decode())
+
+
+class RedisDeadLetters(DeadLetters):
+    def __init__(self, mailbox: RedisMailbox[Any, Any]) -> None:
+        self._mailbox = mailbox
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
+        check_max_messages(limit)
+        return [_letter(*row) for row in self._mailbox.asked("dead_letters", limit, after or "")[1]]
+
+    def count(self) -> int:
+        return int(self._mailbox.asked("dead_count")[1])
+
+    def replay(self, message_id: str) -> bool:
+        _, found, *refused = self._mailbox.asked("replay", message_id)
+        if refused:
+            key, generation, current, revoked = refused
+            raise KeyRefusedError(key.decode(), int(generation), int(current), revoked=bool(revoked))
+        return bool(found)
+
+    def delete(self, message_id: str) -> bool:
+        return bool(self._mailbox.asked("dead_delete", message_id)[1])
+
+    def purge(self) -> int:
+        return self._mailbox.in_steps("dead_purge")
+
+
+def _letter(
+    cause: bytes,
+    reason: bytes,
+    died: bytes,
+    enqueued: bytes,
+    deliveries: bytes | None,
+    generation: bytes | None,
+    key: bytes | None,
+    reply_to: bytes | None,
+    checkpoint: bytes | None,
+    body: bytes,
+    name: bytes,
+) -> DeadLetter:
+    return DeadLetter(
+        id=name.decode(),
+        body=body,
+        cause=FailureCause(cause.decode()),
+        reason=reason.decode(),
+        died_at=int(died) / 1e6,
+        enqueued_at=int(enqueued) / 1e6,
+        delivery_count=int(deliveries or 0),
+        key=None if key is None else key.decode(),
+        generation=int(generation or 0),
+        reply_to=None if reply_to is None else reply_to.decode(),
+        checkpoint=checkpoint,
+    )
+
 
 _PROVISIONAL, _HELD = 0, 1
 PURGE_STEP = 1_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tenure.beat.ladder import Ladder
-from tenure.engines.contracts.limits import MAX_VISIBILITY_S, MAX_WAIT_S
+from tenure.engines.contracts.engine import MAX_VISIBILITY_S, MAX_WAIT_S
 from tenure.errors import LimitError
 
 LEAST_SETTLE_S = 10.0

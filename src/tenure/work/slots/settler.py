@@ -10,7 +10,7 @@ import msgspec
 from tenure.backoff import Retry
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Message
-from tenure.engines.contracts.limits import MAX_KEY_CHARS
+from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 

@@ -1,4 +1,7 @@
-"""A journal in Redis: an append is a compare-and-swap on the journal's head, in one script."""
+"""The journal, the election and the store in Redis, each changed by one script at a time.
+
+An append is a compare-and-swap on the journal's head. An election has one hash per seat, taken and renewed in the server's time.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,39 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenure.engines.bells import Look, Polls
-from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
-from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
-from tenure.engines.redis.connections import Answer
-from tenure.engines.redis.session import Argument
-from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, StaleSnapshotError, Truncated
+from tenure.engines.checks import (
+    check_append,
+    check_key,
+    check_max_messages,
+    check_name,
+    check_seconds,
+    check_snapshot,
+    check_store_value,
+    check_ttl,
+)
+from tenure.engines.contracts import (
+    MAX_WAIT_S,
+    Election,
+    Entry,
+    Fence,
+    Head,
+    Journal,
+    Leader,
+    Snapshot,
+    Store,
+    Term,
+    term_margin,
+)
+from tenure.engines.redis.connections import Answer, Argument
+from tenure.errors import (
+    LimitError,
+    SequenceConflictError,
+    StaleEpochError,
+    StaleFenceError,
+    StaleSnapshotError,
+    TermLostError,
+    Truncated,
+)
 
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
@@ -105,3 +136,73 @@ def _entry(seq: int, stored: bytes) -> Entry:
         return Entry(seq, int(epoch), append_id, int(at) / 1e6, events)
     except (ValueError, msgspec.DecodeError) as error:
         return Entry(seq, 0, "", 0.0, (), f"it is not time, epoch, id and events: {error}", stored)
+
+
+class RedisElection(Election):
+    def __init__(self, engine: RedisEngine, name: str) -> None:
+        self.name = check_name(name, "election name")
+        self._engine = engine
+
+    def _call(self, operation: str, *values: Argument) -> Answer:
+        return self._engine.connections.call(operation, (self.name, *values))
+
+    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+        check_key(candidate, "candidate")
+        check_ttl(ttl)
+        if not 0 <= above < 2**53:
+            raise LimitError("above", above, "0 or more, and below 2**53")
+        asked = self._engine.clock.boottime()
+        epoch = self._call("campaign", candidate, round(ttl * 1e6), above)[1]
+        return Term(epoch, candidate, ttl, asked + ttl - term_margin(ttl)) if epoch > 0 else None
+
+    def renew(self, term: Term) -> Term:
+        asked = self._engine.clock.boottime()
+        _, renewed, *newest = self._call("renew", term.epoch, round(term.ttl * 1e6))
+        if not renewed:
+            raise TermLostError(self.name, term.epoch, newest[0])
+        return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+
+    def resign(self, term: Term) -> None:
+        self._call("resign", term.epoch)
+
+    def current(self) -> Leader | None:
+        _, *seat = self._call("leader")
+        return Leader(seat[0].decode(), seat[1], seat[2] / 1e6) if seat else None
+
+
+class RedisStore(Store):
+    def __init__(self, engine: RedisEngine, name: str) -> None:
+        self.name = check_name(name, "store name")
+        self._engine = engine
+
+    def _call(self, operation: str, *values: Argument) -> Answer:
+        return self._engine.connections.call(operation, (self.name, *values))
+
+    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
+        check_key(key)
+        check_store_value(value)
+        if ttl is not None:
+            check_ttl(ttl)
+        generation, delivery = fence if fence is not None else ("", "")
+        span = "" if ttl is None else max(1, round(ttl * 1e6))
+        _, *refused = self._call("put", key, bytes(value), span, generation, delivery)
+        if refused and fence is not None:
+            raise StaleFenceError(key, fence, Fence(*map(int, refused)))
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        value: bytes | None = self._call("get", key)[1]
+        return value
+
+    def delete(self, key: str) -> bool:
+        check_key(key)
+        return bool(self._call("remove", key)[1])
+
+    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
+        check_max_messages(limit)
+        first = b"[" + prefix.encode() if prefix else b"-"
+        if after is not None and after >= prefix:
+            first = b"(" + after.encode()
+        # No character is encoded with the byte 0xff, so it sorts after everything that has this prefix.
+        below = b"(" + prefix.encode() + b"\xff" if prefix else b"+"
+        return [key.decode() for key in self._call("list", first, below, limit)[1]]

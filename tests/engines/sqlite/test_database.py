@@ -1,12 +1,52 @@
-"""Time: boot time plus an anchor that the file keeps for each boot."""
+"""The file as it is opened: its tables, its refusals, and the engine's time over boots."""
 
 from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from tests.engines.sqlite.conftest import Opener
 
 from tenure.clock import ManualClock
+from tenure.engines.sqlite import database
 from tenure.errors import ReceiptHandleExpiredError, TermLostError
+
+
+def make(path: Path) -> None:
+    """What another process does when it opens the file first."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+        database.prepare_file(other, path)
+        other.execute("BEGIN IMMEDIATE")
+        database.create_tables(other, path)
+        other.execute("COMMIT")
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_a_file_that_another_process_makes_while_we_look_at_it_is_not_another_programs(
+    tmp_path: Path, moment: int
+) -> None:
+    """It was: version and tables were read one after the other, and the worker that did so never reported again."""
+    path, begun = tmp_path / "tenure.db", 0
+
+    def another(statement: str) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == moment:
+            with suppress(sqlite3.OperationalError):  # it is locked for as long as we look: that is as good
+                make(path)
+
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
+        connection.set_trace_callback(another)
+        with suppress(sqlite3.OperationalError):  # locked by the other one: tried again by whoever opens
+            database.prepare_file(connection, path)
+        connection.set_trace_callback(None)
+    make(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (database.SCHEMA_VERSION,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
 
 DAY = 86_400
 

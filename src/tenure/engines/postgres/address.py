@@ -1,25 +1,103 @@
-"""Examines a server for an operator: version, rights and settings, each finding with its remedy. Changes nothing."""
+"""The server that a URL names: reads the URL into settings, and examines the server behind it for an operator.
+
+    postgresql://user:password@host:5432/database?schema=tenure&pool=10&notify=on&poll=0.25&timeout=30
+
+Our own options are read here, and the rest is for libpq. Passwords may also come from PGPASSWORD or ~/.pgpass, and TLS from sslmode,
+sslrootcert and the like, in the URL or the environment: libpq reads them, and nothing here repeats them.
+
+The examination looks at version, rights and settings, returns each finding with its remedy, and changes nothing.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
 
 from tenure.clock import Clock
 from tenure.engines.contracts import Finding, Level
 from tenure.engines.postgres.schema import VERSION, channel_prefix
-from tenure.engines.postgres.url import PostgresSettings
-from tenure.errors import EngineReadOnlyError, EngineRefusedError, EngineVersionError
+from tenure.engines.urls import Options, on_off, redact, seconds, whole
+from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineVersionError
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_LIBPQ = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+
+
+class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings in a URL. `notify=False` is for transaction poolers: no LISTEN, no prepared statements, polling instead."""
+
+    shown: str
+    """The URL without secrets."""
+    secret: str
+    """The password, to be taken out of whatever a server or a library says; empty when there is none."""
+    conninfo: dict[str, Any]
+    schema: str = "tenure"
+    pool: int = 10
+    notify: bool = True
+    poll_s: float = 0.25
+    timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"PostgresSettings({self.shown})"  # a settings object that is logged must not tell the password
+
+
+def read_url(url: str) -> PostgresSettings:
+    options = Options(url)
+    schema = options.take("schema", "tenure", _schema, "a name of small letters, digits and _, at most 63")
+    pool = options.take("pool", 10, whole(1, 1_000), "a number of connections from 1 to 1,000")
+    notify = options.take("notify", True, on_off, "on or off")
+    poll_s = options.take("poll", 0.25, seconds(0.01, 60), "a number of seconds from 0.01 to 60")
+    timeout_s = options.take("timeout", 30.0, seconds(0.1, 3_600), "a number of seconds from 0.1 to 3,600")
+    rest = options.rest(_LIBPQ.__contains__)
+    options.finish()
+    parts = urlsplit(url)
+    try:
+        conninfo = {**conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}"), **rest}
+    except psycopg.ProgrammingError:
+        # Its text repeats the URL, with the password.
+        raise ConfigurationError(
+            f"{redact(url)} is not a URL that PostgreSQL's client understands",
+            remedy="Write postgresql://user:password@host:port/database, with special characters percent-encoded",
+        ) from None
+    conninfo.setdefault("application_name", "tenure")
+    # Half of what a call may take: then an attempt to connect ends before the call that waits for it gives up.
+    conninfo.setdefault("connect_timeout", str(max(2, int(timeout_s / 2))))
+    for name, value in (("keepalives_idle", 10), ("keepalives_interval", 5), ("keepalives_count", 3)):
+        conninfo.setdefault(name, str(value))
+    conninfo.setdefault("tcp_user_timeout", str(int(timeout_s * 1_000)))
+    return PostgresSettings(
+        shown=redact(url),
+        secret=str(conninfo.get("password") or os.environ.get("PGPASSWORD") or ""),
+        conninfo=conninfo,
+        schema=schema,
+        pool=pool,
+        notify=notify,
+        poll_s=poll_s,
+        timeout_s=timeout_s,
+    )
+
+
+def _schema(text: str) -> str:
+    if not _SCHEMA.fullmatch(text) or text.startswith("pg_"):
+        raise ValueError(text)
+    return text
+
 
 OLDEST = 130_000
 _OLD_TRANSACTION_S = 600
 _NOTIFY_S = 2.0
 
-Session = psycopg.Connection[Any]
+ServerConnection = psycopg.Connection[Any]
 
 
-def must_be_usable(session: Session) -> None:
+def must_be_usable(session: ServerConnection) -> None:
     """Refuse a server on which nothing would work."""
     if session.info.server_version < OLDEST:
         raise EngineVersionError(
@@ -38,7 +116,7 @@ def must_be_usable(session: Session) -> None:
         )
 
 
-def examine(session: Session, settings: PostgresSettings, clock: Clock) -> list[Finding]:
+def examine(session: ServerConnection, settings: PostgresSettings, clock: Clock) -> list[Finding]:
     """Everything that `tenure doctor` shows."""
     version = session.info.server_version
     findings = [Finding(Level.OK, f"PostgreSQL {shown_version(version)}, schema {settings.schema!r} version {VERSION}")]
@@ -52,7 +130,7 @@ def examine(session: Session, settings: PostgresSettings, clock: Clock) -> list[
     return findings
 
 
-def rights(session: Session, settings: PostgresSettings) -> list[Finding]:
+def rights(session: ServerConnection, settings: PostgresSettings) -> list[Finding]:
     """May this user do to every table what the functions do?"""
     rows = session.execute(
         "SELECT c.relname, p.what FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -67,7 +145,7 @@ def rights(session: Session, settings: PostgresSettings) -> list[Finding]:
     return [Finding(Level.ERROR, f"this user lacks {lacking}", remedy)]
 
 
-def durability(session: Session) -> list[Finding]:
+def durability(session: ServerConnection) -> list[Finding]:
     """Can a write that was acknowledged be lost?"""
     found = []
     names = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
@@ -97,7 +175,7 @@ def durability(session: Session) -> list[Finding]:
     ]
 
 
-def housekeeping(session: Session) -> list[Finding]:
+def housekeeping(session: ServerConnection) -> list[Finding]:
     """Will dead rows be removed?"""
     found = []
     for name in ("autovacuum", "track_counts"):
@@ -130,7 +208,7 @@ def housekeeping(session: Session) -> list[Finding]:
     return found or [Finding(Level.OK, "dead rows are removed: autovacuum is on, and nothing holds it back")]
 
 
-def capacity(session: Session, settings: PostgresSettings) -> list[Finding]:
+def capacity(session: ServerConnection, settings: PostgresSettings) -> list[Finding]:
     most = int(_one(session, "SELECT current_setting('max_connections')"))
     used = _one(session, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") or 0
     need = settings.pool + (1 if settings.notify else 0)
@@ -140,7 +218,7 @@ def capacity(session: Session, settings: PostgresSettings) -> list[Finding]:
     return [Finding(Level.OK, text)]
 
 
-def transport(session: Session) -> list[Finding]:
+def transport(session: ServerConnection) -> list[Finding]:
     local = session.info.hostaddr in ("", "127.0.0.1", "::1") or session.info.host.startswith("/")
     if session.pgconn.ssl_in_use:
         return [Finding(Level.OK, "the connection is encrypted")]
@@ -150,7 +228,7 @@ def transport(session: Session) -> list[Finding]:
     return [Finding(Level.WARNING, "the connection is not encrypted: bodies can be read on the way", remedy)]
 
 
-def clocks(session: Session, clock: Clock) -> list[Finding]:
+def clocks(session: ServerConnection, clock: Clock) -> list[Finding]:
     """Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
     before = clock.wall()
     server = float(_one(session, "SELECT date_part('epoch', clock_timestamp())"))
@@ -161,7 +239,7 @@ def clocks(session: Session, clock: Clock) -> list[Finding]:
     return [Finding(Level.OK, text)]
 
 
-def notifications(session: Session, settings: PostgresSettings) -> list[Finding]:
+def notifications(session: ServerConnection, settings: PostgresSettings) -> list[Finding]:
     """Does a notification arrive? Behind a transaction pooler it does not."""
     if not settings.notify:
         fact = f"notify=off: consumers poll every {settings.poll_s:g} s, so work waits up to that long"
@@ -181,6 +259,6 @@ def shown_version(number: int) -> str:
     return f"{number // 10_000}.{number % 10_000}"
 
 
-def _one(session: Session, statement: str, *values: object) -> Any:
+def _one(session: ServerConnection, statement: str, *values: object) -> Any:
     row = session.execute(statement, values or None).fetchone()
     return row[0] if row else None

@@ -1,3 +1,5 @@
+"""Reading a URL, and what `tenure doctor` finds about a file and its place."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine
-from tenure.engines.sqlite.url import Synchronous, read_url
+from tenure.engines import Engine, Level
+from tenure.engines.sqlite import address
+from tenure.engines.sqlite.address import Synchronous, read_url
 from tenure.errors import ConfigurationError
 
 
@@ -55,3 +58,34 @@ def test_a_commit_is_on_the_disk_by_default_and_only_written_when_asked_for(tmp_
 def test_a_wrong_url_says_what_is_right(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Engine.open(url, clock=ManualClock())
+
+
+def test_a_healthy_file_has_no_errors_and_no_warnings(tmp_path: Path) -> None:
+    with Engine.open(f"sqlite:///{tmp_path}/t.db") as engine:
+        found = engine.check()
+    assert {level for level, _, _ in found} <= {Level.OK, Level.WARNING}
+    assert not [what for level, what, _ in found if level is Level.WARNING and "free" not in what]
+    assert any("power cut" in what for _, what, _ in found)
+
+
+def test_what_weakens_a_promise_is_said_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weak = read_url(f"sqlite:///{tmp_path}/t.db?synchronous=normal")
+    monkeypatch.setattr(address, "filesystem_of", lambda path: "nfs4")
+    monkeypatch.setattr(address, "LITTLE_ROOM_BYTES", 1 << 62)
+    found = address.examine(weak, "the folder is read-only", integrity=lambda: "row 7 missing from index")
+    said = {what: (level, remedy) for level, what, remedy in found}
+    for part, level in (
+        ("power cut", "warning"),
+        ("nfs4", "error"),
+        ("are free", "warning"),
+        ("poll", "warning"),
+        ("row 7", "error"),
+    ):
+        [(what, (got, remedy))] = [(what, rest) for what, rest in said.items() if part in what]
+        assert got == level, what
+        assert remedy, what
+
+
+def test_the_file_system_of_a_path_is_told() -> None:
+    assert address.filesystem_of(Path("/proc/self/x")) == "proc"
+    assert address.filesystem_of(Path("/dev/shm/x")) == "tmpfs"

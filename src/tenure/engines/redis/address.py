@@ -1,16 +1,130 @@
-"""Examines a server for an operator: version, rights and settings, each finding with its remedy. Changes nothing."""
+"""The server that a URL names: reads the URL into settings, and examines the server behind it for an operator.
+
+    rediss://user:password@host:6379/0?namespace=tenure&wait=1&pool=10&timeout=30&ssl_ca_certs=/etc/ca.pem
+
+The password may also come from REDIS_PASSWORD (and the user from REDIS_USERNAME), so that it need not stand in a URL.
+
+The examination looks at version, rights and settings, returns each finding with its remedy, and changes nothing.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+import msgspec
 import redis.exceptions as r
 
 from tenure.clock import Clock
 from tenure.engines.contracts import Finding, Level
-from tenure.engines.redis.session import Session
-from tenure.engines.redis.url import RedisSettings
-from tenure.errors import EngineReadOnlyError, EngineRefusedError, EngineVersionError
+from tenure.engines.urls import Options, on_off, redact, seconds, whole
+from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineVersionError
+
+if TYPE_CHECKING:
+    from tenure.engines.redis.connections import RedisSession
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,62}")
+_TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+
+
+class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings in a URL. `wait` is the number of replicas that must have a write before it is acknowledged."""
+
+    shown: str
+    """The URL without secrets."""
+    secret: str
+    """The password, to be taken out of whatever a server or a library says; empty when there is none."""
+    connection: dict[str, Any]
+    """For redis-py's connection."""
+    tls: bool = False
+    namespace: str = "tenure"
+    wait: int = 0
+    pool: int = 10
+    timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"RedisSettings({self.shown})"  # a settings object that is logged must not tell the password
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of every key; the braces keep them in one slot."""
+        return f"{{{self.namespace}}}:"
+
+
+def read_url(url: str) -> RedisSettings:
+    options = Options(url)
+    namespace = options.take("namespace", "tenure", _namespace, "letters, digits, '.', '_' and '-', at most 63")
+    wait = options.take("wait", 0, whole(0, 100), "a number of replicas from 0 to 100")
+    pool = options.take("pool", 10, whole(1, 1_000), "a number of connections from 1 to 1,000")
+    timeout_s = options.take("timeout", 30.0, seconds(0.1, 3_600), "a number of seconds from 0.1 to 3,600")
+    parts = urlsplit(url)
+    tls: dict[str, Any] = {}
+    if parts.scheme == "rediss":
+        tls = {name: value for name in _TLS if (value := options.take(name, "", str, "a path"))}
+        tls["ssl_cert_reqs"] = options.take("ssl_cert_reqs", "required", _requirement, "required, optional or none")
+        tls["ssl_check_hostname"] = options.take(
+            "ssl_check_hostname", tls["ssl_cert_reqs"] != "none", on_off, "on or off"
+        )
+    options.finish()
+    password = unquote(parts.password) if parts.password else os.environ.get("REDIS_PASSWORD") or None
+    username = unquote(parts.username) if parts.username else os.environ.get("REDIS_USERNAME") or None
+    connection = {
+        "host": parts.hostname or "localhost",
+        "port": _port(url),
+        "db": _database(url, parts.path),
+        "username": username if password else None,
+        "password": password,
+        "socket_timeout": timeout_s,
+        # Half of what a call may take: then an attempt to connect ends before the call that waits for it gives up.
+        "socket_connect_timeout": max(0.1, timeout_s / 2),
+        "client_name": "tenure",
+        "protocol": 2,
+        **tls,
+    }
+    return RedisSettings(
+        shown=redact(url),
+        secret=password or "",
+        connection=connection,
+        tls=parts.scheme == "rediss",
+        namespace=namespace,
+        wait=wait,
+        pool=pool,
+        timeout_s=timeout_s,
+    )
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _requirement(text: str) -> str:
+    if text not in ("required", "optional", "none"):
+        raise ValueError(text)
+    return text
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url).port or 6379
+    except ValueError:
+        raise ConfigurationError(f"{redact(url)} has a port that is not one", remedy="Use 1 to 65535") from None
+
+
+def _database(url: str, path: str) -> int:
+    text = path.strip("/")
+    if not text:
+        return 0
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"{redact(url)} names a database {text!r} that is not a number", remedy="Write redis://host:6379/0"
+        )
+    return int(text)
+
 
 OLDEST = (6, 2)
 _YOUNG_S = 3_600
@@ -19,7 +133,7 @@ Facts = Mapping[str, str]
 """The fields of INFO."""
 
 
-def must_be_usable(session: Session, settings: RedisSettings) -> Facts:
+def must_be_usable(session: RedisSession, settings: RedisSettings) -> Facts:
     """Refuse a server on which nothing would work, or on which a promise would be broken in silence."""
     facts = info(session)
     if version(facts) < OLDEST:
@@ -54,7 +168,7 @@ def possible_loss(facts: Facts) -> str | None:
     )
 
 
-def examine(session: Session, settings: RedisSettings, clock: Clock) -> list[Finding]:
+def examine(session: RedisSession, settings: RedisSettings, clock: Clock) -> list[Finding]:
     """Everything that `tenure doctor` shows."""
     facts = info(session)
     findings = [Finding(Level.OK, f"{shown_version(facts)}, namespace {settings.namespace!r}")]
@@ -92,12 +206,12 @@ def memory(facts: Facts) -> list[Finding]:
     return [Finding(Level.OK, "a full server refuses writes, and removes nothing (noeviction)")]
 
 
-def durability(session: Session, facts: Facts, settings: RedisSettings) -> list[Finding]:
+def durability(session: RedisSession, facts: Facts, settings: RedisSettings) -> list[Finding]:
     """Can a write that was acknowledged be lost?"""
     return [*persistence(session, facts), *replication(facts, settings)]
 
 
-def persistence(session: Session, facts: Facts) -> list[Finding]:
+def persistence(session: RedisSession, facts: Facts) -> list[Finding]:
     found = []
     if facts.get("aof_last_write_status") == "err" or facts.get("rdb_last_bgsave_status") == "err":
         fact = "the server could not write to its disk the last time it tried"
@@ -144,7 +258,7 @@ def replication(facts: Facts, settings: RedisSettings) -> list[Finding]:
     return []
 
 
-def capacity(session: Session, facts: Facts, settings: RedisSettings) -> list[Finding]:
+def capacity(session: RedisSession, facts: Facts, settings: RedisSettings) -> list[Finding]:
     most, used = int(setting(session, "maxclients") or 0), int(facts.get("connected_clients", "0"))
     need = settings.pool + 2
     if not most:
@@ -164,7 +278,7 @@ def transport(settings: RedisSettings) -> list[Finding]:
     return [Finding(Level.WARNING, fact, "Use rediss://, with ssl_ca_certs= for an authority of your own")]
 
 
-def clocks(session: Session, clock: Clock) -> list[Finding]:
+def clocks(session: RedisSession, clock: Clock) -> list[Finding]:
     """Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
     before = clock.wall()
     whole, part = session.ask("TIME")
@@ -175,7 +289,7 @@ def clocks(session: Session, clock: Clock) -> list[Finding]:
     return [Finding(Level.OK, text)]
 
 
-def bells(session: Session, settings: RedisSettings) -> list[Finding]:
+def bells(session: RedisSession, settings: RedisSettings) -> list[Finding]:
     """May this user publish and subscribe? Since Redis 7 a new user may not."""
     channel = f"{settings.prefix}bell:check"
     try:
@@ -188,12 +302,12 @@ def bells(session: Session, settings: RedisSettings) -> list[Finding]:
     return [Finding(Level.OK, "waiting consumers are woken at once (publish and subscribe are allowed)")]
 
 
-def info(session: Session) -> dict[str, str]:
+def info(session: RedisSession) -> dict[str, str]:
     text: str = session.ask("INFO").decode(errors="replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
 
 
-def setting(session: Session, name: str) -> str | None:
+def setting(session: RedisSession, name: str) -> str | None:
     """None when this user may not read settings, as on many hosted servers."""
     try:
         answer = session.ask("CONFIG", "GET", name)

@@ -1,4 +1,4 @@
-"""What `tenure doctor` finds on servers that are set up badly, each a real one."""
+"""Reading a URL into settings, and what `tenure doctor` finds on a server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,68 @@ from psycopg import sql
 from tenure.cli.root import tenure
 from tenure.clock import ManualClock, SystemClock
 from tenure.engines import Engine, Level
-from tenure.engines.postgres import PostgresEngine, examination
-from tenure.engines.postgres.url import read_url
+from tenure.engines.postgres import PostgresEngine, address
+from tenure.engines.postgres.address import read_url
 from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineUnavailableError
 from tools.servers import Postgres
+
+
+def test_options_of_ours_and_of_libpq_are_told_apart() -> None:
+    settings = read_url(
+        "postgresql://u:s%2Fx@h:5433/db?schema=mine&pool=3&notify=off&poll=0.5&timeout=8&sslmode=require"
+    )
+    assert (settings.schema, settings.pool, settings.notify, settings.poll_s, settings.timeout_s) == (
+        "mine",
+        3,
+        False,
+        0.5,
+        8,
+    )
+    info = settings.conninfo
+    assert (info["user"], info["password"], info["host"], info["port"], info["dbname"]) == (
+        "u",
+        "s/x",
+        "h",
+        "5433",
+        "db",
+    )
+    assert (info["sslmode"], info["application_name"], info["connect_timeout"]) == ("require", "tenure", "4")
+    assert "schema" not in info
+
+
+def test_defaults_are_a_schema_named_tenure_and_notifications() -> None:
+    settings = read_url("postgresql://h/db")
+    assert (settings.schema, settings.pool, settings.notify) == ("tenure", 10, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("postgresql://h/db?schema=Upper", "schema=Upper"),
+        ("postgresql://h/db?schema=pg_own", "schema=pg_own"),
+        ('postgresql://h/db?schema=a"b', "schema="),
+        ("postgresql://h/db?pool=0", "pool=0"),
+        ("postgresql://h/db?notify=maybe", "notify=maybe"),
+        ("postgresql://h/db?timeout=nan", "timeout=nan"),
+        ("postgresql://h/db?shema=x", "nobody reads: shema"),
+        ("postgresql://u:s3cret%zz@h/db", "special characters percent-encoded"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name_and_without_the_password(url: str, error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error) as caught:
+        read_url(url)
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(caught.value.__cause__)
+
+
+def test_several_hosts_go_to_the_client_as_they_are() -> None:
+    info = read_url("postgresql://a:1,b:2/db?target_session_attrs=read-write").conninfo
+    assert (info["host"], info["port"], info["target_session_attrs"]) == ("a,b", "1,2", "read-write")
+
+
+def test_settings_that_are_printed_do_not_tell_the_password() -> None:
+    assert "s3cret" not in repr(read_url("postgresql://u:s3cret@h/db"))
+
 
 Opened = Callable[..., PostgresEngine]
 
@@ -88,7 +146,7 @@ def test_rights_that_are_missing_are_named(opened: Opened, postgres_server: Post
 def test_an_old_transaction_and_few_connections_are_warnings(
     opened: Opened, postgres_url: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(examination, "_OLD_TRANSACTION_S", 0.05)
+    monkeypatch.setattr(address, "_OLD_TRANSACTION_S", 0.05)
     engine = opened("&pool=500")
     with psycopg.connect(postgres_url) as old:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -102,7 +160,7 @@ def test_an_old_transaction_and_few_connections_are_warnings(
 def test_notifications_that_do_not_arrive_are_found(
     opened: Opened, schema: str, postgres_url: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(examination, "_NOTIFY_S", 0.1)
+    monkeypatch.setattr(address, "_NOTIFY_S", 0.1)
     settings = read_url(f"{postgres_url}?schema={schema}")
     opened()
     with psycopg.connect(postgres_url, autocommit=True) as session:
@@ -111,18 +169,18 @@ def test_notifications_that_do_not_arrive_are_found(
         monkeypatch.setattr(
             session, "execute", lambda query, *rest: execute("SELECT 1") if "LISTEN" in query else execute(query, *rest)
         )
-        (finding,) = examination.notifications(session, settings)
+        (finding,) = address.notifications(session, settings)
     assert finding.level is Level.ERROR
     assert "notify=off" in finding.remedy
-    (finding,) = examination.notifications(None, read_url(f"{postgres_url}?notify=off&poll=2"))
+    (finding,) = address.notifications(None, read_url(f"{postgres_url}?notify=off&poll=2"))
     assert "poll every 2 s" in finding.what
 
 
 def test_a_clock_that_differs_is_shown(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as session:
-        (finding,) = examination.clocks(session, ManualClock(wall=1_700_000_000.0))
+        (finding,) = address.clocks(session, ManualClock(wall=1_700_000_000.0))
         assert finding.level is Level.WARNING
-        (finding,) = examination.clocks(session, SystemClock())
+        (finding,) = address.clocks(session, SystemClock())
         assert finding.level is Level.OK
 
 
