@@ -1,4 +1,5 @@
-"""Run the checks and the test suites; print time and count of each, what was skipped and why, what took longer than its share, and, last of all, what failed.
+"""Run the checks and the test suites; print time and count of each, what was skipped and why, what took longer than its share, what is left to
+`make soak`, and, last of all, what failed. A suite that only computes runs beside those that wait, at a lower priority; it is shown when it ends.
 
 python tools/run_tests.py            everything (`make test`)
 python tools/run_tests.py --quick    checks, and the tests that take seconds
@@ -10,6 +11,7 @@ python tools/run_tests.py --soak     the long versions
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.suite_shares import MOST_S, SHARES, Machine, Usage, late  # noqa: E402  found through the line above
+from tools.suite_shares import MOST_S, SHARES, Machine, Share, Usage, late  # noqa: E402  found through the line above
 
 BIN = Path(sys.executable).parent
 SPECIAL = ("seeds", "contract", "sim", "process", "fuzz", "browser")
@@ -50,7 +52,7 @@ class Result:
     skipped: list[str] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     """What failed, why, and all that it printed and logged."""
-    usage: Usage = field(default_factory=lambda: Usage(0.0, 0.0))
+    cpu_s: float = 0.0
     engines: dict[str, Counter[str]] = field(default_factory=dict)
     """Of the conformance suite: how many tests ended how on each engine."""
 
@@ -82,36 +84,57 @@ def suites() -> dict[str, list[str]]:
     return found
 
 
+def run_suites(*, quick: bool, soak: bool) -> list[Result]:
+    """Runs the suites that wait one after the other, and beside them those that only compute."""
+    chosen = {name: told for name, told in suites().items() if not (quick and name in ("process", "fuzz", "browser"))}
+    with ThreadPoolExecutor(1) as pool:
+        ran = {
+            name: pool.submit(run_suite, name, told, quick=quick, soak=soak)
+            for name, told in chosen.items()
+            if SHARES[name].beside
+        }
+        waited = {
+            name: run_suite(name, told, quick=quick, soak=soak) for name, told in chosen.items() if name not in ran
+        }
+        return [waited[name] if name in waited else ran[name].result() for name in chosen]
+
+
 def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Result:
-    begun, machine = time.monotonic(), Machine()
+    begun, share = time.monotonic(), SHARES[name]
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *collect,
-            f"--junitxml={report.name}",
-            "-o",
-            "junit_family=xunit2",
-            "-o",
-            "junit_logging=all",
-            "-o",
-            "junit_log_passing_tests=false",
-        ]
-        # No test fails for being slow: bars on time are in bench/.
-        command += ["-n", str(SHARES[name].workers), "--dist", "worksteal"]
+        command = pytest_command(share, collect, report.name)
         if quick:
             command += ["-m", "not slow"]
-        print(f"--- {name}", flush=True)
+        print(f"--- {name}{', beside the others' if share.beside else ''}", flush=True)
         env = {**os.environ, "TENURE_SOAK": "1"} if soak else None
-        code = subprocess.run(command, cwd=ROOT, check=False, env=env).returncode
-        result = Result(name, time.monotonic() - begun, code in (0, 5), usage=machine.used())
+        with tempfile.TemporaryFile() as shown:
+            running = subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown if share.beside else None)
+            _, status, used = os.wait4(running.pid, 0)
+            running.returncode = code = os.waitstatus_to_exitcode(status)
+            if share.beside:
+                shown.seek(0)
+                print(f"--- {name} has ended\n{shown.read().decode(errors='replace')}", flush=True)
+        result = Result(name, time.monotonic() - begun, code in (0, 5), cpu_s=used.ru_utime + used.ru_stime)
         try:
             tree = ET.parse(report.name)
         except ET.ParseError:
             result.ok = False
             result.failures.append((name, f"pytest ended with code {code} and wrote no report", ""))
             return result
+    count_tests(result, tree)
+    return result
+
+
+def pytest_command(share: Share, collect: list[str], report: str) -> list[str]:
+    """No test fails for being slow: bars on time are in bench/. One that runs beside others may have to wait for a core very long."""
+    command = [sys.executable, "-m", "pytest", *collect, f"--junitxml={report}"]
+    for option in ("junit_family=xunit2", "junit_logging=all", "junit_log_passing_tests=false"):
+        command += ["-o", option]
+    command += ["-n", str(share.workers), "--dist", "worksteal"]
+    return ["nice", "-n", "19", *command, "--timeout", "1800"] if share.beside else command
+
+
+def count_tests(result: Result, tree: ET.ElementTree[ET.Element]) -> None:
     for case in tree.iter("testcase"):
         count_engine(result, case)
         if case.find("failure") is not None or case.find("error") is not None:
@@ -121,7 +144,6 @@ def run_suite(name: str, collect: list[str], *, quick: bool, soak: bool) -> Resu
             result.skipped.append(skip.get("message") or "no reason given")
         else:
             result.passed += 1
-    return result
 
 
 def count_engine(result: Result, case: ET.Element) -> None:
@@ -169,16 +191,35 @@ def show_failures(results: list[Result]) -> None:
         print(f"\n... and {len(failures) - 20} more failures, above")
 
 
+def left_to_soak(tests: Path = ROOT / "tests") -> list[str]:
+    """Reads the calls of `sized` in the tests: how much of each thing `make test` does, and how much `make soak`."""
+    found = []
+    for path in sorted(tests.rglob("*.py")):
+        if "sized(" not in (text := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sized":
+                sizes = {option.arg: ast.literal_eval(option.value) for option in node.keywords}
+                found.append(f"{sizes['short']:>9,} of {sizes['long']:>9,}  {ast.literal_eval(node.args[0])}")
+    return found
+
+
+def show_left_to_soak() -> None:
+    print("\nLEFT TO `make soak`, which runs the same tests with larger sizes:")
+    for line in left_to_soak():
+        print(f"  {line}")
+
+
 def show_late(results: list[Result], seconds: float, usage: Usage) -> None:
     """Says loudly which suite took longer than its share."""
-    said = [late(result.name, result.seconds, result.usage) for result in results]
+    said = [late(result.name, result.seconds, usage) for result in results]
     if seconds > MOST_S and not usage.starved:
         said.append(f"all took {seconds:.0f} s; `make test` has {MOST_S:.0f} s on two idle cores")
     for sentence in filter(None, said):
         print(f"\n!!! LATE: {sentence}")
 
 
-def show(results: list[Result], seconds: float) -> None:
+def show(results: list[Result], seconds: float, usage: Usage) -> None:
     print(f"\n{'suite':<12}{'time':>9}{'CPU':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
     for result in results:
         counted = result.name not in CHECKS
@@ -187,10 +228,10 @@ def show(results: list[Result], seconds: float) -> None:
             if counted
             else ("ok" if result.ok else "FAILED", "", "")
         )
-        cpu = f"{result.usage.cpu_s:.0f}s" if counted else ""
+        cpu = f"{result.cpu_s:.0f}s" if counted else ""
         print(f"{result.name:<12}{result.seconds:>8.1f}s{cpu:>9}{numbers[0]:>9}{numbers[1]:>9}{numbers[2]:>9}")
     tests = [result for result in results if result.name not in CHECKS]
-    print(f"{'all':<12}{seconds:>8.1f}s")
+    print(f"{'all':<12}{seconds:>8.1f}s{usage.cpu_s:>8.0f}s")
     print(
         f"{sum(r.passed for r in tests)} passed, {sum(r.failed for r in tests)} failed, "
         f"{sum(len(r.skipped) for r in tests)} skipped"
@@ -213,16 +254,16 @@ def main() -> int:
     options = parser.parse_args()
     begun, machine = time.monotonic(), Machine()
     results = [] if options.no_checks else run_checks()
-    checked = Result("checks", time.monotonic() - begun, True, usage=machine.used())
+    checked = Result("checks", time.monotonic() - begun, True)
     if not options.lint:
-        for name, collect in suites().items():
-            if options.quick and name in ("process", "fuzz", "browser"):
-                continue
-            results.append(run_suite(name, collect, quick=options.quick, soak=options.soak))
+        results += run_suites(quick=options.quick, soak=options.soak)
+    seconds, usage = time.monotonic() - begun, machine.used()
     show_engines(results)
-    show(results, time.monotonic() - begun)
+    show(results, seconds, usage)
     if not options.soak:
-        show_late([checked, *results], time.monotonic() - begun, machine.used())
+        if not options.lint:
+            show_left_to_soak()
+        show_late([checked, *results], seconds, usage)
     show_failures(results)
     failed = [result.name for result in results if not result.ok]
     if failed:

@@ -7,7 +7,6 @@ the worker, shown as a view, in the list and in `why`, and answered with its res
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tests.contract.case import EngineCase, ServerCase
+from tests.soak import sized
 from tests.typed_strategies import fields, values
 
 from tenure.clock import SystemClock
@@ -194,7 +194,7 @@ def play(datacenter: Played, submission: JobSubmission) -> None:
 @pytest.mark.timeout(600)
 def test_what_is_accepted_is_journaled_dispatched_shown_and_answered(case: EngineCase) -> None:
     examples = 60 if case.name == "memory" else 5 if isinstance(case, ServerCase) else 12
-    examples *= 10 if os.environ.get("TENURE_SOAK") else 1
+    examples *= sized("times as many submissions to each engine", short=1, long=10)
 
     with played(case) as datacenter:
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from hypothesis.stateful import (
 )
 from tests.contract.case import EngineCase
 from tests.contract.model import LIMIT, Mail, Model
+from tests.soak import sized
 
 from tenure.engines import Message
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_any_sequence_of_calls_does_what_the_model_does(case: EngineCase) -> None:
-    examples = EXAMPLES.get(case.name, 12) * (8 if os.environ.get("TENURE_SOAK") else 1)
+    examples = EXAMPLES.get(case.name, 12) * sized("times as many sequences of calls to each engine", short=1, long=8)
     numbers = itertools.count()
     run_state_machine_as_test(
         lambda: Machine(case, f"m{next(numbers)}"),

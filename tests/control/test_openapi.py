@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from tests.nodes.gate.served import World
 from tests.nodes.served import Served
+from tests.soak import sized
 from tools.servers.process import CannotStart
 
 from tenure.control.messages.operations import OPERATIONS, AtGate
@@ -147,7 +147,7 @@ def ask_anything(address: str, examples: int, instead: dict[str, Any] | None = N
         asked[case.operation.label] += 1
 
     frugal = settings(
-        max_examples=10 * examples if os.environ.get("TENURE_SOAK") else examples,
+        max_examples=examples * sized("times as many requests from the OpenAPI description", short=1, long=10),
         deadline=None,
         database=None,
         derandomize=True,

@@ -18,9 +18,9 @@ from tests.fuzz.assault import Assault, Log, Sent
 from tests.fuzz.grammar import Grammar
 from tests.fuzz.replay import explain
 from tests.fuzz.site import FuzzedSite, Honest
+from tests.soak import SOAK, sized
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
-REQUESTS = 200_000 if SOAK else 10_000
+REQUESTS = sized("hostile requests to a datacenter", short=10_000, long=200_000)
 """To a datacenter on each engine."""
 SEED = int(os.environ.get("TENURE_FUZZ_SEED", "0")) or (SystemRandom().randrange(1, 2**31) if SOAK else 16)
 NEVER_DONE = {"gate", "tell_gate", "forward", "dead_letter"}
@@ -62,7 +62,7 @@ def test_no_request_ends_a_node_and_honest_jobs_complete(site: FuzzedSite) -> No
     print(f"seed {SEED}: {outcome}")
 
 
-GATE_REQUESTS = 50_000 if SOAK else 2_500
+GATE_REQUESTS = sized("hostile requests to a gate", short=2_500, long=50_000)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from tenure.jobs import JobSubmission, WorkflowSpec
 from tests.fuzz.grammar import HOSTILE, HOSTILE_TEXTS, Grammar
 from tests.fuzz.site import HONEST_QUEUE, FuzzedSite, Honest
 from tests.fuzz.test_operations import SEED
+from tests.soak import SOAK, sized
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
-HEADS = 20_000 if SOAK else 1_000
-BODIES = 3_000 if SOAK else 300
+HEADS = sized("hostile HTTP heads", short=1_000, long=20_000)
+BODIES = sized("hostile HTTP bodies", short=300, long=3_000)
 GOOD_HEAD = (
     b"POST /v1/leader HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 )

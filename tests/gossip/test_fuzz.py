@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from random import Random
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gossip.test_sealing import CODECS
+from tests.soak import sized
 
 from tenure.errors import WireError
 from tenure.gossip.messages import (
@@ -31,8 +31,7 @@ from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import decode, encode, encode_push_pull, encode_stream_user
 
-SOAK = "TENURE_SOAK" in os.environ
-ROUNDS = 120_000 if SOAK else 8_000
+ROUNDS = sized("damaged gossip packets", short=8_000, long=120_000)
 HERE = ("127.0.0.1", 7946)
 EXAMPLES = [
     encode(message)
@@ -124,7 +123,7 @@ def test_no_mutated_stream_raises_anything_but_a_wire_error(codec: PacketCodec) 
     assert min(seen["read"], seen["refused"]) > 0
 
 
-@settings(max_examples=20_000 if SOAK else 600)
+@settings(max_examples=sized("invented gossip packets", short=600, long=20_000))
 @given(st.binary(max_size=400), st.sampled_from(CODECS))
 def test_arbitrary_bytes_are_read_or_refused(data: bytes, codec: PacketCodec) -> None:
     outcome(codec, data)

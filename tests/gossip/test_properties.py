@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.gossip.lean_pool import LeanPool
+from tests.soak import sized
 
 from tenure.gossip.broadcasts import MAX_UNNAMED
 from tenure.gossip.messages import Alive, Dead, MemberState, Suspect
 from tenure.gossip.settings import GossipSettings
 
-SOAK = "TENURE_SOAK" in os.environ
 SIZE = 5
 some_node = st.integers(0, SIZE - 1).map(lambda index: f"n{index}")
 
@@ -135,7 +133,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(
-    max_examples=400 if SOAK else 40,
+    max_examples=sized("histories of a gossip pool", short=40, long=400),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

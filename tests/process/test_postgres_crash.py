@@ -8,7 +8,6 @@ acknowledged append exactly once.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections import defaultdict
@@ -18,6 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from tests.soak import sized
 
 from tenure.clock import SystemClock
 from tenure.engines import Engine
@@ -32,7 +32,7 @@ from tenure.errors import (
 from tools.servers import FaultProxy, Postgres
 
 pytestmark = pytest.mark.slow
-SECONDS = 60.0 if os.environ.get("TENURE_SOAK") else 8.0
+SECONDS = sized("seconds of PostgreSQL crashing", short=8.0, long=60.0)
 LEASE_S = 1.5
 DRAIN_S = 60.0
 TTL_S = 1.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from tests.sim import broken_datacenter
+from tests.soak import sized
 from tests.worlds.datacenter.failover import Failover, Vanishing
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.scenario import Datacenter
@@ -14,10 +13,9 @@ from tenure.jobs.events import Rule
 from tenure.jobs.states import AttemptCause, JobState
 from tenure.sim import Scenario, run_one, run_seeds, story
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 100
-CHUNKS = 600 if SOAK else 5
-"""Each chunk sees everything that can happen (`EXPECTED`), and each forgotten rule is found within fewer seeds than all of them (`RULES`)."""
+CHUNKS = sized("times 100 schedules of one datacenter", short=2, long=600)
+"""Each chunk sees everything that can happen (`EXPECTED`); all but the rarest of the forgotten rules are found within one (`RULES`)."""
 EXPECTED = (
     *(f"play {play}" for play in Play),
     *(f"JobEnded {state}" for state in JobState if state.terminal),
@@ -54,7 +52,7 @@ def test_a_seed_that_once_broke_a_promise_keeps_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [Failover, Vanishing])
 def test_after_the_leaders_death_a_submission_is_accepted_within_two_terms(scenario: type[Failover]) -> None:
-    run_seeds(scenario, range(600 if SOAK else 30)).require_ok()
+    run_seeds(scenario, range(sized("deaths of a leader, of two kinds", short=30, long=600))).require_ok()
 
 
 # What the observer says of it, and the most seeds that finding it may take.

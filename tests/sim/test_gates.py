@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
 import pytest
 from tests.sim import broken_gates
+from tests.soak import sized
 from tests.worlds.gates.accounts import DatacenterBook
 from tests.worlds.gates.misfortunes import TURNS
 from tests.worlds.gates.scenario import BusyGates, CalmGates, Gates, ImpatientGates
@@ -20,11 +20,10 @@ from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
 from tenure.sim import Scenario, run_one, run_seeds
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 3 * len(TURNS)
 """Every misfortune has its turn three times in each."""
-CHUNKS = 230 if SOAK else 5
-"""Of 45 schedules: 225 of five datacenters, three gates and a hundred jobs each, five times as many as the rule needs that is hardest to find (`MUTANTS`)."""
+CHUNKS = sized("times 45 schedules of five datacenters and three gates", short=2, long=230)
+"""Each chunk sees everything that can happen (`AT_LEAST`), and has as many schedules as the rule needs that is hardest to find (`MUTANTS`)."""
 PATIENCE_S = 1_800
 """A chunk takes some fifteen seconds of CPU; on a machine that nine people share it took ten minutes."""
 AT_LEAST = {
@@ -89,7 +88,7 @@ def test_hundreds_of_schedules_keep_every_promise(chunk: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE_S)
 def test_each_misfortune_among_hundreds_of_jobs_keeps_every_promise() -> None:
-    report = run_seeds(BusyGates, range(10 * len(TURNS) if SOAK else len(TURNS)))
+    report = run_seeds(BusyGates, range(sized("times each misfortune among 300 jobs", short=1, long=10) * len(TURNS)))
     report.require_ok()
     assert report.tally["jobs"] == 300 * report.runs
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
+from tests.soak import sized
 
 from tenure.gossip import (
     Complaint,
@@ -23,7 +23,6 @@ from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.sim.gossip import AddressBook, SimGossipTransport
 from tenure.sim.scenario import run_one
 
-SOAK = "TENURE_SOAK" in os.environ
 SETTINGS = GossipSettings.lan(rejoin_interval_s=15.0)
 EVERYTHING = (
     FaultKind.CRASH,
@@ -202,7 +201,7 @@ class Weather(Scenario):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40 if SOAK else 6))
+@pytest.mark.parametrize("seed", range(sized("kinds of weather for gossip nodes", short=6, long=40)))
 def test_after_any_weather_all_who_live_find_each_other(seed: int) -> None:
     outcome = run_one(Weather, seed)
     assert outcome.ok, f"seed {seed}: {outcome.failure}\n{outcome.details}"

@@ -5,17 +5,16 @@ Seeds are fixed: a figure here changes only when the protocol does. `TENURE_SOAK
 
 from __future__ import annotations
 
-import os
 import statistics
 
 import pytest
 from tests.gossip.lean_pool import LeanPool
+from tests.soak import SOAK, sized
 
 from tenure.gossip.effects import MemberChange
 from tenure.gossip.lifeguard import suspicion_min_s
 from tenure.gossip.settings import GossipSettings, Lifeguard
 
-SOAK = "TENURE_SOAK" in os.environ
 LAN = GossipSettings.lan()
 
 FIRST_PROBE_S = 8.0
@@ -47,7 +46,7 @@ def test_each_death_is_known_to_all_within_the_bound_and_nobody_else_is_accused(
 def test_the_first_probe_of_the_dead_comes_after_about_1_58_periods() -> None:
     """The SWIM paper's 1 / (1 - 1/e), which holds for the time from a death to the end of the probe that notices it."""
     waits = []
-    for seed in range(60 if not SOAK else 600):
+    for seed in range(sized("first probes of a dead member", short=60, long=600)):
         pool = LeanPool(12, seed=seed)
         pool.run(2.0 + seed / 60)
         killed_at = pool.now

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from tests.sim import broken
+from tests.soak import sized
 from tests.worlds.leadership.scenario import Leadership
 
 from tenure.sim import Scenario, run_one, run_seeds, story
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
 CHUNK = 1_000
-CHUNKS = 100 if SOAK else 2
+CHUNKS = sized("times 1,000 schedules of elections and journals", short=2, long=100)
 """Two thousand seeds: the rule that is hardest to find is found within a thousand (`RULES`)."""
 
 

@@ -83,16 +83,32 @@ def test_a_check_that_fails_is_shown_too(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_suite_has_its_share_and_all_shares_fit_into_twelve_minutes() -> None:
     assert set(suites()) < set(SHARES)
-    assert sum(share.seconds for share in SHARES.values()) <= MOST_S == 12 * 60
+    one_after_the_other = sum(share.seconds for share in SHARES.values() if not share.beside)
+    assert one_after_the_other <= MOST_S == 12 * 60
+    assert all(SHARES["checks"].seconds + share.seconds <= MOST_S for share in SHARES.values() if share.beside)
+
+
+def test_a_suite_that_only_computes_yields_to_the_others_and_is_shown_when_it_ends(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test_some.py"
+    path.write_text("import os\ndef test_priority(): assert os.nice(0) == 19, os.nice(0)\n")
+    monkeypatch.setattr(run_tests, "suites", lambda: {"sim": [str(path), "--rootdir", str(tmp_path)]})
+    (result,) = run_tests.run_suites(quick=False, soak=False)
+    assert (result.ok, result.passed) == (True, 1), result.failures
+    assert result.cpu_s > 0
+    first, _, then = capfd.readouterr().out.partition("--- sim has ended")
+    assert first == "--- sim, beside the others\n"
+    assert "1 passed" in then
 
 
 @pytest.mark.parametrize(("others", "advice"), [(0.0, "find what is slow"), (0.6, "Others had 60% of this machine")])
 def test_a_suite_that_takes_longer_than_its_share_is_named_with_what_to_do(
     others: float, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slow = Result("sim", SHARES["sim"].seconds + 1, True, usage=Usage(500.0, others))
+    slow = Result("sim", SHARES["sim"].seconds + 1, True, cpu_s=500.0)
     in_time = Result("unit", SHARES["unit"].seconds - 1, True)
-    show_late([slow, in_time], 500.0, slow.usage)
+    show_late([slow, in_time], 500.0, Usage(500.0, others))
     (line,) = capsys.readouterr().out.split("!!! LATE: ")[1:]
     assert line.startswith(f"sim took {SHARES['sim'].seconds + 1:.0f} s; its share is")
     assert advice in line
@@ -116,3 +132,12 @@ def test_what_others_do_on_the_machine_is_told_from_what_we_do(tmp_path: Path) -
 
 def test_a_machine_that_counts_nothing_is_taken_for_idle(tmp_path: Path) -> None:
     assert not Machine(tmp_path / "missing").used().starved
+
+
+def test_what_is_left_to_the_long_runs_is_read_from_the_tests_themselves(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text("COUNT = sized('sheep', short=3, long=5_000) * len(MEADOWS)\n")
+    assert [line.split() for line in run_tests.left_to_soak(tmp_path)] == [["3", "of", "5,000", "sheep"]]
+
+
+def test_every_size_of_ours_can_be_read() -> None:
+    assert any(line.endswith("schedules of one datacenter") for line in run_tests.left_to_soak())

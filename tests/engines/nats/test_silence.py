@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.engines.nats.load import Load
+from tests.soak import sized
 from tools.servers.nats import Nats
 
 from tenure.clock import SystemClock
@@ -23,8 +24,8 @@ from tenure.errors import EngineUnavailableError
 from tenure.randomness import Random
 from tools.servers import FaultProxy
 
-SOAK = bool(os.environ.get("TENURE_SOAK"))
-SILENT_S, TIMEOUT_S = (18.0, 5.0) if SOAK else (5.0, 1.0)
+SILENT_S = sized("seconds of a silent NATS server", short=5.0, long=18.0)
+TIMEOUT_S = sized("seconds of patience with it", short=1.0, long=5.0)
 """Longer than three pings, after which the client gives the connection up while the server is still silent."""
 SLACK_S = 8.0
 """What a busy machine may add to a call that ends at its deadline."""

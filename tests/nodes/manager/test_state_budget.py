@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import msgspec
 from tests.nodes.manager.harness import Cell, Office, ask, run_office
 from tests.nodes.manager.harness import run_cell as run
 from tests.nodes.manager.harness import submission as small
+from tests.soak import sized
 
 from tenure.control.messages.job_details import SubmitMany
 from tenure.control.messages.jobs import Cancel, GetJob, JobView, Problem, ProblemKind, Submit
@@ -24,8 +24,7 @@ from tenure.jobs.states import JobState
 from tenure.nodes.manager.housekeeping import ARCHIVE
 from tenure.nodes.manager.manager import Manager
 
-SOAK = os.environ.get("TENURE_SOAK") == "1"
-COMPLETED = 40_000 if SOAK else 4_000
+COMPLETED = sized("completed jobs within an hour of virtual time", short=4_000, long=40_000)
 """Within an hour. The short run has a tenth of the budget, so that as much of it is used."""
 
 

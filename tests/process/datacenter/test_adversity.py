@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.process.datacenter.conftest import Datacenter, Node, wait_until
+from tests.soak import sized
 
 from tenure.engines import Engine
 from tenure.jobs import JobState
 
 OFFSET = Path(__file__).with_name("offset_manager.py")
-AWAY_S = 60.0 if os.environ.get("TENURE_SOAK") == "1" else 8.0
-"""How long no manager runs: a minute in `make soak`."""
+AWAY_S = sized("seconds without any manager", short=8.0, long=60.0)
 
 
 def ran(log: Path) -> list[str]:

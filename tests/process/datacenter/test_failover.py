@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.process.datacenter.conftest import PATIENCE_S, Datacenter, wait_until
+from tests.soak import sized
 
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
 
-JOBS, EACH = (50 if os.environ.get("TENURE_SOAK") == "1" else 15), 20
-"""1,000 workflows in `make soak`, 300 in `make test`."""
+JOBS = sized("jobs while leaders are killed", short=15, long=50)
+EACH = 20
+"""Workflows of each job."""
 
 
 def job(number: int, log: Path) -> JobSubmission:

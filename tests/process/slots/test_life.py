@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.process.slots.conftest import Desk, marked_processes, wait_until
+from tests.soak import sized
 
 from tenure.beat.board import BeatBoard, board_folder
 
@@ -135,7 +136,7 @@ def test_each_start_has_its_own_incarnation(desk: Desk) -> None:
 @pytest.mark.slow
 def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overlap(desk: Desk, tmp_path: Path) -> None:
     """Kills slots at random for as long as there is work; the log of starts and ends shows who ran when."""
-    count = 20_000 if os.environ.get("TENURE_SOAK") else 5_000
+    count = sized("workflows in slots that are killed at random", short=5_000, long=20_000)
     log = tmp_path / "log"
     dice = random.Random(4)
     worker = desk.start("--slots", "2", "--lease", "30", "--grace", "0.3")
