@@ -44,6 +44,8 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     submitted_at: b.UnixTime = 0.0
     timeout_seconds: b.ElapsedSeconds = 0.0
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
+    attempts: b.Count = 0
+    """All attempts of all its workflows so far. The gate shows their number in lists; nothing is decided by it."""
 
 
 class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):

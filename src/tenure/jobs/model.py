@@ -196,6 +196,11 @@ class JobInfo(msgspec.Struct, kw_only=True):
     def id(self) -> str:
         return self.job.submission.job_id
 
+    @property
+    def attempts(self) -> int:
+        """All attempts of all its workflows. A workflow that waits for another has none yet."""
+        return sum(one.attempt for one in self.workflows.values() if one.state is not WorkflowState.WAITING)
+
 
 class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an archived job that stays in memory: enough to recognise its id and key, and how it ended."""

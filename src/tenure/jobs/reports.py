@@ -55,6 +55,7 @@ def progress_report(
         submitted_at=submission.global_submitted_at,
         timeout_seconds=tracking.timeout_seconds,
         target_datacenters=submission.target_datacenters,
+        attempts=info.attempts,
     )
 
 

@@ -11,7 +11,7 @@ from tests.nodes.manager.test_desk import passing, report, runs
 from tenure.control.messages.grants import Grant, GrantKind
 from tenure.control.messages.jobs import Cancel, GetJob, ListJobs, Submit
 from tenure.control.messages.nodes import ListNodes
-from tenure.nodes.manager.granting import soonest
+from tenure.nodes.job_views import soonest
 
 
 def lefts(grants: tuple[Grant, ...], now: float) -> dict[str, float]:

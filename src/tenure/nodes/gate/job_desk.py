@@ -41,8 +41,8 @@ from tenure.errors import (
 )
 from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.gate.listing import gate_list
 from tenure.nodes.gate.reading import Reading
+from tenure.nodes.job_listing import gate_list
 from tenure.nodes.manager.job_desk import RETRY_OF, next_id, submitted
 from tenure.nodes.manager.waiting import Waiting
 
@@ -82,8 +82,10 @@ class GateJobDesk:
 
     async def _list(self, request: ListJobs) -> Reply:
         candidacy = self._gate.candidacy
-        now, tally = candidacy.time.now(), candidacy.leader.tally if candidacy.leader is not None else None
-        return await candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, tally))
+        now, leader = candidacy.time.now(), candidacy.leader
+        return await candidacy.ledger.read(
+            lambda tracker: gate_list(tracker, now, request, leader.tally.of if leader is not None else None)
+        )
 
     async def known(self, job_id: str) -> GateJobTrackingInfo:
         """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""

@@ -12,16 +12,13 @@ from contextlib import suppress
 
 import msgspec
 
-from tenure.control.messages.grants import shifted
 from tenure.control.messages.jobs import (
     AskWhy,
-    DatacenterJob,
     GetJob,
     JobView,
     Problem,
     ProblemKind,
     WhyReply,
-    WorkflowView,
 )
 from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
@@ -32,15 +29,13 @@ from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE
 from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.listing import global_grants, reason_of
 from tenure.nodes.gate.watch import Watch
+from tenure.nodes.job_views import gate_view, in_our_time
 from tenure.nodes.stored_record import read_record
 
 ANSWERS = "gate-answers"
 """The store with the answers of datacenters in which a job has ended."""
 ANSWERS_TTL_S = 7 * 86_400
-SAME_TIME_S = 1.0
-"""Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""
 
 
 class Reading:
@@ -75,38 +70,7 @@ class Reading:
                 remedy="Ask again when the datacenter is back: nothing is lost",
                 retryable=True,
             )
-        workflows: list[WorkflowView] = []
-        for name, answer in zip(names, answers, strict=True):
-            if answer is not None:
-                prefix = f"{name}/" if len(names) > 1 else ""
-                workflows += [
-                    msgspec.structs.replace(one, name=f"{prefix}{one.name}", datacenter=name)
-                    for one in answer.workflows
-                ]
-        started = [answer.started_at for answer in answers if answer is not None and answer.started_at]
-        return JobView(
-            job_id=info.job_id,
-            name=info.submission.name if info.submission else "",
-            state=info.state,
-            reason=reason_of(info),
-            submitted_at=info.submitted_at,
-            started_at=min(started, default=0.0),
-            ended_at=info.ended_at,
-            deadline=deadline,
-            grants=global_grants(info, deadline),
-            now=now,
-            workflows=tuple(workflows),
-            datacenters=tuple(
-                DatacenterJob(
-                    name=name,
-                    state=info.dc_status[name],
-                    health=self._watch.class_of(name),
-                    heard=info.dc_heard[name],
-                    answers=answer is not None,
-                )
-                for name, answer in zip(names, answers, strict=True)
-            ),
-        )
+        return gate_view(info, deadline, now, dict(zip(names, answers, strict=True)), self._watch.class_of)
 
     async def _ask(self, info: GateJobTrackingInfo, datacenter: str) -> JobView | None:
         key = f"{info.job_id}/{datacenter}"
@@ -121,8 +85,8 @@ class Reading:
         if not isinstance(reply, JobView):
             return None  # the datacenter does not answer, never knew the job, or has forgotten it
         reply = in_our_time(reply, self._now())
-        if reply.ended and info.dc_status[datacenter].terminal:
-            await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ANSWERS_TTL_S)
+        if reply.ended and info.dc_status[datacenter].terminal and (ttl := _kept_for(info, reply)) > 0:
+            await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ttl)
         return reply
 
     # Reasons
@@ -155,28 +119,9 @@ class Reading:
             return None
 
 
-def in_our_time(view: JobView, now: float) -> JobView:
-    """Returns the view with all times in the gate's clock. A datacenter's clock may be an hour off, and people compare its times with the gate's."""
-    ahead = view.now - now
-    if abs(ahead) < SAME_TIME_S:
-        return view
-
-    def ours(at: float) -> float:
-        return at - ahead if at else 0.0
-
-    workflows = [
-        msgspec.structs.replace(
-            one, started_at=ours(one.started_at), ended_at=ours(one.ended_at), grants=shifted(one.grants, -ahead)
-        )
-        for one in view.workflows
-    ]
-    return msgspec.structs.replace(
-        view,
-        submitted_at=ours(view.submitted_at),
-        started_at=ours(view.started_at),
-        ended_at=ours(view.ended_at),
-        deadline=ours(view.deadline),
-        now=now,
-        workflows=tuple(workflows),
-        grants=shifted(view.grants, -ahead),
-    )
+def _kept_for(info: GateJobTrackingInfo, view: JobView) -> float:
+    """Returns the seconds for which the gate may keep this answer: not longer than the submission lets anybody keep its results."""
+    ttl = info.submission.result_ttl if info.submission is not None else None
+    if ttl is None or view.results_expired:
+        return ANSWERS_TTL_S
+    return min(ANSWERS_TTL_S, view.ended_at + ttl - view.now)

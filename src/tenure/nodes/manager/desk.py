@@ -37,9 +37,9 @@ from tenure.nodes.fleet.member import PoolView, Told
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.held import Held
 from tenure.nodes.job_strikes import concerns_all
+from tenure.nodes.job_views import Granted, report_grants, worker_grant
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
-from tenure.nodes.manager.granting import Granted, of_report, of_worker
 from tenure.nodes.manager.ledger import Ledger
 
 
@@ -96,13 +96,13 @@ class WorkerDesk:
         one, start = self._live.get(key), self._runner.get(key, "")
         if one is None or one.attempt != attempt or start not in self._latest:
             return ()
-        found, worker = of_report(one, self._heard[start]), self._latest[start].worker
+        found, worker = report_grants(one, self._heard[start]), self._latest[start].worker
         return (*found, self.health_of(worker)) if self.fleet.knows(worker, start) else found
 
     def health_of(self, worker: str) -> Grant:
         """Returns the time that is left until the healthcheck deadline of a known worker."""
         now, fleet = self._now(), self.fleet
-        return of_worker(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
+        return worker_grant(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
 
     def running(self) -> dict[str, list[RunningAttempt]]:
         """Maps each worker to the attempts that it runs, by its newest report."""
@@ -116,7 +116,7 @@ class WorkerDesk:
                     steps=one.steps,
                     fraction=one.fraction,
                     note=one.note,
-                    grants=of_report(one, self._heard[start]),
+                    grants=report_grants(one, self._heard[start]),
                 )
                 for one in report.attempts
             )

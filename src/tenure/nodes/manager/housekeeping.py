@@ -16,8 +16,8 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
 from tenure.nodes.job_strikes import JobStrikes
+from tenure.nodes.job_views import large_results
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.views import large_results
 
 ARCHIVE = "jobs"
 """The store that keeps the records of jobs that left the book."""

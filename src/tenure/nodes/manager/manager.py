@@ -44,23 +44,22 @@ from tenure.jobs.commands import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.why import Why, why
 from tenure.nodes.fleet.member import WorkerStanding, crew
+from tenure.nodes.job_listing import manager_list
+from tenure.nodes.job_views import Granted, Live, large_results, manager_view, with_results
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
-from tenure.nodes.manager.granting import Granted
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
 from tenure.nodes.manager.job_desk import JobDesk
 from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.listing import job_list
 from tenure.nodes.manager.node_desk import NodeDesk, worker_node
 from tenure.nodes.manager.observing import Observer
 from tenure.nodes.manager.overview_desk import OverviewDesk
 from tenure.nodes.manager.queue_desk import QueueDesk
 from tenure.nodes.manager.schedules import ScheduleDesk
-from tenure.nodes.manager.views import Live, job_view, large_results, with_results
 from tenure.nodes.manager.waiting import Waiting
 from tenure.nodes.stored_record import read_record
 
@@ -296,7 +295,7 @@ class Manager:
     async def _list(self, request: ListJobs) -> Reply:
         now = self._now()
         return await self._candidacy.ledger.read(
-            lambda book: job_list(book, now, request, self._live(), self._granted())
+            lambda book: manager_list(book, now, request, self._live(), self._granted())
         )
 
     async def _job(self, request: GetJob) -> Reply:
@@ -308,14 +307,14 @@ class Manager:
             info = book.jobs.get(request.job_id)
             if info is None:
                 return None
-            return job_view(info, now, self._live(), self._granted()), large_results(info)
+            return manager_view(info, now, self._live(), self._granted()), large_results(info)
 
         found = await self._candidacy.ledger.read(look)
         if found is None:
             info = await self._archived(request.job_id)
             if info is None:
                 return self._unknown(request.job_id)
-            found = job_view(info, now), large_results(info)
+            found = manager_view(info, now), large_results(info)
         return await self._with_results(*found)
 
     async def _state_for(self, request: GetEvents) -> tuple[int, Reply | None]:

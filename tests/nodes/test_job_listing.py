@@ -14,7 +14,7 @@ from tenure.errors import ConfigurationError, LimitError
 from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, TakeLead, decide
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.listing import job_list
+from tenure.nodes.job_listing import manager_list
 
 
 def book_of(*jobs: tuple[str, float, dict[str, Any]]) -> JobBook:
@@ -31,7 +31,7 @@ def add(book: JobBook, job_id: str, at: float, *, function: str = "encode", **re
 
 
 def ids(book: JobBook, **asked: Any) -> list[str]:
-    return [row.job_id for row in job_list(book, 100.0, ListJobs(**asked)).jobs]
+    return [row.job_id for row in manager_list(book, 100.0, ListJobs(**asked)).jobs]
 
 
 BOOK = book_of(
@@ -61,7 +61,7 @@ BOOK.apply_all(decide(BOOK, CancelJob(job_id="c"), 5.0).events)
 )
 def test_each_filter_leaves_what_was_asked_for(asked: Any, found: list[str]) -> None:
     assert ids(BOOK, **asked) == found
-    assert job_list(BOOK, 0.0, ListJobs(**asked)).known == len(found)
+    assert manager_list(BOOK, 0.0, ListJobs(**asked)).known == len(found)
 
 
 @given(
@@ -78,7 +78,7 @@ def test_pages_show_every_job_that_stays_exactly_once_whatever_comes_and_goes(
     before, seen, after, page = set(book.jobs), [], "", 0
     gone: set[str] = set()
     while True:
-        reply = job_list(book, 100.0, ListJobs(after=after, limit=limit))
+        reply = manager_list(book, 100.0, ListJobs(after=after, limit=limit))
         seen += [row.job_id for row in reply.jobs]
         if not reply.next:
             break

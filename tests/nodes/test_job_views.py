@@ -1,14 +1,35 @@
-"""Time left, as a gate tells it: by one clock, whatever the clocks of the datacenters show."""
+"""Views of jobs: the times of a datacenter whose clock is off are told by the clock of its gate."""
 
 from __future__ import annotations
 
 from tenure.control.messages.grants import Grant, GrantKind, shifted
 from tenure.control.messages.jobs import JobView, WorkflowView
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.gate.reading import in_our_time
+from tenure.nodes.job_views import in_our_time
 
 
-def view(now: float) -> JobView:
+def said(now: float) -> JobView:
+    """By a datacenter whose clock shows `now`, ten seconds after the job began and five before it may end."""
+    work = WorkflowView(
+        name="w", function="w", state=WorkflowState.RUNNING, attempt=1, max_attempts=1, started_at=now - 10
+    )
+    times = {"submitted_at": now - 10, "started_at": now - 10, "ended_at": 0.0, "deadline": now + 5, "now": now}
+    return JobView(job_id="j", name="", state=JobState.RUNNING, reason="", workflows=(work,), **times)
+
+
+def test_what_a_clock_that_is_an_hour_ahead_or_behind_said_is_told_in_our_time() -> None:
+    for ahead in (3_600.0, -3_600.0):
+        view = in_our_time(said(1_000_000 + ahead), 1_000_000)
+        assert (view.submitted_at, view.deadline, view.now) == (999_990, 1_000_005, 1_000_000)
+        assert (view.workflows[0].started_at, view.workflows[0].ended_at, view.ended_at) == (999_990, 0.0, 0.0)
+
+
+def test_what_took_a_moment_on_its_way_is_left_as_it_is() -> None:
+    view = said(1_000_000)
+    assert in_our_time(view, 1_000_000.4) is view
+
+
+def granted(now: float) -> JobView:
     grants = (Grant(kind=GrantKind.STALL, until=now + 30.0, span_s=60.0),)
     workflow = WorkflowView(
         name="w", function="w", state=WorkflowState.RUNNING, attempt=1, max_attempts=3, grants=grants
@@ -29,7 +50,7 @@ def view(now: float) -> JobView:
 
 
 def test_what_is_left_by_a_clock_that_is_an_hour_ahead_is_as_much_by_ours() -> None:
-    ours = in_our_time(view(now=4_600.0), 1_000.0)
+    ours = in_our_time(granted(now=4_600.0), 1_000.0)
     assert ours.now == 1_000.0
     assert [grant.until for grant in ours.grants] == [1_600.0]
     assert [grant.until for grant in ours.workflows[0].grants] == [1_030.0]

@@ -1,0 +1,163 @@
+"""Lists jobs, with filters, in pages that stay where they are while jobs come and go. Pure, and the same for managers and gates.
+
+Jobs are in the order of (time of submission, id), newest first. A page begins after such a pair, which keeps its meaning when the job that it
+names is gone. No list holds archived jobs: callers ask for those by their id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+from tenure.control.messages.jobs import JobList, JobRow, ListJobs
+from tenure.errors import ConfigurationError
+from tenure.jobs.book import JobBook
+from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.model import JobInfo
+from tenure.nodes.job_views import Granted, JobSubject, Live, WorkflowCounts, gate_row, manager_row, of_gate, of_manager
+
+JobT = TypeVar("JobT")
+
+
+class Place(NamedTuple):
+    """The place of a job in the list."""
+
+    submitted_at: float
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"{self.submitted_at!r}:{self.job_id}"
+
+
+def parse_place(text: str) -> Place:
+    at, colon, job_id = text.partition(":")
+    try:
+        number = float(at)
+    except ValueError:
+        number = float("nan")
+    if not colon or number != number or not job_id:
+        raise ConfigurationError(f"after is {text[:200]!r}, and is no page", remedy="Give the `next` of the last page")
+    return Place(number, job_id)
+
+
+# Filters
+
+
+def _named(job: JobSubject, prefix: str) -> bool:
+    return job.job_id.startswith(prefix) or (job.submission is not None and job.submission.name.startswith(prefix))
+
+
+def _calls(job: JobSubject, function: str) -> bool:
+    return job.submission is not None and any(spec.called == function for spec in job.submission.workflows)
+
+
+def _labelled(job: JobSubject, label: str) -> bool:
+    key, equals, value = label.partition("=")
+    labels = job.submission.labels if job.submission is not None else {}
+    return key in labels and (not equals or labels[key] == value)
+
+
+FILTERS: Mapping[str, Callable[[JobSubject, Any], bool]] = {
+    "state": lambda job, state: job.state is state,
+    "queue": lambda job, queue: job.submission is not None and job.submission.queue == queue,
+    "name": _named,
+    "function": _calls,
+    "label": _labelled,
+    "since": lambda job, since: job.submitted_at >= since,
+    "until": lambda job, until: job.submitted_at < until,
+}
+"""Maps each field of `ListJobs` that is a filter to its test. A job that a gate rebuilt from reports has no submission, and fits no filter on it."""
+
+_ANY = ListJobs()
+
+
+def chosen_by(request: ListJobs) -> Callable[[JobSubject], bool] | None:
+    """Returns the test that a job of this list passes; None when the request has no filter, so that all jobs do."""
+    wanted = [
+        (fits, getattr(request, name))
+        for name, fits in FILTERS.items()
+        if getattr(request, name) != getattr(_ANY, name)
+    ]
+    if not wanted:
+        return None
+    return lambda job: all(fits(job, value) for fits, value in wanted)
+
+
+# Pages
+
+
+def manager_list(
+    book: JobBook, now: float, request: ListJobs, live: Live | None = None, granted: Granted | None = None
+) -> JobList:
+    """Returns one page of a manager's jobs."""
+    fits, jobs = chosen_by(request), _newest_first(book)
+    return _page(
+        jobs if fits is None else (info for info in jobs if fits(of_manager(info))),
+        lambda info: Place(info.job.submitted_at, info.id),
+        lambda info: manager_row(info, live, now, granted),
+        request,
+        now,
+        known=len(book.jobs) if fits is None else None,
+    )
+
+
+def _newest_first(book: JobBook) -> Iterator[JobInfo]:
+    """Yields the jobs, newest first. The book holds them in the order of their submission; ids order those of one moment."""
+    for _, together in groupby(reversed(book.jobs.values()), key=lambda info: info.job.submitted_at):
+        yield from sorted(together, key=lambda info: info.id, reverse=True)
+
+
+def gate_list(
+    tracker: GateJobTracker,
+    now: float,
+    request: ListJobs,
+    counts: Callable[[GateJobTrackingInfo], WorkflowCounts] | None,
+) -> JobList:
+    """Returns one page of a gate's jobs. `counts` sums up the newest reports on a job; a gate that does not lead has none."""
+    fits = chosen_by(request)
+
+    def place(info: GateJobTrackingInfo) -> Place:
+        return Place(info.submitted_at, info.job_id)
+
+    # A job that was rebuilt from reports joins the tracker late, so its order is not that of submission.
+    found = (info for info in tracker.jobs.values() if fits is None or fits(of_gate(info)))
+    return _page(
+        sorted(found, key=place, reverse=True),
+        place,
+        lambda info: gate_row(info, counts(info) if counts is not None else WorkflowCounts(), tracker.deadline(info)),
+        request,
+        now,
+        known=len(tracker.jobs) if fits is None else None,
+    )
+
+
+def _page(
+    jobs: Iterable[JobT],
+    place: Callable[[JobT], Place],
+    row: Callable[[JobT], JobRow],
+    request: ListJobs,
+    now: float,
+    *,
+    known: int | None,
+) -> JobList:
+    """Returns one page of `jobs`, which all fit the request. `known` is their number, where it need not be counted."""
+    begin = parse_place(request.after) if request.after else None
+    page: list[JobT] = []
+    count, more = 0, False
+    for job in jobs:
+        count += 1
+        if begin is not None and place(job) >= begin:
+            continue
+        if len(page) < request.limit:
+            page.append(job)
+        else:
+            more = True
+            if known is not None:  # we need not look at the rest: dashboards ask this again and again
+                break
+    return JobList(
+        jobs=tuple(row(job) for job in page),
+        known=count if known is None else known,
+        now=now,
+        next=str(place(page[-1])) if more else "",
+    )

@@ -1,0 +1,350 @@
+"""Builds the views and rows in which managers and gates show a job, with the time that is left on its grants. Pure.
+
+This is the one place that fills the fields of `JobView`, `WorkflowView` and `JobRow`. A manager fills them from its record of the job. A gate passes on
+the view of a datacenter and replaces only what it knows better, so a new field comes through a gate by itself. Other code decides when time is over
+(`jobs.deadlines`, `fleet`, the worker's own clock); the grants here only show it, by the same arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.control.messages.grants import Grant, GrantKind, shifted
+from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WorkflowView
+from tenure.control.messages.workers import AttemptReport
+from tenure.jobs.book import results_expire_at
+from tenure.jobs.deadlines import NEVER, deadline, stuck_at
+from tenure.jobs.gate_tracker import GateJobTrackingInfo
+from tenure.jobs.model import JobInfo, JobSubmission, Workflow
+from tenure.jobs.states import JobState, WorkflowState
+
+SAME_TIME_S = 1.0
+"""Clocks that differ by less are taken for equal: the difference may as well be the time that the answer travelled."""
+
+Live = Callable[[str, str], AttemptReport | None]
+"""Returns the newest report of a (job, workflow) that runs, which is more recent than the journal. Only a leader gets reports."""
+
+
+class Granted(NamedTuple):
+    """Asks a leader for the times that are not in the journal. A standby has none of them."""
+
+    attempt: Callable[[str, str, int], tuple[Grant, ...]]
+    """Returns the grants of a workflow's running attempt, and of the worker that runs it."""
+    progress_at: Callable[[str], float]
+    """Returns the time at which a job was last seen to advance; 0 when it never was."""
+
+
+class JobSubject(NamedTuple):
+    """The facts about a job that managers and gates both hold: lists are filtered and ordered by them, and every view and row begins with them."""
+
+    job_id: str
+    submission: JobSubmission | None
+    """None for a job that a gate rebuilt from the reports of datacenters."""
+    state: JobState
+    reason: str
+    submitted_at: float
+    ended_at: float
+
+
+class WorkflowCounts(NamedTuple):
+    """The workflows of a job, counted for one row."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    running: int = 0
+    attempts: int = 0
+
+
+def of_manager(info: JobInfo) -> JobSubject:
+    return JobSubject(info.id, info.job.submission, info.state, info.reason, info.job.submitted_at, info.ended_at)
+
+
+def of_gate(info: GateJobTrackingInfo) -> JobSubject:
+    # The reason of the gate's own decision counts, where it ended the job or is ending it; else the reason that the datacenters reported.
+    decided = info.decided is not None and info.state in (info.decided, JobState.RUNNING)
+    reason = info.decided_reason if decided else info.reason
+    return JobSubject(info.job_id, info.submission, info.state, reason, info.submitted_at, info.ended_at)
+
+
+def _view(job: JobSubject, until: float, now: float) -> JobView:
+    """Returns the view of a job of which only the submission is known."""
+    submission = job.submission or JobSubmission(job_id=job.job_id, workflows=())
+    return JobView(
+        job_id=job.job_id,
+        name=submission.name,
+        state=job.state,
+        reason=job.reason,
+        submitted_at=job.submitted_at,
+        started_at=0.0,
+        ended_at=job.ended_at,
+        deadline=until,
+        now=now,
+        workflows=(),
+        queue=submission.queue,
+        labels=submission.labels,
+        submitted_by=submission.submitted_by,
+    )
+
+
+def _row(job: JobSubject, name: str, counts: WorkflowCounts, progress: float, grants: tuple[Grant, ...]) -> JobRow:
+    """`name` stands for the job where its submission has no name."""
+    submission = job.submission or JobSubmission(job_id=job.job_id, workflows=())
+    return JobRow(
+        job_id=job.job_id,
+        name=submission.name or name,
+        state=job.state,
+        submitted_at=job.submitted_at,
+        ended_at=job.ended_at,
+        total=counts.total,
+        completed=counts.completed,
+        failed=counts.failed,
+        running=counts.running,
+        attempts=counts.attempts,
+        progress=progress,
+        reason=job.reason,
+        queue=submission.queue,
+        labels=submission.labels,
+        grants=grants,
+    )
+
+
+# A manager's jobs
+
+
+def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: Granted | None = None) -> JobView:
+    """Returns the view of a job by its record. A leader gives `live` and `granted`, which know more than the journal."""
+    ended = info.state.terminal
+    return msgspec.structs.replace(
+        _view(of_manager(info), deadline(info.timeout_tracking), now),
+        started_at=info.started_at,
+        workflows=tuple(
+            workflow_view(info.id, name, one, live, () if ended else workflow_grants(info.id, name, one, now, granted))
+            for name, one in info.workflows.items()
+        ),
+        results_expired=info.results_expired or results_expire_at(info) <= now,
+        grants=job_grants(info, granted),
+    )
+
+
+def workflow_view(
+    job_id: str, name: str, workflow: Workflow, live: Live | None, grants: tuple[Grant, ...] = ()
+) -> WorkflowView:
+    newest = newest_report(job_id, name, workflow, live)
+    fraction = newest.fraction if newest else workflow.fraction
+    if workflow.state is WorkflowState.COMPLETED:
+        fraction = 1.0
+    return WorkflowView(
+        name=name,
+        function=workflow.spec.called,
+        state=workflow.state,
+        attempt=workflow.attempt,
+        max_attempts=workflow.spec.retry.max_attempts,
+        worker=workflow.worker,
+        steps=newest.steps if newest else workflow.steps,
+        fraction=fraction,
+        started_at=workflow.started_at,
+        ended_at=workflow.ended_at,
+        cause=workflow.cause or "",
+        error=workflow.error,
+        result=workflow.result,
+        note=newest.note if newest else "",
+        grants=grants,
+    )
+
+
+def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
+    """Returns the worker's newest report if it is about the attempt that counts, else None."""
+    said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
+    return said if said is not None and said.attempt == workflow.attempt else None
+
+
+def manager_row(info: JobInfo, live: Live | None = None, now: float = 0.0, granted: Granted | None = None) -> JobRow:
+    counts = WorkflowCounts(
+        len(info.workflows),
+        info.completed_workflows,
+        info.failed_workflows,
+        info.running_workflows,
+        info.attempts,
+    )
+    functions = ", ".join(one.spec.called for one in list(info.workflows.values())[:3])
+    progress = sum(share(info.id, name, one, live) for name, one in info.workflows.items()) / counts.total
+    return _row(of_manager(info), functions, counts, progress, soonest_grants(info, now, granted))
+
+
+def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> float:
+    """Returns the fraction of a workflow that is done, by the newest report or else the journal; 0.0 when neither holds one."""
+    if workflow.state is WorkflowState.COMPLETED:
+        return 1.0
+    if workflow.state is not WorkflowState.RUNNING:
+        return 0.0
+    newest = newest_report(job_id, name, workflow, live)
+    return (newest.fraction if newest else workflow.fraction) or 0.0
+
+
+def large_results(info: JobInfo) -> list[tuple[str, str]]:
+    """Returns (workflow, key in the store) for each result that is kept in the store and not in the record."""
+    return [(name, one.result_key) for name, one in info.workflows.items() if one.result_key]
+
+
+def with_results(view: JobView, results: dict[str, Any]) -> JobView:
+    """Returns the view with the results that were fetched from the store."""
+    workflows = tuple(
+        msgspec.structs.replace(one, result=results[one.name]) if one.name in results else one for one in view.workflows
+    )
+    return msgspec.structs.replace(view, workflows=workflows)
+
+
+# A gate's jobs
+
+
+def gate_view(
+    info: GateJobTrackingInfo,
+    until: float,
+    now: float,
+    answers: Mapping[str, JobView | None],
+    health: Callable[[str], str],
+) -> JobView:
+    """Returns the view of a job in all its datacenters: their answers (None for one that does not answer), and what the gate itself decides."""
+    known = _view(of_gate(info), until, now)
+    heard = [answer for answer in answers.values() if answer is not None]
+    prefixes = {name: f"{name}/" if len(answers) > 1 else "" for name in answers}
+    workflows = [
+        msgspec.structs.replace(one, name=f"{prefixes[name]}{one.name}", datacenter=name)
+        for name, answer in answers.items()
+        if answer is not None
+        for one in answer.workflows
+    ]
+    return msgspec.structs.replace(
+        heard[0] if heard else known,
+        job_id=known.job_id,
+        state=known.state,
+        reason=known.reason,
+        submitted_at=known.submitted_at,
+        started_at=min((one.started_at for one in heard if one.started_at), default=0.0),
+        ended_at=known.ended_at,
+        deadline=until,
+        now=now,
+        workflows=tuple(workflows),
+        results_expired=any(one.results_expired for one in heard),
+        datacenters=tuple(
+            DatacenterJob(
+                name=name,
+                state=info.dc_status[name],
+                health=health(name),
+                heard=info.dc_heard[name],
+                answers=answer is not None,
+            )
+            for name, answer in answers.items()
+        ),
+        grants=gate_grants(info, until),
+    )
+
+
+def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) -> JobRow:
+    """Returns the row of a job by the newest reports of its datacenters, which `counts` sums up. No datacenter is asked for a list."""
+    targets = len(info.target_datacenters)
+    counts = counts._replace(
+        total=max(counts.total, targets * (len(info.submission.workflows) if info.submission else 0))
+    )
+    ended = sum(status.terminal for status in info.dc_status.values())
+    progress = max(counts.completed / counts.total if counts.total else 0.0, ended / targets if targets else 0.0)
+    places = f"in {', '.join(info.target_datacenters[:3])}"
+    return _row(of_gate(info), places, counts, progress, gate_grants(info, until))
+
+
+def in_our_time(view: JobView, now: float) -> JobView:
+    """Returns the view with all times in the gate's clock. A datacenter's clock may be an hour off, and people compare its times with the gate's."""
+    ahead = view.now - now
+    if abs(ahead) < SAME_TIME_S:
+        return view
+
+    def ours(at: float) -> float:
+        return at - ahead if at else 0.0
+
+    workflows = [
+        msgspec.structs.replace(
+            one, started_at=ours(one.started_at), ended_at=ours(one.ended_at), grants=shifted(one.grants, -ahead)
+        )
+        for one in view.workflows
+    ]
+    return msgspec.structs.replace(
+        view,
+        submitted_at=ours(view.submitted_at),
+        started_at=ours(view.started_at),
+        ended_at=ours(view.ended_at),
+        deadline=ours(view.deadline),
+        now=now,
+        workflows=tuple(workflows),
+        grants=shifted(view.grants, -ahead),
+    )
+
+
+# Grants
+
+
+def report_grants(one: AttemptReport, heard_at: float) -> tuple[Grant, ...]:
+    """Returns the grants in a worker's report of one attempt. The worker counts seconds by its own clock; they run from when we got the report."""
+    found = []
+    if one.lease_s:
+        found.append(Grant(kind=GrantKind.LEASE, until=heard_at + one.lease_s))
+    if one.stall_s:
+        left = one.stall_s - one.silent_s
+        found.append(Grant(kind=GrantKind.STALL, until=heard_at + left, span_s=one.stall_s))
+    return tuple(found)
+
+
+def worker_grant(left_s: float, extensions_left: int, healthcheck_s: float, now: float) -> Grant:
+    words = "1 extension left" if extensions_left == 1 else f"{extensions_left} extensions left"
+    return Grant(kind=GrantKind.HEALTHCHECK, until=now + left_s, span_s=healthcheck_s, note=words)
+
+
+def workflow_grants(
+    job_id: str, name: str, workflow: Workflow, now: float, granted: Granted | None
+) -> tuple[Grant, ...]:
+    if workflow.state is WorkflowState.RUNNING and granted is not None:
+        return granted.attempt(job_id, name, workflow.attempt)
+    if workflow.state is WorkflowState.PENDING and workflow.not_before > now:
+        return (Grant(kind=GrantKind.REST, until=workflow.not_before, note=f"attempt {workflow.attempt}"),)
+    return ()
+
+
+def job_grants(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
+    """Returns the grants of the job as a whole. A standby does not know when the job last advanced, and so shows no stuck deadline."""
+    if info.state.terminal:
+        return ()
+    tracking, found = info.timeout_tracking, []
+    stuck = stuck_at(info, granted.progress_at(info.id)) if granted is not None else NEVER
+    if stuck < NEVER:
+        found.append(Grant(kind=GrantKind.STUCK, until=stuck, span_s=tracking.stuck_threshold))
+    extended = tracking.total_extensions_granted
+    note = f"{extended:.0f} s of it earned by extensions" if extended else ""
+    span = tracking.timeout_seconds + extended
+    return (*found, Grant(kind=GrantKind.DEADLINE, until=deadline(tracking), span_s=span, note=note))
+
+
+def gate_grants(info: GateJobTrackingInfo, until: float) -> tuple[Grant, ...]:
+    """Returns the one grant of time that the gate itself keeps for a job: its global deadline. The datacenters keep the others."""
+    if info.state.terminal:
+        return ()
+    return (Grant(kind=GrantKind.DEADLINE, until=until, span_s=until - info.submitted_at, note="in all datacenters"),)
+
+
+def soonest_grants(info: JobInfo, now: float, granted: Granted | None) -> tuple[Grant, ...]:
+    """Returns, for one line of a list, the grant of each kind that runs out first."""
+    if info.state.terminal:
+        return ()
+    every = [job_grants(info, granted)]
+    every += [workflow_grants(info.id, name, one, now, granted) for name, one in info.workflows.items()]
+    return soonest(grant for grants in every for grant in grants)
+
+
+def soonest(grants: Iterable[Grant]) -> tuple[Grant, ...]:
+    first: dict[GrantKind, Grant] = {}
+    for grant in grants:
+        if grant.kind not in first or grant.until < first[grant.kind].until:
+            first[grant.kind] = grant
+    return tuple(first[kind] for kind in GrantKind if kind in first)

@@ -1,0 +1,274 @@
+"""Every field of every view and row of a job comes through a gate as the datacenter's manager shows it.
+
+The submission sets each of its fields, and the walk asks gate and manager at moments at which each field of the replies has something to show. A new
+field fails the test until it is set here, shown by both, or listed with the reason why a gate may show something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.nodes.gate.stage import Stage
+from tests.worlds.gates.cast import Plan
+
+from tenure.backoff import Retry
+from tenure.control.messages.job_details import GetResult, ResultView
+from tenure.control.messages.jobs import (
+    GetJob,
+    JobList,
+    JobRow,
+    JobView,
+    ListJobs,
+    Problem,
+    Submit,
+    WorkflowView,
+)
+from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.engines.contracts import Mailbox
+from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.states import JobState, OnFailure
+from tenure.sim.control_plane import SimCaller
+from tenure.sim.node import Host
+from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+
+MANAGER = "a-m1:1"
+RESULT_TTL_S = 20.0
+
+RETRY: dict[str, Any] = {"max_attempts": 2, "delay": 0.5, "factor": 3.0, "max_delay": 60.0, "jitter": 0.0}
+ENCODE: dict[str, Any] = {
+    "name": "encode",
+    "function": "media.encode",
+    "arguments": {"frames": 7},
+    "after": ("fetch",),
+    "on_failure": OnFailure.CONTINUE,
+    "retry": Retry(**RETRY),
+    "stall": 25.0,
+    "version": "3",
+}
+SUBMISSION: dict[str, Any] = {
+    "job_id": "whole",
+    "workflows": (WorkflowSpec(name="fetch", arguments={"url": "x"}), WorkflowSpec(**ENCODE)),
+    "timeout_seconds": 300.0,
+    "stuck_threshold": 90.0,
+    "gate_addr": ("elsewhere", 1),
+    "gate_addrs": (("elsewhere", 2),),
+    "gate_epoch": 5,
+    "target_datacenters": ("a",),
+    "datacenters": 2,
+    "global_submitted_at": 12.0,
+    "idempotency_key": "once",
+    "name": "nightly",
+    "queue": "gpu",
+    "priority": 3,
+    "delay": 2.0,
+    "result_ttl": RESULT_TTL_S,
+    "submitted_by": "ann",
+    "labels": {"team": "x"},
+}
+
+MAY_DIFFER: dict[type[msgspec.Struct], dict[str, str]] = {
+    JobView: {
+        "reason": "the gate says in which datacenters the job ended",
+        "submitted_at": "the gate accepted the job before the datacenter did",
+        "ended_at": "the gate decides on the end when it hears of it",
+        "deadline": "the gate's counts from its own submission",
+        "now": "each answers at its own time",
+        "datacenters": "only a gate has datacenters",
+        "grants": "the gate keeps the global deadline; each datacenter keeps the others",
+        "workflows": "compared one by one",
+    },
+    WorkflowView: {
+        "datacenter": "a manager has only its own",
+        "grants": "each counts from the time of its answer",
+    },
+    JobRow: {
+        "reason": "the gate says in which datacenters the job ended",
+        "submitted_at": "the gate accepted the job before the datacenter did",
+        "ended_at": "the gate decides on the end when it hears of it",
+        "grants": "the gate keeps the global deadline; each datacenter keeps the others",
+        "progress": "a report to a gate counts workflows that ended, and no fraction of those that run",
+    },
+    ResultView: {},
+}
+STATES = {JobState.PENDING: JobState.RUNNING}
+"""The states that a gate shows otherwise: a job that waits in its datacenter is under way for its gate."""
+
+
+class Worker:
+    """Runs one attempt at a time, as the test tells it to, and reports it with every field set."""
+
+    def __init__(self) -> None:
+        self.runs = ""
+        self.outcome: WorkFailure | bytes | None = None
+
+    async def run(self, host: Host) -> None:
+        mailbox: Mailbox[WorkItem, WorkResult] = host.engine.mailbox(mailbox_name("gpu", 3), WorkItem, WorkResult)
+        caller, number = SimCaller(host), 0
+        while True:
+            for message in await host.calls.run(mailbox.receive, 1, 60.0, 5.0):
+                item, self.runs, self.outcome = message.body, message.body.workflow_id, None
+                while self.outcome is None:
+                    number += 1
+                    one = AttemptReport(
+                        job_id=item.job_id,
+                        workflow=item.workflow_id,
+                        attempt=item.attempt,
+                        delivery=message.delivery_count,
+                        steps=4,
+                        fraction=0.5,
+                        stall_s=25.0,
+                        note="frame 3",
+                        lease_s=60.0,
+                    )
+                    report = WorkerReport(
+                        worker="w-gpu", attempts=(one,), slots=1, lanes=("gpu.p3",), steps=number, number=number
+                    )
+                    await caller.ask(MANAGER, report, 2.0)
+                    await host.clock.async_sleep(0.5)
+                failure = self.outcome if isinstance(self.outcome, WorkFailure) else None
+                result = WorkResult(
+                    job_id=item.job_id,
+                    workflow_id=item.workflow_id,
+                    workflow=item.workflow,
+                    attempt=item.attempt,
+                    fence=message.fence,
+                    worker="w-gpu",
+                    failure=failure,
+                    result=msgspec.Raw(self.outcome if isinstance(self.outcome, bytes) else b"null"),
+                )
+                await host.calls.run(message.settle, result)
+                self.runs = ""
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage(Plan.of(1, 1))
+    yield made
+    made.close()
+
+
+def defaults(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {
+        field.name: None
+        if field.required
+        else field.default_factory()
+        if field.default is msgspec.NODEFAULT
+        else field.default
+        for field in msgspec.structs.fields(struct)
+    }
+
+
+@pytest.mark.parametrize(("struct", "given"), [(JobSubmission, SUBMISSION), (WorkflowSpec, ENCODE), (Retry, RETRY)])
+def test_the_submission_of_this_walk_sets_every_field(struct: type[msgspec.Struct], given: dict[str, Any]) -> None:
+    plain = defaults(struct)
+    assert set(given) == set(plain)
+    assert [name for name, value in given.items() if value == plain[name]] == []
+
+
+class Walk:
+    """Compares the answers of gate and manager, and remembers which fields had anything to show."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.shown: dict[type[msgspec.Struct], set[str]] = {kind: set() for kind in MAY_DIFFER}
+
+    def compare(self, by_gate: Any, by_manager: Any) -> None:
+        kind = type(by_manager)
+        assert type(by_gate) is kind, by_gate
+        plain = defaults(kind)
+        for name in kind.__struct_fields__:
+            ours, theirs = getattr(by_gate, name), getattr(by_manager, name)
+            if ours != plain[name]:
+                self.shown[kind].add(name)
+            if isinstance(theirs, JobState):
+                assert ours is STATES.get(theirs, theirs)
+            elif name not in MAY_DIFFER[kind]:
+                assert ours == theirs, f"{kind.__name__}.{name}"
+
+    def ask(self, request: Any) -> tuple[Any, Any]:
+        """Asks the gate itself, and the manager through it."""
+        there = msgspec.structs.replace(request, datacenter="a")
+        return self._stage.ask(request), self._stage.ask(there)
+
+    def look(self) -> JobView:
+        by_gate, by_manager = self.ask(GetJob(job_id="whole"))
+        self.compare(by_gate, by_manager)
+        for ours, theirs in zip(by_gate.workflows, by_manager.workflows, strict=True):
+            self.compare(ours, theirs)
+        (ours,), (theirs,) = (reply.jobs for reply in self.ask(ListJobs()))
+        self.compare(ours, theirs)
+        for one in by_gate.workflows:
+            self.compare(*self.ask(GetResult(job_id="whole", workflow=one.name)))
+        assert isinstance(by_gate, JobView)
+        return by_gate
+
+
+def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(stage: Stage) -> None:
+    worker, walk = Worker(), Walk(stage)
+    stage.world.node("w-gpu", worker.run, engine="a").start()
+    stage.ask(Submit(submission=JobSubmission(**SUBMISSION)))
+    stage.until(lambda: stage.job("whole").workflows)
+    walk.look()
+    stage.until(lambda: worker.runs == "fetch")
+    stage.pass_time(2.0)  # for the next report to the gate
+    walk.look()
+    worker.outcome = b'{"frames": 7}'
+    stage.until(lambda: worker.runs == "encode")
+    stage.pass_time(2.0)
+    walk.look()
+    worker.outcome = WorkFailure(cause=Cause.BAD_RESULT, reason="out of tape")
+    stage.until(lambda: stage.job("whole").ended)
+    stage.pass_time(2.0)
+    assert walk.look().workflows[0].result == {"frames": 7}
+    stage.pass_time(RESULT_TTL_S)
+    expired = walk.look()
+    assert expired.results_expired
+    assert expired.workflows[0].result is None
+    for kind, shown in walk.shown.items():
+        assert set(kind.__struct_fields__) - shown == set(), f"this walk shows nothing of {kind.__name__}"
+
+
+def test_a_gate_shows_its_own_submission_while_the_datacenter_does_not_answer(stage: Stage) -> None:
+    stage.cut("a")
+    stage.ask(Submit(submission=JobSubmission(**SUBMISSION)))
+    view = stage.job("whole")
+    assert view.workflows == ()
+    assert (view.name, view.queue, view.labels, view.submitted_by) == ("nightly", "gpu", {"team": "x"}, "ann")
+
+
+FILTERS: dict[str, tuple[Any, Any]] = {
+    "state": (JobState.RUNNING, JobState.FAILED),
+    "queue": ("gpu", "cpu"),
+    "name": ("night", "day"),
+    "function": ("media.encode", "media.decode"),
+    "label": ("team=x", "team=y"),
+    "since": (1.0, 9e9),
+    "until": (9e9, 1.0),
+}
+"""For each filter a value that finds the job, and one that does not."""
+
+
+def test_every_filter_of_a_list_means_the_same_at_a_gate(stage: Stage) -> None:
+    assert set(FILTERS) == set(ListJobs.__struct_fields__) - {"datacenter", "after", "limit"}
+    stage.ask(Submit(submission=JobSubmission(**{**SUBMISSION, "delay": 0.0})))
+    worker = Worker()
+    stage.world.node("w-gpu", worker.run, engine="a").start()
+    stage.until(lambda: worker.runs == "fetch")
+    stage.pass_time(1.0)
+    for name, (fits, misses) in FILTERS.items():
+        for value, found in ((fits, ["whole"]), (misses, [])):
+            for datacenter in ("", "a"):
+                reply = stage.ask(ListJobs(**{name: value}, datacenter=datacenter))
+                assert isinstance(reply, JobList), reply
+                assert [row.job_id for row in reply.jobs] == found, (name, value, datacenter)
+
+
+def test_a_job_that_nobody_knows_is_unknown_to_both(stage: Stage) -> None:
+    for datacenter in ("", "a"):
+        reply = stage.ask(GetJob(job_id="nobody", datacenter=datacenter))
+        assert isinstance(reply, Problem)
+        assert reply.kind == "unknown"
