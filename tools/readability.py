@@ -22,7 +22,7 @@ CEILINGS = {
     "repeated class names": 42,
     "docstrings that hide their subject": 0,
     "files over 400 lines": 2,
-    "functions over 40 lines": 18,
+    "functions over 40 lines": 17,
 }
 
 
