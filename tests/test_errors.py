@@ -11,13 +11,14 @@ def every_error() -> list[type[errors.TenureError]]:
         kind = queue.pop()
         found.append(kind)
         queue += kind.__subclasses__()
-    return [kind for kind in found if kind.__module__ == errors.__name__]
+    return [kind for kind in found if kind.__module__.startswith(f"{errors.__name__}.")]
 
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
 def test_each_error_is_documented_and_stands_in_the_drawn_tree(kind: type[errors.TenureError]) -> None:
     assert kind.__doc__
     assert kind.__name__ in (errors.__doc__ or "")
+    assert getattr(errors, kind.__name__) is kind  # `tenure.errors` is the one place to import from
 
 
 def test_an_error_says_the_fact_and_then_the_remedy() -> None:
