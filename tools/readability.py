@@ -21,7 +21,7 @@ HIDING = re.compile(r"^(What|Who|Whoever|Whether|Those who|How long|How many|The
 CEILINGS = {
     "repeated class names": 42,
     "docstrings that hide their subject": 0,
-    "files over 400 lines": 2,
+    "files over 400 lines": 1,
     "functions over 40 lines": 17,
 }
 
