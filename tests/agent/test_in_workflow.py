@@ -69,12 +69,13 @@ class Bench:
     def agent(self, *lines: Any) -> Agent:
         adapter = ScriptedAdapter(lines, loop=InnerLoopConfig(clock=self.clock, model_silence_s=10))
         agent = Agent(adapter=adapter, clock=self.clock)
-        agent.tool = Tool("step", "Do a step.", Step, self.step)
+        agent.tool, agent.script = Tool("step", "Do a step.", Step, self.step), adapter
         return agent
 
 
 class Agent(MainLoop[str, str]):
     tool: Tool[Any, Any]
+    script: ScriptedAdapter
 
     def prepare(self, request: str) -> tuple[Prompt[str], Session]:
         return Prompt("agent", request, tools=(self.tool,)), Session()
@@ -140,7 +141,7 @@ def test_the_next_attempt_goes_on_from_the_session_of_the_last(bench: Bench) -> 
     again = bench.agent(call(3), "done")
     result = again.execute_in(Context(bench.again()), "go")
     assert (bench.ran, result.output, result.tool_calls) == ([1, 2, 3], "done", 3)
-    assert len(again._adapter.requests[0].turns) == 5  # type: ignore[attr-defined]
+    assert len(again.script.requests[0].turns) == 5
 
 
 def test_several_agents_of_one_workflow_keep_a_session_each_beside_what_the_workflow_saves(bench: Bench) -> None:

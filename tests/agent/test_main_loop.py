@@ -59,6 +59,7 @@ def numbered(handler: Callable[[int, ToolContext], Any]) -> Tool[Any, Any]:
 
 class Agent(MainLoop[Ask, str]):
     tools: tuple[Tool[Any, Any], ...] = ()
+    script: ScriptedAdapter
     sections: tuple[Section, ...] = ()
     folder: Path | None = None
     kept: MainLoopResult[str] | None = None
@@ -91,7 +92,7 @@ class Rig:
             lines, loop=InnerLoopConfig(clock=self.clock, model_silence_s=10), prices=settings.pop("prices", None)
         )
         loop = Agent(adapter=adapter, requests=self.requests, config=config, clock=self.clock, **settings)
-        loop.tools = tools
+        loop.tools, loop.script = tools, adapter
         return loop
 
     def ask(self, **given: Any) -> None:
@@ -152,7 +153,7 @@ def test_one_that_hangs_is_redelivered_resumed_from_its_session_and_finished_onc
         return n
 
     second = rig.loop([lines[4], "done by the second"], numbered(well))
-    second_requests = second._adapter.requests  # type: ignore[attr-defined]
+    second_requests = second.script.requests
     rig.ask()
     worker = threading.Thread(target=lambda: first.run(max_iterations=1, visibility_timeout=30, wait_time_seconds=0))
     worker.start()
@@ -254,7 +255,7 @@ def test_sections_that_the_model_asks_for_are_opened_within_one_request(rig: Rig
     rig.ask()
     loop.run(max_iterations=1, wait_time_seconds=0)
     assert rig.reply().output == "7"
-    assert "The secret is 7." in loop._adapter.requests[1].system  # type: ignore[attr-defined]
+    assert "The secret is 7." in loop.script.requests[1].system
 
 
 def test_expansions_have_a_limit(rig: Rig) -> None:

@@ -150,13 +150,16 @@ def test_a_lost_lease_ends_the_work_and_is_no_answer() -> None:
 
 def test_a_lost_lease_reaches_a_tool_on_its_leash_too() -> None:
     context = a_context(SystemClock())
-    assert context.heartbeat is not None
-    context.heartbeat.interrupt(LeaseLostError("m", "gone"))
-    context = replace(context, heartbeat=context.heartbeat)
-    handler = lambda params, *, context: context.beat()  # noqa: E731
-    executor = ToolExecutor([a_tool(handler, beat_every_s=5)])
+    heartbeat = context.heartbeat
+    assert heartbeat is not None
+
+    def handler(params: Args, *, context: ToolContext) -> ToolResult[int]:
+        heartbeat.interrupt(LeaseLostError("m", "gone"))
+        context.beat()
+        return ToolResult.ok(0)
+
     with pytest.raises(LeaseLostError):
-        executor._execute_tool_with_snapshot(CALL, context)
+        ToolExecutor([a_tool(handler, beat_every_s=5)]).execute(CALL, context=context)
 
 
 def test_a_tool_that_beats_less_often_than_it_declared_is_given_up_and_cut_off() -> None:

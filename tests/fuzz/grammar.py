@@ -145,7 +145,7 @@ class Grammar:
             return self._by_field[field]()
         return make(self, kind, field, border) if make is not None else self._any(2)
 
-    def _struct(self, kind: Any, field: str, border: float) -> Any:
+    def make_struct(self, kind: Any, field: str, border: float) -> Any:
         found: dict[str, Any] = {}
         tag = getattr(kind, "tag_field", None)
         if tag is not None and self.random.random() < 0.9:
@@ -188,23 +188,23 @@ class Grammar:
             found["every_s"] = self._pick([1.0, 3_600.0])
             found.pop("cron", None)
 
-    def _union(self, kind: inspect.UnionType, field: str, border: float) -> Any:
+    def make_union(self, kind: inspect.UnionType, field: str, border: float) -> Any:
         return self._value(self.random.choice(kind.types), field, border)
 
-    def _many(self, kind: Any, field: str, border: float) -> Any:
+    def make_many(self, kind: Any, field: str, border: float) -> Any:
         return [self._value(kind.item_type, field, border) for _ in range(self.random.choice((0, 1, 1, 2, 5)))]
 
-    def _tuple(self, kind: inspect.TupleType, field: str, border: float) -> Any:
+    def make_tuple(self, kind: inspect.TupleType, field: str, border: float) -> Any:
         return [self._value(one, field, border) for one in kind.item_types]
 
-    def _dict(self, kind: inspect.DictType, field: str, border: float) -> Any:
+    def make_dict(self, kind: inspect.DictType, field: str, border: float) -> Any:
         count = self.random.choice((0, 1, 2))
         return {f"k{place}": self._value(kind.value_type, "", border) for place in range(count)}
 
-    def _int(self, kind: inspect.IntType, field: str, border: float) -> Any:
+    def make_int(self, kind: inspect.IntType, field: str, border: float) -> Any:
         return self._within(kind, self.random.choice((0, 1, 2, 3, 100)))
 
-    def _float(self, kind: inspect.FloatType, field: str, border: float) -> Any:
+    def make_float(self, kind: inspect.FloatType, field: str, border: float) -> Any:
         return self._within(kind, self.random.choice((0.0, 0.5, 1.0, 10.0, 3_600.0)))
 
     def _within(self, kind: Any, value: Any) -> Any:
@@ -215,22 +215,22 @@ class Grammar:
             value = least + (1 if kind.gt is not None else 0)
         return value if most is None or value <= most else most
 
-    def _str(self, kind: inspect.StrType, field: str, border: float) -> Any:
+    def make_str(self, kind: inspect.StrType, field: str, border: float) -> Any:
         text = self.random.choice(("a", "encode", "some words", "x" * 40))
         if kind.pattern is not None:
             text = text.replace(" ", "-")
         return text[: kind.max_length] if kind.max_length is not None else text
 
-    def _bool(self, kind: inspect.Type, field: str, border: float) -> Any:
+    def make_bool(self, kind: inspect.Type, field: str, border: float) -> Any:
         return self.random.random() < 0.5
 
-    def _none(self, kind: inspect.Type, field: str, border: float) -> Any:
+    def make_none(self, kind: inspect.Type, field: str, border: float) -> Any:
         return None
 
-    def _enum(self, kind: inspect.EnumType, field: str, border: float) -> Any:
+    def make_enum(self, kind: inspect.EnumType, field: str, border: float) -> Any:
         return self.random.choice([one.value for one in kind.cls])
 
-    def _raw(self, kind: inspect.Type, field: str, border: float) -> Any:
+    def make_raw(self, kind: inspect.Type, field: str, border: float) -> Any:
         """The body of a forwarded request: of any operation."""
         operation = self.random.choice(OPERATIONS)
         if operation.name == "forward":
@@ -292,20 +292,20 @@ class Grammar:
 
 
 _MAKERS: dict[type, Callable[..., Any]] = {
-    inspect.StructType: Grammar._struct,
-    inspect.DataclassType: Grammar._struct,
-    inspect.UnionType: Grammar._union,
-    inspect.VarTupleType: Grammar._many,
-    inspect.ListType: Grammar._many,
-    inspect.TupleType: Grammar._tuple,
-    inspect.DictType: Grammar._dict,
-    inspect.IntType: Grammar._int,
-    inspect.FloatType: Grammar._float,
-    inspect.StrType: Grammar._str,
-    inspect.BoolType: Grammar._bool,
-    inspect.NoneType: Grammar._none,
-    inspect.EnumType: Grammar._enum,
-    inspect.RawType: Grammar._raw,
+    inspect.StructType: Grammar.make_struct,
+    inspect.DataclassType: Grammar.make_struct,
+    inspect.UnionType: Grammar.make_union,
+    inspect.VarTupleType: Grammar.make_many,
+    inspect.ListType: Grammar.make_many,
+    inspect.TupleType: Grammar.make_tuple,
+    inspect.DictType: Grammar.make_dict,
+    inspect.IntType: Grammar.make_int,
+    inspect.FloatType: Grammar.make_float,
+    inspect.StrType: Grammar.make_str,
+    inspect.BoolType: Grammar.make_bool,
+    inspect.NoneType: Grammar.make_none,
+    inspect.EnumType: Grammar.make_enum,
+    inspect.RawType: Grammar.make_raw,
 }
 
 

@@ -108,7 +108,7 @@ class PoolMachine(RuleBasedStateMachine):
             for member in node.swim.members:
                 assert (member.state is MemberState.SUSPECT) == (member.suspicion is not None)
                 if member.suspicion is not None:
-                    assert node.swim._rules.next_due <= member.suspicion.deadline
+                    assert node.swim.next_due <= member.suspicion.deadline
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:

@@ -99,4 +99,5 @@ def test_what_is_no_query_costs_a_counter() -> None:
 def test_what_was_seen_is_bounded() -> None:
     queries = SerfQueries("me", None)
     assert all(queries.is_news(b"\x03%d" % number) for number in range(2000))
-    assert len(queries._seen) == 512
+    assert not any(queries.is_news(b"\x03%d" % number) for number in range(2000 - 512, 2000))
+    assert queries.is_news(b"\x03%d" % (2000 - 513))  # so much is remembered, and no more

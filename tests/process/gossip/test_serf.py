@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from tests.process.gossip.serf import SerfAgent
@@ -18,7 +19,10 @@ from tests.process.stillness import Stillness
 
 from tenure.errors import JoinError
 from tenure.gossip import GossipNode, GossipSettings, Keyring, MemberChange, MemberEvent, MemberState, format_key
-from tenure.gossip.messages import Suspect
+from tenure.gossip.messages import Address, Suspect
+from tenure.gossip.net.transport import PacketHandler, StreamHandler, UdpTcpTransport
+from tenure.gossip.sealing import PacketCodec
+from tenure.gossip.stream import StreamMessage
 from tenure.gossip.wire import encode
 from tenure.ids import secret_bytes
 
@@ -31,11 +35,43 @@ STILL_S = 0.3
 StartSerf = Callable[..., SerfAgent]
 
 
+class CutTransport(UdpTcpTransport):
+    """Real sockets on which a test can cut the ways to and from single addresses."""
+
+    def __init__(self, bind: Address = ("127.0.0.1", 0)) -> None:
+        super().__init__(bind)
+        self.not_to: set[Address] = set()
+        self.not_from: set[Address] = set()
+        """Their datagrams are lost, and nobody's streams are answered: a stream's port says nothing about its node."""
+        self.sent_to: list[Address] = []
+
+    async def open(self, *, packets: PacketHandler, streams: StreamHandler, **given: Any) -> Address:
+        def heard(source: Address, data: bytes) -> None:
+            if source not in self.not_from:
+                packets(source, data)
+
+        def answered(source: Address, message: StreamMessage) -> bytes | None:
+            return None if self.not_from else streams(source, message)
+
+        return await super().open(packets=heard, streams=answered, **given)
+
+    def send(self, to: Address, data: bytes) -> None:
+        if to not in self.not_to:
+            self.sent_to.append(to)
+            super().send(to, data)
+
+    async def exchange(self, to: Address, data: bytes, *, timeout_s: float) -> StreamMessage:
+        if to in self.not_to:
+            raise ConnectionRefusedError("cut off by the test")
+        return await super().exchange(to, data, timeout_s=timeout_s)
+
+
 class Ours:
     """A node of ours, and what it saw."""
 
-    def __init__(self, name: str, **options: object) -> None:
-        self.node = GossipNode(name, **{"settings": LAN, **options})
+    def __init__(self, name: str, *, bind: Address = ("127.0.0.1", 0), **options: object) -> None:
+        self.transport = CutTransport(bind)
+        self.node = GossipNode(name, transport=self.transport, **{"settings": LAN, **options})
         self.events: list[tuple[float, MemberEvent]] = []
         self.node.on_event(
             lambda event: self.events.append((time.monotonic(), event)) if isinstance(event, MemberEvent) else None
@@ -182,12 +218,12 @@ async def test_an_accusation_is_refuted_by_both_kinds(serf: StartSerf) -> None:
         # The pool is told that our node is suspect: it must answer above the accusation, and Serf must believe it.
         before = accused.node.incarnation
         lie = Suspect(before, "ours-1", "serf-1")
-        witness.node._transport.send(agent.address, witness.node._codec.seal([encode(lie)]))
+        witness.transport.send(agent.address, PacketCodec(label="").seal([encode(lie)]))
         await until(lambda: accused.node.incarnation > before, what="our refutation")
         # And Serf refutes what we say of it.
         incarnation = witness.node.member("serf-1").incarnation
         lie = Suspect(incarnation, "serf-1", "ours-2")
-        accused.node._transport.send(agent.address, accused.node._codec.seal([encode(lie)]))
+        accused.transport.send(agent.address, PacketCodec(label="").seal([encode(lie)]))
         await until(lambda: witness.node.member("serf-1").incarnation > incarnation, what="Serf's refutation")
         await until(lambda: agent.status("ours-1") == "alive")
         assert accused.node.counters.refutations >= 1
@@ -223,26 +259,13 @@ async def test_an_indirect_probe_goes_through_either_kind(serf: StartSerf, helpe
             await mine.node.join([target.address])
             helper_address = mine.node.address
         await until(lambda: len(prober.node.members) == 3)
-        transport = prober.node._transport
-        send, exchange = transport.send, transport.exchange
-        through: list[int] = []
-
-        def cut_off(to: tuple[str, int], data: bytes) -> None:
-            if to != target.address:
-                through.append(to[1])
-                send(to, data)
-
-        async def no_stream(to: tuple[str, int], data: bytes, *, timeout_s: float):
-            if to == target.address:
-                raise ConnectionRefusedError("cut off by the test")
-            return await exchange(to, data, timeout_s=timeout_s)
-
-        transport.send, transport.exchange = cut_off, no_stream  # type: ignore[method-assign]
+        prober.transport.not_to.add(target.address)
+        prober.transport.sent_to.clear()
         before = prober.node.counters.probes_indirect
         with Stillness() as machine:
             # Three whole rounds: each began after the one before it had ended, and each would have accused the target.
             await until(lambda: prober.node.counters.probes_indirect >= before + 4, what="indirect probes")
-        assert set(through) == {helper_address[1]}
+        assert {port for _, port in prober.transport.sent_to} == {helper_address[1]}
         assert prober.state("target") is not MemberState.DEAD
         assert prober.node.counters.probes_failed == 0 or machine.excuses(STILL_S)
         assert not prober.saw(MemberChange.SUSPECTED, "target") or machine.excuses(STILL_S)
@@ -255,20 +278,11 @@ async def test_a_serf_agent_probes_through_us(serf: StartSerf) -> None:
         for mine in (helper, target):
             await mine.node.join([agent.address])
         await until(lambda: len(agent.members()) == 3 and len(target.node.members) == 3)
-        node, heard = target.node, target.node._on_packet
-        answer = node._on_stream
-
-        def deaf_to_serf(source: tuple[str, int], data: bytes) -> None:
-            if source != agent.address:
-                heard(source, data)
-
-        transport = node._transport
-        transport._packets = deaf_to_serf  # type: ignore[attr-defined]
-        transport._answer = lambda source, message: None  # type: ignore[attr-defined]
+        target.transport.not_from.add(agent.address)
         await until(lambda: helper.node.counters.relays_answered >= 3, what="Serf's requests for help")
         assert agent.status("target") == "alive"
         assert "Marking target as failed" not in agent.log.read_text()
-        transport._answer = answer  # type: ignore[attr-defined]
+        target.transport.not_from.clear()
 
 
 async def test_serf_keys_rotates_the_key_of_a_mixed_pool_and_loses_nobody(serf: StartSerf) -> None:
@@ -302,4 +316,4 @@ async def test_serfs_own_events_travel_through_our_nodes(serf: StartSerf) -> Non
         await until(lambda: all(len(agent.members()) == 3 for agent in agents))
         await asyncio.to_thread(agents[0].run, "event", "deploy", "v7")
         await until(lambda: "deploy" in agents[1].log.read_text(), what="the event at the other agent")
-        await until(lambda: between.node.counters.malformed == 0 and between.node._swim._serf._queries._seen != {})
+        assert between.node.counters.malformed == 0
