@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from random import Random
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -190,6 +194,14 @@ def test_metrics_show_lease_extensions_and_the_age_of_each_loops_proof() -> None
         (b"G\xc3\xa9T /health/live HTTP/1.1\r\n\r\n", 400),
         (b"GET /health/live HTTP/1.1\r\nX: " + b"x" * 20_000, 431),
         (b"GET /health/live HTTP/1.0\n\n", 200),
+        (b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        (b"get /health/live HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        (b"GET /health/live HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET /health/live HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
+        (b"GET /health/live HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: a\r\n\r\nzz", 200),
+        (b"GET /health/live HTTP/1.1\r\nHost a\r\n\r\n", 400),
+        (b"GET /health/live HTTP/1.1\r\n" + b"X: y\r\n" * 4_000, 431),
+        (b"x" * 20_000, 431),
         (b"GET http://10.0.0.1:8080/health/live HTTP/1.1\r\n\r\n", 200),
         (b"GET /health/live HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello and much more", 200),
         (b"DELETE /health/live HTTP/1.1\r\n\r\n", 405),
@@ -200,6 +212,52 @@ def test_malformed_and_odd_requests_get_an_answer_and_harm_nobody(
 ) -> None:
     assert say(server, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
     assert ask(server, "/health/live")[0] == 200
+
+
+def test_any_bytes_in_any_pieces_get_an_answer_and_leave_nothing_behind(server: HealthServer) -> None:
+    assert server.address is not None
+    random = Random(19)
+    pieces = [
+        b"GET",
+        b" ",
+        b"/health/live",
+        b"HTTP/1.1",
+        b"\r\n",
+        b"\n",
+        b"Host: a",
+        b":",
+        b"\x00",
+        b"\xff\xfe",
+        b"HEAD",
+        b"\r",
+        b"1" * 90,
+    ]
+    for _ in range(300):
+        said = b"".join(random.choices(pieces, k=random.randrange(1, 12))) + random.randbytes(random.randrange(3))
+        with socket.create_connection(server.address, timeout=60) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in (said[: len(said) // 2], said[len(said) // 2 :], b"\r\n\r\n"):
+                with contextlib.suppress(ConnectionError):  # it may have answered the first part and closed
+                    client.sendall(part)
+            answer = b"".join(iter(lambda: client.recv(4_096), b""))
+        assert re.match(rb"HTTP/1\.1 (200|400|404|405|501) ", answer), (said, answer)
+    assert ask(server, "/health/ready")[0] == 200
+
+
+def test_an_endless_head_is_refused_at_its_limit_and_what_follows_is_not_kept(server: HealthServer) -> None:
+    assert server.address is not None
+    line = b"X: " + b"y" * 65_000 + b"\r\n"
+    tracemalloc.start()
+    try:
+        with socket.create_connection(server.address, timeout=60) as client, contextlib.suppress(ConnectionError):
+            client.sendall(b"GET /health/live HTTP/1.1\r\n")
+            for _ in range(300):
+                client.sendall(line)
+            assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000  # of 20 MB
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])

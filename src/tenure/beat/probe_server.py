@@ -1,8 +1,8 @@
-"""A very small HTTP server that no client can hold up.
+"""Serves probes: a very small HTTP server that no client can hold up. `h11` reads and writes HTTP; this file owns sockets, threads and bounds.
 
 One thread reads and writes all connections without blocking, so that a thousand idle ones cost a thousand small objects and not
-a thousand threads; a few more threads make the answers that may take a moment. Nothing here knows what is asked: `answer` is given the
-path. Each connection gets one answer and is closed.
+a thousand threads; a few more threads make the answers that may take a moment. The server does not know the paths: it hands each to
+`answer`. Each connection gets one answer and is closed (decision 0041).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from typing import NamedTuple
+
+import h11
 
 from tenure.clock import Clock
 from tenure.errors import LimitError, PortTakenError
@@ -61,6 +63,9 @@ class _Connection:
     deadline: float
     phase: _Phase = _Phase.READING
     head: bytearray = field(default_factory=bytearray)
+    """The bytes of the request so far; at most `_HEAD_LIMIT_BYTES` and one read more."""
+    http: h11.Connection | None = None
+    """Made when the first bytes come, so that a client that never says anything costs no parser."""
     out: memoryview = field(default_factory=lambda: memoryview(b""))
     head_only: bool = False
 
@@ -211,18 +216,18 @@ class ProbeServer:
         if not data:
             self._close(connection)
             return
-        head = connection.head
-        head += data
-        if b"\r\n\r\n" in head or b"\n\n" in head:
-            self._ask(connection, *_parse(bytes(head)))
-        elif len(head) > _HEAD_LIMIT_BYTES:
-            self._respond(connection, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        connection.head += data
+        try:
+            request = _request(connection, data)
+        except h11.RemoteProtocolError as error:
+            self._respond(connection, _plain(HTTPStatus(error.error_status_hint)))
+            return
+        if request is not None:
+            self._ask(connection, request.method.decode("ascii").upper(), _path(request.target))
 
     def _ask(self, connection: _Connection, method: str, path: str) -> None:
         connection.head_only = method == "HEAD"
-        if not method:
-            self._respond(connection, _plain(HTTPStatus.BAD_REQUEST))
-        elif method not in ("GET", "HEAD"):
+        if method not in ("GET", "HEAD"):
             self._respond(connection, _plain(HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", "GET, HEAD"),)))
         elif path in self._at_once:
             self._respond(connection, self._at_once[path])
@@ -255,7 +260,7 @@ class ProbeServer:
             self._wake()
 
     def _respond(self, connection: _Connection, answer: Answer) -> None:
-        connection.out = memoryview(_encode(answer, head_only=connection.head_only))
+        connection.out = memoryview(_written(connection, answer))
         connection.phase = _Phase.WRITING
         connection.deadline = self._clock.monotonic() + _WRITE_S
         try:
@@ -314,29 +319,55 @@ def _listen(what: str, host: str, port: int) -> socket.socket:
         raise PortTakenError(what, host, port, error.strerror or str(error)) from error
 
 
-def _parse(head: bytes) -> tuple[str, str]:
-    """Method and path of a request; an empty method when it is not HTTP."""
-    parts = head.split(b"\n", 1)[0].strip().split()
-    if len(parts) != 3 or not parts[2].startswith(b"HTTP/1.") or not parts[0].isalpha():
-        return "", ""
-    target = parts[1].decode("latin-1")
-    if "://" in target:  # as proxies ask
-        target = "/" + target.split("://", 1)[1].partition("/")[2]
-    path = target.partition("?")[0].partition("#")[0]
-    return parts[0].decode("ascii").upper(), path.rstrip("/") or "/"
+def _new_http() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_LIMIT_BYTES)
+
+
+def _request(connection: _Connection, data: bytes) -> h11.Request | None:
+    """Returns the request once its head is complete, None before. Raises `h11.RemoteProtocolError`."""
+    if connection.http is None:
+        connection.http = _new_http()
+    try:
+        return _next_request(connection.http, data)
+    except h11.RemoteProtocolError:
+        # Scripts that write a request by hand often leave the Host header out, and h11 refuses HTTP/1.1 without it. Such a request is
+        # read once more as HTTP/1.0, which knows no Host. Both get the same answer here: one, and then the connection is closed.
+        connection.http = _new_http()
+        return _next_request(connection.http, bytes(connection.head).replace(b" HTTP/1.1", b" HTTP/1.0", 1))
+
+
+def _next_request(http: h11.Connection, data: bytes) -> h11.Request | None:
+    http.receive_data(data)
+    event = http.next_event()
+    if not isinstance(event, h11.Request):
+        return None
+    if not event.http_version.startswith(b"1."):
+        raise h11.RemoteProtocolError("HTTP/1 is served here", error_status_hint=HTTPStatus.BAD_REQUEST)
+    return event
+
+
+def _path(target: bytes) -> str:
+    """Returns the path of a request, without query and trailing slash."""
+    text = target.decode("latin-1")
+    if "://" in text:  # as proxies ask
+        text = "/" + text.split("://", 1)[1].partition("/")[2]
+    return text.partition("?")[0].partition("#")[0].rstrip("/") or "/"
 
 
 def _plain(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = (), *, why: str = "") -> Answer:
     return Answer(status, (why or status.phrase).encode() + b"\n", "text/plain; charset=utf-8", headers)
 
 
-def _encode(answer: Answer, *, head_only: bool) -> bytes:
-    lines = [
-        f"HTTP/1.1 {int(answer.status)} {answer.status.phrase}",
-        f"Content-Type: {answer.content_type}",
-        f"Content-Length: {len(answer.body)}",
-        "Cache-Control: no-store",
-        "Connection: close",
-        *(f"{name}: {value}" for name, value in answer.headers),
+def _written(connection: _Connection, answer: Answer) -> bytes:
+    """Returns the bytes of the answer."""
+    headers = [
+        ("Content-Type", answer.content_type),
+        ("Content-Length", str(len(answer.body))),
+        ("Cache-Control", "no-store"),
+        ("Connection", "close"),
+        *answer.headers,
     ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head_only else answer.body)
+    http = connection.http or _new_http()
+    head = http.send(h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers))
+    body = None if connection.head_only else http.send(h11.Data(data=answer.body))
+    return (head or b"") + (body or b"")
