@@ -27,13 +27,14 @@ from tenure.engines import Engine
 from tenure.engines.aio import ThreadCalls, calls_for
 from tenure.ids import new_id
 from tenure.jobs import JobSubmission, WorkflowSpec
-from tenure.jobs import gate_commands as gc
-from tenure.jobs.gate_decide import decide_gate
+from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
 from tenure.jobs.gate_outbox import Resends
+from tenure.jobs.gate_reports import HearProgress
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
+from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.gate import Gate
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
@@ -217,7 +218,7 @@ async def reports_held(report: Report) -> None:
 
 def tracked(report: Report) -> None:
     tracker = GateJobTracker(GateSettings())
-    tracker.apply_all(decide_gate(tracker, gc.GateTakeLead(epoch=1, gate="g"), 0.0).events)
+    tracker.apply_all(decide_gate(tracker, GateTakeLead(epoch=1, gate="g"), 0.0).events)
     places = [f"dc-{number}" for number in range(DATACENTERS)]
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -227,10 +228,10 @@ def tracked(report: Report) -> None:
         one = JobSubmission(
             job_id=one.job_id, workflows=one.workflows, target_datacenters=one.target_datacenters, gate_addr=("g", 1)
         )
-        command = gc.GateSubmit(submission=one, target_datacenters=one.target_datacenters)
+        command = GateSubmit(submission=one, target_datacenters=one.target_datacenters)
         tracker.apply_all(decide_gate(tracker, command, 0.0).events)
         for place in one.target_datacenters:
-            said = gc.HearProgress(report=progress(one.job_id, place))
+            said = HearProgress(report=progress(one.job_id, place))
             tracker.apply_all(decide_gate(tracker, said, 1.0).events)
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -243,7 +244,7 @@ def tracked(report: Report) -> None:
     for number in range(0, TRACKED, 5):
         job_id = f"job-{number}"
         for place in tracker.jobs[job_id].target_datacenters:
-            decision = decide_gate(tracker, gc.HearProgress(report=progress(job_id, place)), 11.0)
+            decision = decide_gate(tracker, HearProgress(report=progress(job_id, place)), 11.0)
             tracker.heard_progress(job_id, place, 11.0)
             heard += decision.ack is not None
     each = (time.perf_counter() - begun) / heard

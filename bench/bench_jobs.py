@@ -9,24 +9,14 @@ import time
 from collections.abc import Iterator
 
 from bench.harness import Report, rate
-from tenure.jobs import (
-    ArchiveJob,
-    JobBook,
-    JobSettings,
-    JobSubmission,
-    RecordDispatched,
-    RecordProgress,
-    RecordResult,
-    RecordStarted,
-    SubmitJob,
-    TakeLead,
-    Timers,
-    WorkflowSpec,
-    decide,
-    encode_event,
-)
-from tenure.jobs.commands import Command
-from tenure.jobs.events import Event
+from tenure.jobs import JobBook, JobSettings, JobSubmission, WorkflowSpec, decide
+from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.attempts import RecordDispatched, RecordProgress, RecordStarted
+from tenure.jobs.deadlines import TakeLead
+from tenure.jobs.decisions import Command, Event, encode_event
+from tenure.jobs.endings import ArchiveJob
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.timers import Timers
 
 TRACKED = 1_000_000
 REPLAYED = 1_000_000
@@ -69,7 +59,7 @@ def run(report: Report) -> None:
         return rate(lambda: JobBook(settings).apply_all(events), count=len(events))
 
     def decode_only() -> float:
-        from tenure.jobs import decode_event
+        from tenure.jobs.topics import decode_event
 
         return rate(lambda: [decode_event(each) for each in encoded], count=len(encoded))
 

@@ -21,9 +21,8 @@ from tenure.control.messages.operations import OPERATIONS
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import Ticket
 from tenure.errors import LimitError, OutOfBoundsError
-from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.model import JobSubmission, Schedule, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
-from tenure.jobs.schedule import Schedule
 from tenure.work.envelope import WorkResult
 
 FREE = {"arguments", "body", "result"}

@@ -20,7 +20,7 @@ from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
 from tenure.ids import new_id
-from tenure.jobs.commands import Identity
+from tenure.jobs.messages import Identity
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.manager import Manager

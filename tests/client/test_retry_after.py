@@ -16,7 +16,7 @@ from tenure.control.messages.jobs import Cancel, Done, Problem, ProblemKind
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 
 DONE = Done(job_id="j", outcome=Outcome.ACCEPTED, epoch=1)
 SHED = Problem(

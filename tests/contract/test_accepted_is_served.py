@@ -31,9 +31,9 @@ from tenure.engines import Engine
 from tenure.engines.aio import calling
 from tenure.errors import ConfigurationError
 from tenure.ids import new_id
-from tenure.jobs.decide_jobs import LIMITS
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.settings import LIMITS
 from tenure.jobs.submission import validate
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager

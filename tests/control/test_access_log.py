@@ -14,7 +14,7 @@ from tenure.control.messages.jobs import Cancel, Done, GetJob, LeaderView, Probl
 from tenure.control.messages.nodes import DrainNode
 from tenure.control.messages.wire import Request
 from tenure.control.tokens import Identity
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 
 DONE = Done(job_id="j", outcome=Outcome.ACCEPTED, epoch=1)
 GATE = Caller(Identity("nick"), "10.0.9.1")

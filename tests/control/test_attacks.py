@@ -201,7 +201,7 @@ def limited(tls: ServerTls | None = None, **limits: Any) -> Iterator[tuple[HttpS
     import asyncio
 
     from tenure.control.messages.jobs import Done
-    from tenure.jobs.commands import Outcome
+    from tenure.jobs.decisions import Outcome
 
     started, stop, found = threading.Event(), threading.Event(), []
 

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 from tests.formats.restoring import FOLDER
 
-from tenure.jobs.events import ManagerEvent, decode_event, encode_event
-from tenure.jobs.gate_events import GateEvent, decode_gate_event
+from tenure.jobs.decisions import encode_event
+from tenure.jobs.topics import GateEvent, ManagerEvent, decode_event, decode_gate_event
 
 FILES: dict[str, tuple[Any, Any]] = {
     "manager_events.jsonl": (ManagerEvent, decode_event),

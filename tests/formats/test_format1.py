@@ -18,7 +18,7 @@ from tenure.engines.aio import calling
 from tenure.engines.contracts import Fence
 from tenure.errors import KeyRefusedError, StaleFenceError
 from tenure.ids import new_id
-from tenure.jobs import commands as c
+from tenure.jobs.queues import SetQueue
 from tenure.nodes.gate.candidacy import JOURNAL as GATE_JOURNAL
 from tenure.nodes.gate.leader import ARCHIVE as GATE_ARCHIVE
 from tenure.nodes.gate.ledger import GateLedger
@@ -180,7 +180,7 @@ async def completes(restored: Restored) -> None:
                 await until(tasks, lambda: ended(candidacy, live + failing))
                 assert {standing(candidacy, job) for job in paused} == {"pending"}
                 for queue in paused:
-                    await candidacy.submit(c.SetQueue(queue=queue, paused=False))
+                    await candidacy.submit(SetQueue(queue=queue, paused=False))
                 await until(tasks, lambda: ended(candidacy, paused))
             assert {job: standing(candidacy, job) for job in live + paused} == dict.fromkeys(live + paused, "completed")
             assert {standing(candidacy, job) for job in failing} == {"failed"}

@@ -5,51 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.jobs import (
-    AnswerQuery,
-    AttemptCause,
-    CheckGlobal,
-    CheckJob,
     Decision,
-    GateDecision,
     GateJobTracker,
     GateJobTrackingInfo,
     GateSettings,
-    GateSubmit,
-    GateTakeLead,
-    HearCorrection,
-    HearGate,
-    HearProgress,
-    HearTimeout,
-    Identity,
     JobBook,
-    JobGlobalCancel,
     JobGlobalTimeout,
     JobProgressReport,
     JobSettings,
-    JobStatusQuery,
     JobSubmission,
     JobTimeoutReport,
-    ObeyGlobalCancel,
-    ObeyGlobalTimeout,
-    ProgressWatch,
-    RecordDispatched,
-    RecordFailure,
-    RecordProgress,
-    RecordResult,
-    RecordStarted,
-    Rules,
-    SubmitJob,
-    TakeLead,
-    Timers,
     WorkflowSpec,
     decide,
     decide_gate,
-    encode_event,
-    next_due,
-    owed,
-    report_for,
 )
-from tenure.jobs.commands import Command
+from tenure.jobs.attempt_results import RecordFailure, RecordResult
+from tenure.jobs.attempts import ProgressWatch, RecordDispatched, RecordProgress, RecordStarted
+from tenure.jobs.deadlines import CheckJob, TakeLead, next_due
+from tenure.jobs.decisions import Command, GateDecision, encode_event
+from tenure.jobs.gate_decisions import CheckGlobal
+from tenure.jobs.gate_exchange import AnswerQuery, HearGate, ObeyGlobalCancel, ObeyGlobalTimeout, report_for
+from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
+from tenure.jobs.gate_outbox import owed
+from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
+from tenure.jobs.messages import Identity, JobGlobalCancel, JobStatusQuery
+from tenure.jobs.rules import Rules
+from tenure.jobs.states import AttemptCause
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.timers import Timers
 
 GATE = ("gate.example", 7000)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.jobs.desk import Desk
 
-from tenure.jobs import CancelJob, JobBook, RecordDispatched
+from tenure.jobs import JobBook
 from tenure.jobs.alarms import AlarmKind, Crew, stranded
+from tenure.jobs.attempts import RecordDispatched
+from tenure.jobs.endings import CancelJob
 
 
 def queued(desk: Desk, *job_ids: str) -> Desk:

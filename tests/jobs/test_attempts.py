@@ -5,24 +5,13 @@ from tests.jobs.desk import Desk, spec
 
 from tenure.backoff import Retry
 from tenure.errors import LimitError
-from tenure.jobs import (
-    AttemptCause,
-    CancelJob,
-    ConfirmCleaned,
-    EvictWorker,
-    ForgetWorker,
-    JudgeWorker,
-    OnFailure,
-    Outcome,
-    RecordDispatched,
-    RecordStarted,
-    Rule,
-    SetQueue,
-    standing,
-    to_dispatch,
-    to_revoke,
-)
-from tenure.jobs.outbox import next_dispatch_at
+from tenure.jobs import Outcome, Rule
+from tenure.jobs.attempts import RecordDispatched, RecordStarted
+from tenure.jobs.endings import CancelJob, ConfirmCleaned
+from tenure.jobs.outbox import next_dispatch_at, standing, to_dispatch, to_revoke
+from tenure.jobs.queues import SetQueue
+from tenure.jobs.states import AttemptCause, OnFailure
+from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 
 
 def sent(desk: Desk, **options: object) -> list[tuple[str, int]]:

@@ -10,32 +10,17 @@ from tests.jobs.desk import Desk, spec, submission
 
 from tenure.backoff import Retry
 from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError, UnknownJobError
-from tenure.jobs import (
-    ArchiveJob,
-    AttemptCause,
-    CancelJob,
-    CheckJob,
-    ConfirmCleaned,
-    EvictWorker,
-    GrantExtension,
-    JobBook,
-    JobSettings,
-    JudgeWorker,
-    OnFailure,
-    RecordDispatched,
-    RecordFailure,
-    RecordProgress,
-    RecordResult,
-    RecordStarted,
-    SubmitJob,
-    TakeLead,
-    WorkflowState,
-    decode_event,
-    encode_event,
-)
-from tenure.jobs import events as e
-from tenure.jobs.commands import Command
-from tenure.jobs.fold import FOLD
+from tenure.jobs import JobBook, JobSettings, WorkflowState
+from tenure.jobs.attempt_results import RecordFailure, RecordResult, WorkflowCompleted
+from tenure.jobs.attempts import Dispatched, RecordDispatched, RecordProgress, RecordStarted
+from tenure.jobs.deadlines import CheckJob, TakeLead
+from tenure.jobs.decisions import Command, Event, encode_event
+from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, JobEnded
+from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.states import AttemptCause, OnFailure
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.topics import FOLD, ManagerEvent, decode_event
+from tenure.jobs.workers import EvictWorker, JudgeWorker
 
 JOBS = ("j0", "j1", "j2")
 names = st.sampled_from(JOBS)
@@ -161,18 +146,18 @@ def test_replay_and_any_snapshot_on_the_way_give_the_same_state_byte_for_byte(
 def test_no_job_ends_twice_and_no_decision_breaks_the_fold(steps: list[tuple[Command, int]]) -> None:
     desk = Desk(settings=JobSettings(archive_after=1e5))
     follow(desk, [(three_flows(job_id), 0) for job_id in JOBS] + steps)
-    ended = [event.job_id for event in map(decode_event, desk.journal) if isinstance(event, e.JobEnded)]
+    ended = [event.job_id for event in map(decode_event, desk.journal) if isinstance(event, JobEnded)]
     assert len(ended) == len(set(ended))
     done = [
         (event.job_id, event.workflow)
         for event in map(decode_event, desk.journal)
-        if isinstance(event, e.WorkflowCompleted)
+        if isinstance(event, WorkflowCompleted)
     ]
     assert len(done) == len(set(done))
 
 
 def test_every_event_has_a_fold() -> None:
-    assert set(FOLD) == set(e.ManagerEvent.__args__)
+    assert set(FOLD) == set(ManagerEvent.__args__)
 
 
 def test_an_event_survives_its_encoding() -> None:
@@ -186,7 +171,7 @@ def test_a_foreign_event_is_an_error_and_not_a_shrug() -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_event(b'{"type":"Unheard","at":1}')
     with pytest.raises(EngineVersionError, match="cannot fold a Event"):
-        JobBook().apply(e.Event(at=1.0))
+        JobBook().apply(Event(at=1.0))
 
 
 def test_a_snapshot_of_a_newer_version_or_of_something_else_is_refused() -> None:
@@ -203,7 +188,7 @@ def test_the_fold_refuses_a_second_end_whoever_wrote_it() -> None:
     desk.submit()
     desk.do(CancelJob(job_id="j"))
     with pytest.raises(IllegalTransitionError, match="from cancelled to completed"):
-        desk.book.apply(e.JobEnded(at=1.0, job_id="j", state="completed", reason=""))  # type: ignore[arg-type]
+        desk.book.apply(JobEnded(at=1.0, job_id="j", state="completed", reason=""))  # type: ignore[arg-type]
 
 
 def test_a_leader_of_an_old_epoch_cannot_take_over() -> None:
@@ -222,7 +207,7 @@ def test_history_is_bounded_keeps_the_beginning_and_counts_what_it_left_out() ->
     info = desk.book.job("j")
     assert len(info.history) == 10
     assert info.elided == 3 * 49 - 10
-    assert isinstance(desk.book.history("j")[0], e.Dispatched)
+    assert isinstance(desk.book.history("j")[0], Dispatched)
 
 
 def test_a_run_of_progress_is_one_line_of_history() -> None:

@@ -15,34 +15,23 @@ from tests.jobs.test_book import JOBS, commands, follow, three_flows
 from tenure.backoff import Retry
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import DatacenterFullError, LimitError, TenureError, UnknownJobError
-from tenure.jobs import (
-    ArchiveJob,
-    AttemptCause,
-    CancelJob,
-    ConfirmCleaned,
-    DrainWorker,
-    EvictWorker,
-    FireCron,
-    ForgetOld,
-    GrantExtension,
-    JobBook,
-    JobSettings,
-    JudgeWorker,
-    PutSchedule,
-    RecordDispatched,
-    RecordFailure,
-    RecordResult,
-    RecordStarted,
-    Schedule,
-    SetQueue,
-    SubmitJob,
-)
+from tenure.jobs import JobBook, JobSettings
 from tenure.jobs import budget as b
 from tenure.jobs.alarms import AlarmKind, nearly_full
-from tenure.jobs.commands import Command
+from tenure.jobs.attempt_results import RecordFailure, RecordResult
+from tenure.jobs.attempts import RecordDispatched, RecordStarted
+from tenure.jobs.budget import STATE_LIMIT, StateSize
+from tenure.jobs.decisions import Command
+from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, ForgetOld
+from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.model import Schedule
 from tenure.jobs.outbox import to_archive
+from tenure.jobs.queues import SetQueue
+from tenure.jobs.schedules import FireCron, PutSchedule
 from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
-from tenure.jobs.state_size import STATE_LIMIT, StateSize
+from tenure.jobs.states import AttemptCause
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.workers import DrainWorker, EvictWorker, JudgeWorker
 
 SMALL = JobSettings(state_budget=MIN_STATE_BUDGET)
 
@@ -80,8 +69,8 @@ def check_size(book: JobBook) -> None:
         counted = sum(
             len(msgspec.msgpack.encode(name)) + len(msgspec.msgpack.encode(one)) for name, one in held.items()
         )
-        assert abs(getattr(book.size, share) - counted) <= empty + 4, share
-    assert abs(book.size.schedules - exact.schedules) <= 4
+        assert abs(book.size.shares[share] - counted) <= empty + 4, share
+    assert abs(book.size.shares["schedules"] - exact.shares["schedules"]) <= 4
 
 
 @settings(max_examples=80, deadline=None)
@@ -296,7 +285,7 @@ def test_archived_ids_make_way_for_newer_ones_beyond_their_share() -> None:
         desk.do(ArchiveJob(job_id=f"j{number}"))
         if b.needs_measuring(desk.book):
             desk.book.measure()
-    assert desk.book.size.archive <= MIN_STATE_BUDGET / b.ARCHIVE_SHARE
+    assert desk.book.size.shares["archive"] <= MIN_STATE_BUDGET / b.ARCHIVE_SHARE
     assert desk.book.state.forgotten_early > 0
     assert "j1499" in desk.book.state.archive
     assert not b.is_crowded(desk.book)

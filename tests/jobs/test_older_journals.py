@@ -11,8 +11,8 @@ from tests.jobs.desk import submission
 from tenure.bound_checks import check
 from tenure.errors import OutOfBoundsError
 from tenure.jobs import JobBook
-from tenure.jobs import events as e
-from tenure.jobs.queues import note_dispatch, opens_at, room
+from tenure.jobs.decisions import encode_event
+from tenure.jobs.queues import QueueChanged, note_dispatch, opens_at, room
 
 OLD: dict[str, dict[str, Any]] = {
     "a queue that no mailbox can be called after": {"queue": "my queue"},
@@ -42,8 +42,8 @@ def test_an_entry_that_the_door_would_refuse_is_folded_snapshotted_and_restored(
 
 def test_a_rate_that_an_earlier_release_journaled_does_not_end_the_arithmetic() -> None:
     book = JobBook()
-    changed = e.QueueChanged(at=1.0, queue="default", rate=5e-324, burst=2)
-    book.replay([e.encode_event(changed)])
+    changed = QueueChanged(at=1.0, queue="default", rate=5e-324, burst=2)
+    book.replay([encode_event(changed)])
     record = book.state.queues["default"]
     for _ in range(3):
         note_dispatch(record, 2.0)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from tenure.errors import IllegalTransitionError
-from tenure.jobs import JOB_TRANSITIONS, WORKFLOW_TRANSITIONS, JobState, WorkflowState
-from tenure.jobs.states import check_job_transition, check_workflow_transition
+from tenure.jobs import JobState, WorkflowState
+from tenure.jobs.states import JOB_TRANSITIONS, WORKFLOW_TRANSITIONS, check_job_transition, check_workflow_transition
 
 
 def test_both_tables_name_every_state() -> None:

@@ -7,8 +7,10 @@ from tests.jobs.desk import Desk, spec, submission
 
 from tenure.backoff import Retry
 from tenure.errors import ConfigurationError, LimitError, OutOfBoundsError, SubmissionConflictError
-from tenure.jobs import ArchiveJob, CancelJob, ForgetOld, Outcome, SubmitJob
+from tenure.jobs import Outcome
+from tenure.jobs.endings import ArchiveJob, CancelJob, ForgetOld
 from tenure.jobs.settings import JobSettings
+from tenure.jobs.submission import SubmitJob
 
 
 def test_a_job_without_workflows_is_refused() -> None:

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.jobs import Timers
+from tenure.jobs.timers import Timers
 
 
 def test_keys_come_up_when_due_earliest_first_and_once() -> None:

@@ -13,35 +13,23 @@ from tests.jobs.desk import GATE, Desk, GateDesk, spec, submission
 from tenure.backoff import Retry
 from tenure.errors import EngineCorruptError
 from tenure.health.extension import ExtensionTracker
-from tenure.jobs import (
-    AttemptCause,
-    CancelJob,
-    CheckGlobal,
-    ConfirmCleaned,
-    DenyExtension,
-    EvictWorker,
-    GateSubmit,
-    GrantExtension,
-    HearCorrection,
-    HearProgress,
-    HearTimeout,
-    JobBook,
-    JobSettings,
-    JudgeWorker,
-    ObeyGlobalTimeout,
-    RecordStarted,
-    Rule,
-    Why,
-    archive_record,
-    owed,
-    read_record,
-    why,
-    why_everywhere,
-)
-from tenure.jobs import events as e
-from tenure.jobs import gate_events as g
-from tenure.jobs.why import utc
-from tenure.jobs.words import RULES, TELL, seconds
+from tenure.jobs import JobBook, JobSettings, Rule
+from tenure.jobs.attempts import RecordStarted
+from tenure.jobs.endings import CancelJob, ConfirmCleaned, Forgotten, JobArchived, TombstoneSet
+from tenure.jobs.event_text import RULES, TELL, seconds
+from tenure.jobs.extensions import DenyExtension, ExtensionsReset, GrantExtension
+from tenure.jobs.gate_decisions import CheckGlobal
+from tenure.jobs.gate_exchange import ObeyGlobalTimeout
+from tenure.jobs.gate_jobs import GateSubmit
+from tenure.jobs.gate_outbox import owed
+from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
+from tenure.jobs.queues import QueueChanged
+from tenure.jobs.schedules import InstantsSkipped, ScheduleRemoved, ScheduleSet
+from tenure.jobs.states import AttemptCause
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.topics import GateEvent, ManagerEvent
+from tenure.jobs.why import Why, archive_record, read_record, utc, why, why_everywhere
+from tenure.jobs.workers import EvictWorker, JudgeWorker, WorkerDrained
 
 GOLDEN = Path(__file__).parent / "golden"
 START = 1_700_000_000.0
@@ -315,18 +303,18 @@ def test_a_running_job_says_how_far_it_is() -> None:
 
 def test_every_event_and_every_rule_has_words() -> None:
     silent = {
-        e.JobSubmitted,  # the first line of every answer
-        e.TombstoneSet,  # there is no job yet that it could be told of
-        e.ExtensionsReset,
-        e.QueueChanged,
-        e.WorkerDrained,
-        e.ScheduleSet,  # schedules have a list of their own; a job knows only that it was fired
-        e.ScheduleRemoved,
-        e.InstantsSkipped,
-        e.JobArchived,
-        e.Forgotten,
+        JobSubmitted,  # the first line of every answer
+        TombstoneSet,  # there is no job yet that it could be told of
+        ExtensionsReset,
+        QueueChanged,
+        WorkerDrained,
+        ScheduleSet,  # schedules have a list of their own; a job knows only that it was fired
+        ScheduleRemoved,
+        InstantsSkipped,
+        JobArchived,
+        Forgotten,
     }
-    every = set(e.ManagerEvent.__args__) | set(g.GateEvent.__args__)
+    every = set(ManagerEvent.__args__) | set(GateEvent.__args__)
     assert set(TELL) == every - silent
     assert set(RULES) == set(Rule)
 

@@ -13,8 +13,7 @@ from tests.journal.journals import NAMES, copied, one_of_each_kind, state_of
 from tenure.cli.journal import KINDS
 from tenure.engines import Engine
 from tenure.engines.contracts import Entry, Journal
-from tenure.jobs.events import ManagerEvent
-from tenure.jobs.gate_events import GateEvent
+from tenure.jobs.topics import GateEvent, ManagerEvent
 from tenure.nodes.journal_checksum import entry_damage, opened
 from tenure.nodes.journal_repair import examine, mend
 from tenure.nodes.journal_salvage import salvage, salvage_state

@@ -21,8 +21,8 @@ from tenure.engines import Engine
 from tenure.engines.aio import calls_for
 from tenure.errors import JournalDamagedError
 from tenure.ids import new_id
-from tenure.jobs import commands as c
 from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.ledger import Ledger
 
@@ -52,7 +52,7 @@ async def lead(engine: Engine, names: tuple[str, ...]) -> Ledger:
 
 async def submit(ledger: Ledger, name: str) -> None:
     asked = JobSubmission(job_id=name, workflows=(WorkflowSpec(name="encode", arguments={"text": "ünï"}),))
-    await ledger.commit(c.SubmitJob(by="anna", submission=asked))
+    await ledger.commit(SubmitJob(by="anna", submission=asked))
 
 
 def tenure_journal(restored: Restored, *words: str) -> Result:

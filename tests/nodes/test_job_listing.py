@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from tenure.bound_checks import check
 from tenure.control.messages.jobs import ListJobs
 from tenure.errors import ConfigurationError, LimitError
-from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, TakeLead, decide
+from tenure.jobs import JobBook, JobSubmission, decide
+from tenure.jobs.deadlines import TakeLead
+from tenure.jobs.endings import CancelJob
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.job_listing import manager_list
 
 

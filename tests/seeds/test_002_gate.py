@@ -6,23 +6,12 @@ import pytest
 from tests.jobs.desk import GATE, Both, GateDesk, submission
 
 from tenure.errors import ConfigurationError, SubmissionConflictError
-from tenure.jobs import (
-    GateArchive,
-    GateCancel,
-    GateForgetOld,
-    GateJobTracker,
-    GateSettings,
-    GateSubmit,
-    HearTransfer,
-    JobGlobalCancel,
-    JobGlobalTimeout,
-    JobSubmission,
-    Outcome,
-    Resends,
-    Rule,
-    leader_transfer,
-    owed,
-)
+from tenure.jobs import GateJobTracker, GateSettings, JobGlobalTimeout, JobSubmission, Outcome, Rule
+from tenure.jobs.gate_exchange import leader_transfer
+from tenure.jobs.gate_jobs import GateArchive, GateCancel, GateForgetOld, GateSubmit
+from tenure.jobs.gate_outbox import Resends, owed
+from tenure.jobs.gate_reports import HearTransfer
+from tenure.jobs.messages import JobGlobalCancel
 
 
 def test_a_new_job_is_running_in_every_datacenter() -> None:

@@ -6,27 +6,17 @@ import pytest
 from tests.jobs.desk import GATE, Both, Desk, GateDesk, submission
 
 from tenure.health.extension import ExtensionTracker, extension_bound
-from tenure.jobs import (
-    CancelJob,
-    CheckJob,
-    GateCancel,
-    GateSubmit,
-    GateTakeLead,
-    GrantExtension,
-    HearTransfer,
-    JobBook,
-    JobStatusQuery,
-    JobSubmission,
-    JobTimeoutReport,
-    Outcome,
-    RecordResult,
-    Rule,
-    SubmitJob,
-    Timers,
-    deadline,
-    leader_transfer,
-    stuck_at,
-)
+from tenure.jobs import JobBook, JobSubmission, JobTimeoutReport, Outcome, Rule
+from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.deadlines import CheckJob, deadline, stuck_at
+from tenure.jobs.endings import CancelJob
+from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.gate_exchange import leader_transfer
+from tenure.jobs.gate_jobs import GateCancel, GateSubmit, GateTakeLead
+from tenure.jobs.gate_reports import HearTransfer
+from tenure.jobs.messages import JobStatusQuery
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.timers import Timers
 
 
 def grant(desk: Desk, worker: str, seconds: float, *jobs: str, count: int = 1) -> None:

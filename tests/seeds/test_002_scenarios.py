@@ -6,17 +6,11 @@ import pytest
 from tests.jobs.desk import GATE, Both, Desk, GateDesk
 
 from tenure.health.extension import ExtensionTracker, extension_bound
-from tenure.jobs import (
-    GateCoordinatedTimeout,
-    GateTakeLead,
-    GrantExtension,
-    JobGlobalTimeout,
-    LocalAuthorityTimeout,
-    Outcome,
-    Rule,
-    deadline,
-    strategy_for,
-)
+from tenure.jobs import GateCoordinatedTimeout, JobGlobalTimeout, LocalAuthorityTimeout, Outcome, Rule
+from tenure.jobs.deadlines import deadline
+from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.gate_jobs import GateTakeLead
+from tenure.jobs.timeout import strategy_for
 
 
 @pytest.mark.asyncio

@@ -20,9 +20,9 @@ from tenure.jobs import (
     LocalAuthorityTimeout,
     TimeoutStrategy,
     TimeoutTrackingState,
-    strategy_for,
 )
-from tenure.jobs.gate_tracker import GateJobTrackingInfo
+from tenure.jobs.model import GateJobTrackingInfo
+from tenure.jobs.timeout import strategy_for
 
 # Part 1: auto-detection.
 

@@ -23,9 +23,12 @@ from tenure.engines.contracts import Head, Message
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import ReceiptHandleExpiredError, UnknownJobError
 from tenure.health.deadlines import ExtensionConfig
-from tenure.jobs import ConfirmCleaned, Decision, EvictWorker, JobBook, RecordResult
-from tenure.jobs.commands import Command, Outcome
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.decisions import Command, Outcome
+from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.outbox import Dispatch, to_dispatch
+from tenure.jobs.workers import EvictWorker
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
 from tenure.nodes.leadership import EngineTime

@@ -15,14 +15,13 @@ from tenure.control.messages.gates import DatacenterWord, GateWord
 from tenure.control.messages.jobs import JobList, ListJobs
 from tenure.control.messages.wire import Reply
 from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
-from tenure.jobs import gate_commands as gc
-from tenure.jobs.commands import Command, Outcome
-from tenure.jobs.events import Rule
-from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.gate_events import GlobalDecisionMade
+from tenure.jobs.decisions import Command, GateDecision, Outcome, Rule
+from tenure.jobs.gate_decisions import GlobalDecisionMade
 from tenure.jobs.gate_outbox import Owed
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.gate_reports import HearProgress, HearTimeout
+from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusCorrection
+from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.gate import Gate
@@ -176,7 +175,7 @@ class RebuildsNothing(GateLedger):
     """A report of a job that it does not know is answered, and forgotten."""
 
     def decide(self, command: Command, now: float) -> GateDecision:
-        if isinstance(command, (gc.HearProgress, gc.HearTimeout)) and command.report.job_id not in self.book.jobs:
+        if isinstance(command, (HearProgress, HearTimeout)) and command.report.job_id not in self.book.jobs:
             return GateDecision([], Outcome.NOTHING, Rule.DATACENTER_SAID, "not a job of ours", command.report.job_id)
         return super().decide(command, now)
 

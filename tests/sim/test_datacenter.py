@@ -9,7 +9,7 @@ from tests.worlds.datacenter.failover import Failover, Vanishing
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.scenario import Datacenter
 
-from tenure.jobs.events import Rule
+from tenure.jobs.decisions import Rule
 from tenure.jobs.states import AttemptCause, JobState
 from tenure.sim import Scenario, run_one, run_seeds, story
 

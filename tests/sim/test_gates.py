@@ -13,11 +13,13 @@ from tests.worlds.gates.misfortunes import TURNS
 from tests.worlds.gates.scenario import BusyGates, CalmGates, Gates, ImpatientGates
 
 from tenure.engines.contracts import Entry
-from tenure.jobs import events as e
-from tenure.jobs.events import Rule
+from tenure.jobs.deadlines import LeaderElected
+from tenure.jobs.decisions import Rule, encode_event
+from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import JobSubmitted
 from tenure.sim import Scenario, run_one, run_seeds
 
 CHUNK = 3 * len(TURNS)
@@ -114,7 +116,7 @@ def test_the_observer_objects_to_a_stale_token_and_to_a_gate_that_was_replaced()
     )
     submission = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="w"),), target_datacenters=("a",), gate_epoch=3)
     rules: dict[str, Any] = {"at": 0.0, "by": "m", "job_id": "j"}
-    ended = e.JobEnded(
+    ended = JobEnded(
         **rules,
         rule=Rule.GLOBAL_TIMEOUT,
         state=JobState.TIMED_OUT,
@@ -123,14 +125,14 @@ def test_the_observer_objects_to_a_stale_token_and_to_a_gate_that_was_replaced()
         evidence={"fence_token": 1},
     )
     events = [
-        e.LeaderElected(at=0.0, by="m", epoch=1, leader="m"),
-        e.JobSubmitted(**rules, submission=submission, digest=""),
-        e.LeaderElected(at=0.0, by="n", epoch=2, leader="n"),
+        LeaderElected(at=0.0, by="m", epoch=1, leader="m"),
+        JobSubmitted(**rules, submission=submission, digest=""),
+        LeaderElected(at=0.0, by="n", epoch=2, leader="n"),
         ended,
     ]
     for number, event in enumerate(events):
         epoch = 2 if number > 1 else 1
-        book.take(Entry(number + 1, epoch, str(number), 0.0, (e.encode_event(event),)))
+        book.take(Entry(number + 1, epoch, str(number), 0.0, (encode_event(event),)))
     assert objections[:2] == [
         "j in a obeyed token 1, its own is 2",
         "j in a obeyed a gate of epoch 2 after it had heard of 3",

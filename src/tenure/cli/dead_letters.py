@@ -27,7 +27,7 @@ from tenure.control.messages.queues import (
     ListDeadLetters,
     ReplayDeadLetter,
 )
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.jobs.why import utc
 
 

@@ -18,9 +18,8 @@ from tenure.engines.contracts import Engine, Entry, Journal
 from tenure.engines.urls import redact
 from tenure.errors import TenureError
 from tenure.jobs.book import JobBook
-from tenure.jobs.events import decode_event
-from tenure.jobs.gate_events import decode_gate_event
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.topics import decode_event, decode_gate_event
 from tenure.jobs.why import utc
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened

@@ -12,10 +12,10 @@ from rich.text import Text
 from tenure.cli.datacenter_options import NOT_COMPLETED, STYLES, Where, datacenter_options, is_wide, print_json, show
 from tenure.client.client import Client
 from tenure.client.job_results import ENDED
-from tenure.control.event_text import words_of
 from tenure.control.messages.events import EventLine
 from tenure.control.messages.jobs import JobList, JobView
 from tenure.errors import JobFailed, JobNotEndedError
+from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
 from tenure.jobs.why import utc
 

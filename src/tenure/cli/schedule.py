@@ -32,7 +32,7 @@ from tenure.control.messages.schedules import (
 )
 from tenure.errors import TenureError
 from tenure.ids import new_id
-from tenure.jobs.schedule import Missed, Overlap, Schedule
+from tenure.jobs.model import Missed, Overlap, Schedule
 from tenure.jobs.why import utc
 from tenure.work.job_submission import SubmitOptions, submission_for
 

@@ -8,8 +8,9 @@ import msgspec
 
 from tenure.control.messages.events import EventLine
 from tenure.control.messages.jobs import JobView
-from tenure.jobs.events import JobEnded
-from tenure.jobs.gate_events import GateJobEnded, decode_any_event
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.gate_decisions import GateJobEnded
+from tenure.jobs.topics import decode_any_event
 from tenure.jobs.why import Link, link
 from tenure.work.registry import Workflow
 

@@ -1,36 +1,32 @@
 """Holds the state of a datacenter's jobs: the fold over its journal, its snapshot, and the indexes that answer questions fast.
 
-Only `apply` changes the state. Indexes are derived: `restore` rebuilds them from the state, and they are
-never part of a snapshot. Two books that folded the same events have the same snapshot, byte for byte, whether or not
-one of them was restored on the way.
+`JournalFold` has the rules of a fold. The indexes here cost a leader only what is due, however many jobs it holds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
-from tenure.errors import EngineVersionError, UnknownJobError
-from tenure.jobs.events import Event, ManagerEvent, decode_event, encode_event
-from tenure.jobs.fold import FOLD
+from tenure.jobs.budget import StateSize
+from tenure.jobs.decisions import Event, encode_event
+from tenure.jobs.endings import results_expire_at
+from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.model import (
     ArchivedJob,
     DrainRecord,
     JobInfo,
     QueueRecord,
+    ScheduleRecord,
     Tombstone,
     WorkerRecord,
     Workflow,
 )
-from tenure.jobs.schedule import ScheduleRecord
 from tenure.jobs.settings import JobSettings
-from tenure.jobs.state_size import StateSize
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
-
-SNAPSHOT_VERSION = 1
+from tenure.jobs.topics import EVENT_DECODER, FOLD
 
 HISTORY_SHARE = 4
 """The histories of all jobs together take at most one part in HISTORY_SHARE of the budget. Beyond it, each takes `SHORT_HISTORY_BYTES`."""
@@ -43,7 +39,7 @@ Lane = tuple[str, int]
 
 
 class BookState(msgspec.Struct, kw_only=True):
-    """The contents of a snapshot. Dictionaries keep the order in which things happened; `fold.forgotten` relies on it."""
+    """The contents of a snapshot. Dictionaries keep the order in which things happened."""
 
     version: int = SNAPSHOT_VERSION
     epoch: int = 0
@@ -65,15 +61,19 @@ _encode_state = msgspec.msgpack.Encoder().encode
 _state_decoder = msgspec.msgpack.Decoder(BookState)
 
 
-class JobBook:
+class JobBook(JournalFold[BookState, JobInfo]):
     """Holds every job that this datacenter knows."""
+
+    folds = FOLD
+    decoder = EVENT_DECODER
 
     def __init__(
         self, settings: JobSettings | None = None, state: BookState | None = None, *, state_bytes: int | None = None
     ) -> None:
+        state = state or BookState()
+        super().__init__(state, state.jobs)
         self.settings = settings or JobSettings()
-        self.state = state or BookState()
-        self.size = StateSize(self.state, state_bytes)
+        self.size = StateSize(state, state_bytes)
         """Counts the bytes that a snapshot has at most."""
         self.resting: Timers[WorkflowKey] = Timers()
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
@@ -91,43 +91,12 @@ class JobBook:
         """Ended jobs that are not archived, in the order of their end."""
         self.expiring: Timers[str] = Timers()
         """Ended jobs whose submission limits how long results are kept, each with the time at which they expire."""
-        self.keys: dict[str, str] = {}
-        """Maps each idempotency key to the id of its job, in memory or archived."""
         self._index()
 
-    @property
-    def epoch(self) -> int:
-        return self.state.epoch
-
-    @property
-    def jobs(self) -> dict[str, JobInfo]:
-        return self.state.jobs
-
-    def job(self, job_id: str) -> JobInfo:
-        """Returns the job, or raises `UnknownJobError`."""
-        info = self.state.jobs.get(job_id)
-        if info is None:
-            raise UnknownJobError(job_id)
-        return info
-
-    def apply(self, event: Event, encoded: bytes | None = None) -> None:
-        """Folds one event. A caller that has it `encoded` passes that, which saves encoding it again for the job's history."""
-        fold = FOLD.get(type(event))
-        if fold is None:
-            raise EngineVersionError(f"this Tenure cannot fold a {type(event).__name__}")
-        fold(self, event)
+    def folded(self, event: Event, encoded: bytes | None) -> None:
         self.size.folded(event)
         if self.settings.history_limit:
             self._note(event, encoded)
-
-    def apply_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self.apply(event)
-
-    def replay(self, encoded_events: Iterable[bytes]) -> None:
-        """Folds events as the journal keeps them."""
-        for encoded in encoded_events:
-            self.apply(decode_event(encoded), encoded)
 
     def snapshot(self) -> bytes:
         """Returns all of the state, in an encoding that depends on nothing but the state."""
@@ -142,23 +111,22 @@ class JobBook:
     @classmethod
     def restore(cls, snapshot: bytes, settings: JobSettings | None = None) -> JobBook:
         """Returns the book that `snapshot` was taken of."""
-        try:
-            state = _state_decoder.decode(snapshot)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise EngineVersionError(f"a snapshot of jobs cannot be read: {error}") from error
-        if state.version > SNAPSHOT_VERSION:
-            raise EngineVersionError(
-                f"the snapshot has version {state.version}, and this Tenure reads up to {SNAPSHOT_VERSION}",
-                remedy="Start the newer version again",
-            )
+        state = read_snapshot(_state_decoder, snapshot, "jobs")
         return cls(settings, state, state_bytes=len(snapshot))
 
     def live_jobs(self) -> Iterator[JobInfo]:
         return (info for info in self.state.jobs.values() if not info.state.terminal)
 
-    def history(self, job_id: str) -> list[ManagerEvent]:
-        """Returns the events of a job that are still in memory, oldest first. `JobInfo.elided` counts those that are not."""
-        return [decode_event(encoded) for encoded in self.job(job_id).history]
+    def drop_archived(self, job_id: str) -> ArchivedJob:
+        archived = super().drop_archived(job_id)
+        self.size.left("archive", job_id, archived)
+        return archived
+
+    def drop_tombstone(self, job_id: str) -> Tombstone | None:
+        stone = super().drop_tombstone(job_id)
+        if stone is not None:
+            self.size.left("tombstones", job_id, stone)
+        return stone
 
     # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
@@ -218,9 +186,6 @@ class JobBook:
                 self.moved(info, workflow, WorkflowState.WAITING)
                 if workflow.state is WorkflowState.RUNNING:
                     self.on_worker.setdefault(workflow.worker, {})[(job_id, name)] = None
-        for job_id, archived in self.state.archive.items():
-            if archived.idempotency_key:
-                self.keys[archived.idempotency_key] = job_id
 
     def _note(self, event: Event, encoded: bytes | None) -> None:
         """Keeps the event with the jobs that it is about, so that `why` survives snapshots and truncation."""
@@ -269,12 +234,6 @@ class JobBook:
         while info.history and held > room:
             held -= len(info.history[0])
             self._elide(info, 0)
-
-
-def results_expire_at(info: JobInfo) -> float:
-    """Returns when the job's results expire. Infinity: they are kept as long as the job's record, or are gone."""
-    ttl = info.job.submission.result_ttl
-    return math.inf if ttl is None or info.results_expired else info.ended_at + ttl
 
 
 def lane_of(info: JobInfo) -> Lane:

@@ -1,17 +1,22 @@
-"""Parses cron expressions and finds when they are due, in whole minutes of a calendar. Pure arithmetic: it knows no clock and no time zone.
+"""Parses cron expressions and finds when they are due. Pure arithmetic: it knows no clock.
 
-A *civil minute* is a minute on a wall calendar, counted from 1970-01-01 00:00 of that calendar. `tenure.zones` says which instant it is.
+The caller passes a time zone as a function, because a pure folder does not know what clocks show in Berlin. A *civil minute* is a minute on a wall calendar, counted from 1970-01-01 00:00 of that calendar. `tenure.zones` says which instant it is.
 Five fields (minute, hour, day of month, month, day of week), lists, ranges, steps, names, and the usual @words. When both days are
 restricted, either suffices, as cron has always had it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
 from tenure.errors import ConfigurationError
+from tenure.jobs.model import Missed, Schedule, ScheduleRecord
 
 DAY = 1_440
+_DAY_S = 86_400.0
 WORDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -23,8 +28,19 @@ WORDS = {
 }
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+MOST_MISSED = 100
+"""The most missed instants that still run, under `Missed.ALL`."""
+_WINDOW_S = 3_600.0
 _LOOK_AHEAD_YEARS = 9
 """29 February may be eight years away, over a century that is no leap year."""
+
+
+Zone = Callable[[float], int]
+"""Takes a Unix time, and returns the seconds by which local clocks are ahead of UTC."""
+
+
+def utc(instant: float) -> int:
+    return 0
 
 
 class _Field(NamedTuple):
@@ -161,3 +177,96 @@ def _wrong(text: str, field: _Field, part: str) -> ConfigurationError:
         f"the {field.name} of the cron expression {text!r} has {part!r}",
         remedy=f"Write {field.least} to {field.most}{words}; lists as 1,2, ranges as 1-5, steps as */10",
     )
+
+
+def _multiples(every_s: float, after: float) -> Iterator[float]:
+    first = math.floor(after / every_s)
+    return dropwhile(lambda instant: instant <= after, (number * every_s for number in count(first)))
+
+
+def _by_cron(cron: Cron, after: float, zone: Zone) -> Iterator[float]:
+    """Walks from one change of the clocks to the next.
+
+    When the clocks are set forward, instants in the hour that is left out fire once, at the change. When they are set back, a schedule
+    that runs every hour goes on every hour, and one with fixed hours does not repeat them.
+    """
+    instant, offset = after, zone(after)
+    minute = math.floor((after + offset) / 60)
+    while (found := cron.next_after(minute)) is not None:
+        wanted = found * 60.0 - offset
+        change = _change(instant, wanted, offset, zone)
+        if change is None:
+            yield wanted
+            instant, minute = wanted, found
+            continue
+        before, offset = offset, zone(change)
+        instant = change
+        if offset > before:
+            minute = math.ceil((change + offset) / 60) - 1
+            if found <= minute:
+                yield change
+                minute += 1  # the instant that was just yielded also stands for one that is due at the change itself
+        else:
+            repeated = change + (offset if cron.every_hour else before)
+            minute = math.ceil(repeated / 60) - 1
+
+
+def _change(start: float, end: float, offset: int, zone: Zone) -> float | None:
+    """Returns the first whole second after `start` and up to `end` at which the clocks are set, or None."""
+    low = start
+    while zone(high := min(low + _DAY_S, end)) == offset:
+        if high >= end:
+            return None
+        low = high
+    first, last = math.floor(low), math.ceil(high)
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if zone(middle) == offset else (first, middle)
+    return float(last)
+
+
+def instants(schedule: Schedule, after: float, zone: Zone) -> Iterator[float]:
+    """Returns the instants of a schedule after a time, in order. There may be no last one."""
+    end = math.inf if schedule.until is None else schedule.until
+    found = (
+        _multiples(schedule.every_s, after) if schedule.every_s else _by_cron(Cron.parse(schedule.cron), after, zone)
+    )
+    return takewhile(lambda instant: instant <= end, found)
+
+
+def next_instant(record: ScheduleRecord, zone: Zone) -> float:
+    """Returns when the leader has to look at the schedule next; infinity when it never fires again, or is paused."""
+    return math.inf if record.schedule.paused else next(instants(record.schedule, record.done_until, zone), math.inf)
+
+
+class Due(NamedTuple):
+    """The instants that have come, oldest first. All that are skipped come before all that fire."""
+
+    skip: tuple[float, ...]
+    fire: tuple[float, ...]
+
+
+def due(record: ScheduleRecord, now: float, zone: Zone) -> Due:
+    """Returns the instants since the last one that fired or was skipped, divided by the schedule's rule for missed ones."""
+    come = _come(record.schedule, record.done_until, now, zone)
+    fire = len(come)
+    if record.schedule.missed is Missed.ALL:
+        fire = min(fire, MOST_MISSED)
+    elif come:
+        in_time = record.schedule.missed is Missed.LATEST or now - come[-1] <= record.schedule.grace_s
+        fire = 1 if in_time else 0
+    return Due(tuple(come[: len(come) - fire]), tuple(come[len(come) - fire :]))
+
+
+def _come(schedule: Schedule, after: float, now: float, zone: Zone) -> list[float]:
+    """Returns the newest instants after `after` and up to `now`, at most one more than may fire.
+
+    It widens its window step by step, so that it does not walk through years of minutes.
+    """
+    span = _WINDOW_S
+    while True:
+        start = max(after, now - span)
+        found = list(takewhile(lambda instant: instant <= now, instants(schedule, start, zone)))
+        if start == after or len(found) > MOST_MISSED:
+            return found[-MOST_MISSED - 1 :]
+        span *= 4

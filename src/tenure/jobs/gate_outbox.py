@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobStatusQuery
-from tenure.jobs.model import JobSubmission
+from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
 from tenure.jobs.rules import RULES, Rules
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState

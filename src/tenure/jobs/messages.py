@@ -15,6 +15,15 @@ from tenure import bounds as b
 from tenure.jobs.states import JobState, TimeoutReason
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """Names the manager that answers for a datacenter, as its messages carry it."""
+
+    datacenter: str
+    manager_id: str
+    host: str = ""
+    port: int = 0
+
+
 class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Manager -> Gate: the state of the job here, every 10 s. The manager repeats its end until the gate has acknowledged it."""
 
@@ -136,7 +145,3 @@ class JobLeaderTransfer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     fence_token: b.FenceToken
     epoch: b.Epoch
     old_manager_id: b.AnyNameOrNone = ""
-
-
-GateBound = JobProgressReport | JobTimeoutReport | JobStatusCorrection | JobLeaderTransfer
-ManagerBound = JobGlobalTimeout | JobGlobalCancel | JobReportAck | JobStatusQuery

@@ -1,11 +1,12 @@
-"""Defines a job as plain data: the submission that asks for it, and the record that its leader keeps of it.
+"""Defines a job as plain data: the submission that asks for it, and the records that its leader and its gate keep of it.
 
-Submissions and specs are frozen. Only the fold (`JobBook.apply`) changes `JobInfo`, `Workflow` and `TimeoutTrackingState`.
+Submissions and specs are frozen. Only the folds change `JobInfo`, `Workflow`, `TimeoutTrackingState` and `GateJobTrackingInfo`.
 Every field is plain data, so a snapshot is an encoding and nothing more.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -202,6 +203,55 @@ class JobInfo(msgspec.Struct, kw_only=True):
         return sum(one.attempt for one in self.workflows.values() if one.state is not WorkflowState.WAITING)
 
 
+class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
+    """A gate's view of one job across all datacenters. The document's fields come first, then those that our rulings need."""
+
+    job_id: str
+    submitted_at: float
+    """Global start time, by the gate's own clock."""
+    timeout_seconds: float
+    target_datacenters: list[str]
+    dc_status: dict[str, JobState] = {}
+    dc_last_progress: dict[str, float] = {}
+    """The time at which the gate received a report of progress, by its own clock. Never a report's timestamp."""
+    dc_manager_addrs: dict[str, Address] = {}
+    globally_timed_out: bool = False
+    timeout_reason: str = ""
+    timeout_fence_token: int = 0
+    """Counts this gate's decisions about the job. It is not compared with any manager's token."""
+
+    dc_fence_tokens: dict[str, int] = {}
+    """The highest manager token seen from each datacenter. A decision made from reports echoes it."""
+    dc_extensions: dict[str, float] = {}
+    dc_timeouts: dict[str, int] = {}
+    """Maps each datacenter that reported a local timeout to the token of its report."""
+    dc_heard: dict[str, bool] = {}
+    """False until the datacenter has answered. Until then the gate sends the submission, or the query, again."""
+    submission: JobSubmission | None = None
+    """None for a job that was rebuilt from reports."""
+    digest: str = ""
+    decided: JobState | None = None
+    decided_reason: str = ""
+    decided_at: float = 0.0
+    decided_from_reports: bool = False
+    state: JobState = JobState.RUNNING
+    reason: str = ""
+    ended_at: float = 0.0
+    resumed_at: float = 0.0
+    history: list[bytes] = []
+    elided: int = 0
+
+    @property
+    def running(self) -> list[str]:
+        """The datacenters that are not terminal."""
+        return [dc for dc in self.target_datacenters if not self.dc_status[dc].terminal]
+
+    @property
+    def standing(self) -> str:
+        """The job's state, or `ending` while a decision is on its way to datacenters that have not obeyed yet."""
+        return "ending" if self.decided is not None and not self.state.terminal else self.state.value
+
+
 class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an archived job that stays in memory: enough to recognise its id and key, and how it ended."""
 
@@ -260,3 +310,55 @@ class QueueRecord(msgspec.Struct, kw_only=True):
     """The most attempts that may be sent at once after a pause."""
     even_at: float = 0.0
     """The time at which the rate has paid for everything that was sent (see `queues.py`)."""
+
+
+class Missed(StrEnum):
+    """Sets what becomes of instants that passed while no manager led."""
+
+    LATEST = "latest"  # only the newest runs
+    ALL = "all"  # each runs, up to the newest hundred
+    SKIP = "skip"  # none runs that is more than `grace_s` late
+
+
+class Overlap(StrEnum):
+    """Sets what becomes of an instant while the run before it goes on."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to submit at each instant of `cron` or of `every_s`. The ids of its runs are `name/instant`."""
+
+    name: b.ScheduleName
+    job: JobSubmission
+    """The template; its `job_id` is not used."""
+    cron: b.CronText = ""
+    every_s: b.EverySeconds = 0.0
+    """Fires at multiples of this since 1970, so that every leader computes the same instants."""
+    zone: b.ZoneName = "UTC"
+    missed: Missed = Missed.LATEST
+    grace_s: b.Seconds = 60.0
+    overlap: Overlap = Overlap.SKIP
+    paused: bool = False
+    until: b.UnixTime | None = None
+    """Unix time after which nothing fires."""
+
+
+class ScheduleRecord(msgspec.Struct, kw_only=True):
+    """Holds a schedule, and what became of its instants."""
+
+    schedule: Schedule
+    since: float
+    """Only instants after this time count: a new schedule owes no run of the past."""
+    last_instant: float = 0.0
+    last_job: str = ""
+    fired: int = 0
+    skipped: int = 0
+    last_skipped: str = ""
+    trouble: str = ""
+    """The error for which the leader paused it. Empty again once a user sets the schedule anew."""
+
+    @property
+    def done_until(self) -> float:
+        return max(self.since, self.last_instant)

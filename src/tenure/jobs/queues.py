@@ -1,4 +1,4 @@
-"""Applies an operator's decisions about a queue: whether it gives work, how much of it at a time, and how fast.
+"""Queues: whether each gives work, how much of it at a time, and how fast. An operator decides that.
 
 The rate is kept as one number (GCRA): the time at which the rate has paid for everything that was sent. It moves with each journaled
 dispatch, so a new leader goes on where the last one was, and a failover does not double a rate.
@@ -11,16 +11,25 @@ import sys
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from tenure import bounds as b
 from tenure.bound_checks import check
 from tenure.bounds import LEAST_RATE
 from tenure.jobs import budget
-from tenure.jobs import commands as c
-from tenure.jobs import events as e
-from tenure.jobs.commands import Decision, Outcome
-from tenure.jobs.events import Rule
-from tenure.jobs.model import QueueRecord
+from tenure.jobs.budget import text_bytes
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Decision,
+    Event,
+    Folds,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.model import (
+    QueueRecord,
+)
 from tenure.jobs.rules import Rules
 
 if TYPE_CHECKING:
@@ -29,7 +38,28 @@ if TYPE_CHECKING:
 _EVEN_S = 1e-6  # Unix time as a float is that coarse: an attempt that is due now must not wait for the next look
 
 
-def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> Decision:
+class SetQueue(Command, frozen=True, kw_only=True):
+    """An operator changes a queue. A field that is not given stays as it is; None lifts a limit."""
+
+    queue: b.QueueName
+    paused: bool | UnsetType = UNSET
+    max_running: b.MaxRunning | UnsetType | None = UNSET
+    rate: b.Rate | UnsetType | None = UNSET
+    burst: b.Burst | UnsetType = UNSET
+
+
+class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    queue: str
+    paused: bool = False
+    max_running: int | None = None
+    rate: float | None = None
+    burst: int = 1
+
+    def growth(self) -> int:
+        return text_bytes(self.queue) + 120
+
+
+def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Decision:
     """Sets the fields that the command gives. The others stay as they are."""
     check(command)
     name = command.queue
@@ -46,7 +76,7 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "it stands so already")
     if name not in book.state.queues:
         budget.check_room(book)
-    changed = e.QueueChanged(
+    changed = QueueChanged(
         at=now,
         by=command.by,
         rule=Rule.ASKED,
@@ -59,14 +89,14 @@ def set_queue(book: JobBook, command: c.SetQueue, now: float, rules: Rules) -> D
     return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
 
-def changed(record: QueueRecord | None, event: e.QueueChanged) -> QueueRecord:
-    """Returns the changed record, for the fold. The part of the rate that was used stays used."""
-    return QueueRecord(
+def queue_changed(book: JobBook, event: QueueChanged) -> None:
+    before = book.state.queues.get(event.queue)
+    book.state.queues[event.queue] = QueueRecord(
         paused=event.paused,
         max_running=event.max_running,
         rate=event.rate,
         burst=event.burst,
-        even_at=record.even_at if record else 0.0,
+        even_at=before.even_at if before else 0.0,  # the part of the rate that was used stays used
     )
 
 
@@ -101,3 +131,7 @@ def opens_at(record: QueueRecord | None, now: float) -> float:
         return math.inf
     opens = record.even_at - (record.burst - 1) / _rate(record.rate)
     return opens if opens > now else math.inf
+
+
+DECIDE: Decides = {SetQueue: set_queue}
+FOLD: Folds = {QueueChanged: queue_changed}

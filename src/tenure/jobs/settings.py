@@ -14,7 +14,7 @@ GATE_STUCK_THRESHOLD_S = 180.0
 
 
 MAX_STATE_BUDGET = 50_331_648
-"""48 MiB: three quarters of the bytes that a snapshot may have (`state_size.STATE_LIMIT`)."""
+"""48 MiB: three quarters of the bytes that a snapshot may have (`budget.STATE_LIMIT`)."""
 MIN_STATE_BUDGET = 262_144
 
 
@@ -87,6 +87,11 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_result_bytes: int = 16_384
     """The bytes of a result inside the journal. A larger one goes into the store, and the journal records its key."""
     max_error_chars: int = 8_192
+
+
+LIMITS = JobLimits()
+MOST_TRACE_CHARS = 4_000
+"""The characters of a traceback that are kept as evidence: its end, because that names the place."""
 
 
 def check_positive(field: str, value: float) -> None:

@@ -1,20 +1,62 @@
-"""Decides whether a submission can be accepted. Everything that is wrong with it raises here, before anything is written."""
+"""Submissions: everything that is wrong with one raises here, before anything is written, and each is accepted once."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tenure.backoff import Retry
 from tenure.bound_checks import check
-from tenure.errors import ConfigurationError, LimitError
-from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.settings import JobLimits, JobSettings
+from tenure.errors import (
+    ConfigurationError,
+    LimitError,
+    SubmissionConflictError,
+)
+from tenure.jobs import budget
+from tenure.jobs.attempts import move
+from tenure.jobs.budget import encoded_bytes
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Decision,
+    Folds,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.model import (
+    Job,
+    JobInfo,
+    JobSubmission,
+    TimeoutTrackingState,
+    Workflow,
+    WorkflowSpec,
+)
+from tenure.jobs.rules import Rules
+from tenure.jobs.settings import LIMITS, STUCK_THRESHOLD_S, JobLimits, JobSettings
+from tenure.jobs.states import (
+    StrategyType,
+    WorkflowState,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+    from tenure.jobs.fold import JournalFold
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _encode_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class SubmitJob(Command, frozen=True, kw_only=True):
+    submission: JobSubmission
+
+
+class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    submission: JobSubmission
+    digest: str
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -46,11 +88,6 @@ def fits_a_snapshot(value: Any) -> bool:
     except OverflowError:
         return False
     return True
-
-
-def encoded_size(value: Any) -> int:
-    """Returns the bytes that `value` takes in a snapshot."""
-    return len(_encode_msgpack(value))
 
 
 def check_arguments(spec: WorkflowSpec, limits: JobLimits) -> None:
@@ -147,3 +184,102 @@ def digest(submission: JobSubmission) -> str:
         global_submitted_at=0.0,
     )
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
+
+
+def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> Decision:
+    submission = command.submission
+    validate(submission, LIMITS)
+    job_id, contents = submission.job_id, digest(submission)
+    if known := submitted_before(book, submission, contents):
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, known.how, known.job_id)
+    # The state holds each workflow twice (in the submission and in its record), and its outcome.
+    budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_bytes(submission))
+    submitted = JobSubmitted(
+        at=now,
+        by=command.by or submission.submitted_by,
+        rule=Rule.ASKED,
+        job_id=job_id,
+        submission=settled(submission, book.settings),
+        digest=contents,
+    )
+    stone = book.state.tombstones.get(job_id)
+    # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
+    if stone is None:
+        return Decision([submitted], Outcome.ACCEPTED, Rule.ASKED, "", job_id)
+    ended = JobEnded(
+        at=now,
+        by=stone.by,
+        rule=Rule.TOMBSTONE,
+        job_id=job_id,
+        state=stone.state,
+        reason=stone.reason,
+        gate_epoch=stone.gate_epoch,
+        evidence={"decided_at": stone.at},
+    )
+    return Decision([submitted, ended], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
+
+
+class KnownJob(NamedTuple):
+    """The job that the same contents made before, and by which of its names it was recognised."""
+
+    job_id: str
+    how: str
+
+
+def submitted_before(fold: JournalFold[Any, Any], submission: JobSubmission, contents: str) -> KnownJob | None:
+    """Returns the job that this submission made before; None for a new one. Raises when the id or the key belongs to other contents.
+
+    A job that a gate rebuilt from reports has no digest: its contents were lost with the journal, so any contents match it.
+    """
+    job_id, key = submission.job_id, submission.idempotency_key
+    known = fold.known_digest(job_id)
+    if known is not None:
+        if known not in ("", contents):
+            raise SubmissionConflictError("job id", job_id, job_id)
+        return KnownJob(job_id, "this job was submitted before")
+    if key and (other := fold.keys.get(key)):
+        if fold.known_digest(other) not in ("", contents):
+            raise SubmissionConflictError("idempotency key", key, other)
+        return KnownJob(other, "its idempotency key was used before")
+    return None
+
+
+def job_submitted(book: JobBook, event: JobSubmitted) -> None:
+    submission = event.submission
+    begins = event.at + submission.delay
+    info = JobInfo(
+        job=Job(submission, event.at),
+        workflows={spec.name: Workflow(spec=spec) for spec in submission.workflows},
+        timeout_tracking=start_tracking(submission, begins),
+        digest=event.digest,
+        waiting_workflows=len(submission.workflows),
+        open_workflows=len(submission.workflows),
+    )
+    book.jobs[event.job_id] = info
+    book.size.job_came(info)
+    book.drop_tombstone(event.job_id)
+    if submission.idempotency_key:
+        book.keys[submission.idempotency_key] = event.job_id
+    for workflow in info.workflows.values():
+        if not workflow.spec.after:
+            workflow.not_before = begins
+            move(book, info, workflow, WorkflowState.PENDING)
+
+
+def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingState:
+    """Returns the tracking of a new job. `gate_addr` alone chooses the strategy, with no configuration (document 002, part 1)."""
+    gate = submission.gate_addr
+    return TimeoutTrackingState(
+        strategy_type=StrategyType.LOCAL_AUTHORITY if gate is None else StrategyType.GATE_COORDINATED,
+        gate_addr=gate,
+        started_at=begins,
+        last_progress_at=begins,
+        timeout_seconds=submission.timeout_seconds,
+        stuck_threshold=submission.stuck_threshold or STUCK_THRESHOLD_S,
+        timeout_fence_token=1,
+        gate_epoch=submission.gate_epoch,
+    )
+
+
+DECIDE: Decides = {SubmitJob: submit_job}
+FOLD: Folds = {JobSubmitted: job_submitted}

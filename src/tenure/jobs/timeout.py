@@ -10,25 +10,18 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 from tenure.errors import ConfigurationError
+from tenure.jobs.attempts import ProgressWatch, TouchProgress
 from tenure.jobs.book import JobBook
-from tenure.jobs.commands import (
-    CancelJob,
-    CheckJob,
-    Decision,
-    GrantExtension,
-    Identity,
-    ObeyGlobalTimeout,
-    Outcome,
-    TouchProgress,
-)
-from tenure.jobs.deadlines import NEVER, next_due
-from tenure.jobs.decide import decide
-from tenure.jobs.events import Rule
-from tenure.jobs.messages import JobGlobalTimeout
+from tenure.jobs.deadlines import NEVER, CheckJob, next_due
+from tenure.jobs.decisions import Decision, Outcome, Rule
+from tenure.jobs.endings import CancelJob
+from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.gate_exchange import ObeyGlobalTimeout
+from tenure.jobs.messages import Identity, JobGlobalTimeout
 from tenure.jobs.model import Address, JobInfo, JobSubmission
-from tenure.jobs.progress import ProgressWatch
 from tenure.jobs.states import JobState, StrategyType
 from tenure.jobs.timers import Timers
+from tenure.jobs.topics import decide
 
 
 class TimeoutVerdict(NamedTuple):

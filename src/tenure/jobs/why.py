@@ -1,7 +1,8 @@
 """Answers `why(job)` with the chain of decisions that brought a job to its state, as data and as text.
 
 It reads the job's own history in the book, so the answer survives snapshots and truncated journals. The answer states how many
-events were left out to keep memory bounded.
+events were left out to keep memory bounded. The record of an archived job holds its answer; the shell writes that record into the store
+before `ArchiveJob` lets the job leave memory.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from tenure.jobs import events as e
+from tenure.errors import EngineCorruptError
 from tenure.jobs.book import JobBook
-from tenure.jobs.gate_events import decode_gate_event
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
-from tenure.jobs.model import JobInfo
+from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.event_text import RULES, seconds, tell
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import GateJobTrackingInfo, JobInfo
 from tenure.jobs.states import JobState
-from tenure.jobs.words import RULES, seconds, tell
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,24 +51,24 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  ({self.elided} lines of routine were left out)")
         last = next((link for link in reversed(self.links) if link.kind in DECISIVE), None)
         if last is not None and last.rule in RULES_WORTH_SAYING:
-            lines += ["", f"The rule: {RULES[e.Rule(last.rule)]}."]
+            lines += ["", f"The rule: {RULES[Rule(last.rule)]}."]
         return "\n".join(lines) + "\n"
 
 
 DECISIVE = frozenset({"JobEnded", "GlobalDecisionMade"})
 RULES_WORTH_SAYING = frozenset(
     {
-        e.Rule.OVERALL_TIMEOUT,
-        e.Rule.STUCK,
-        e.Rule.GLOBAL_TIMEOUT,
-        e.Rule.GLOBAL_CANCEL,
-        e.Rule.FALLBACK,
-        e.Rule.FAILED_FOR_GOOD,
-        e.Rule.NOTHING_DONE,
-        e.Rule.TOMBSTONE,
-        e.Rule.ANY_DATACENTER,
-        e.Rule.ALL_STUCK,
-        e.Rule.REBUILT,
+        Rule.OVERALL_TIMEOUT,
+        Rule.STUCK,
+        Rule.GLOBAL_TIMEOUT,
+        Rule.GLOBAL_CANCEL,
+        Rule.FALLBACK,
+        Rule.FAILED_FOR_GOOD,
+        Rule.NOTHING_DONE,
+        Rule.TOMBSTONE,
+        Rule.ANY_DATACENTER,
+        Rule.ALL_STUCK,
+        Rule.REBUILT,
     }
 )
 
@@ -86,7 +87,7 @@ def why(book: JobBook, job_id: str) -> Why:
         kind="JobSubmitted",
         what=f"submitted with {seconds(submission.timeout_seconds)} for: {names}{more}; {authority}",
         by=submission.submitted_by,
-        rule=e.Rule.ASKED,
+        rule=Rule.ASKED,
     )
     return Why(
         job_id=job_id,
@@ -107,9 +108,9 @@ def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
         after=0.0,
         kind="GateJobAccepted",
         what=f"submitted with {seconds(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
-        rule=e.Rule.ASKED,
+        rule=Rule.ASKED,
     )
-    told = [link(decode_gate_event(encoded), info.submitted_at) for encoded in info.history]
+    told = [link(event, info.submitted_at) for event in tracker.history(job_id)]
     if info.resumed_at > info.submitted_at:
         told.append(taken_over(info))
     return Why(
@@ -140,7 +141,7 @@ def decision_in_words(info: GateJobTrackingInfo) -> str:
     return f": {info.decided_reason}"
 
 
-def link(event: e.Event, begun: float) -> Link:
+def link(event: Event, begun: float) -> Link:
     return Link(
         at=event.at,
         after=round(event.at - begun, 3),
@@ -180,3 +181,27 @@ def utc(moment: float) -> str:
     month = month + 3 if month < 10 else month - 9
     year += era * 400 + (month <= 2)
     return f"{year:04}-{month:02}-{day:02} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02} UTC"
+
+
+class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds everything that is kept of an archived job."""
+
+    info: JobInfo
+    why: Why
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(ArchiveRecord)
+
+
+def archive_record(book: JobBook, job_id: str) -> bytes:
+    """Returns the record of a job that is in memory; raises `UnknownJobError`. The history is in `why`, in words and as data."""
+    return _encode(ArchiveRecord(info=msgspec.structs.replace(book.job(job_id), history=[]), why=why(book, job_id)))
+
+
+def read_record(record: bytes) -> ArchiveRecord:
+    """Returns the record as it was written; raises `EngineCorruptError` for anything else."""
+    try:
+        return _decoder.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineCorruptError(f"the record of an archived job cannot be read: {error}") from error

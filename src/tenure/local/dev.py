@@ -14,9 +14,9 @@ from rich.text import Text
 
 from tenure.client.client import Client
 from tenure.clock import Clock
-from tenure.control.event_text import words_of
 from tenure.control.port_security import page_url
 from tenure.errors import TenureError
+from tenure.jobs.event_text import words_of
 from tenure.jobs.why import utc
 from tenure.local.site import Gateway, Site
 from tenure.local.sources import Found, Sources

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from tenure.control.messages.jobs import JobList, JobRow, ListJobs
 from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
-from tenure.jobs.model import JobInfo
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import GateJobTrackingInfo, JobInfo
 from tenure.nodes.job_views import Granted, JobSubject, Live, WorkflowCounts, gate_row, manager_row, of_gate, of_manager
 
 JobT = TypeVar("JobT")

@@ -11,8 +11,12 @@ from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.errors import DeposedError, EngineError, TenureError
-from tenure.jobs import ArchiveJob, CancelJob, CheckGlobal, CheckJob, ConfirmCleaned, GateArchive, RecordDispatched
-from tenure.jobs.commands import Command, Outcome
+from tenure.jobs.attempts import RecordDispatched
+from tenure.jobs.deadlines import CheckJob
+from tenure.jobs.decisions import Command, Outcome
+from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
+from tenure.jobs.gate_decisions import CheckGlobal
+from tenure.jobs.gate_jobs import GateArchive
 from tenure.nodes.ledger import Decided, decided
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 

@@ -15,10 +15,9 @@ import msgspec
 from tenure.control.messages.grants import Grant, GrantKind, shifted
 from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WorkflowView
 from tenure.control.messages.workers import AttemptReport
-from tenure.jobs.book import results_expire_at
 from tenure.jobs.deadlines import NEVER, deadline, stuck_at
-from tenure.jobs.gate_tracker import GateJobTrackingInfo
-from tenure.jobs.model import JobInfo, JobSubmission, Workflow
+from tenure.jobs.endings import results_expire_at
+from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, Workflow
 from tenure.jobs.states import JobState, WorkflowState
 
 SAME_TIME_S = 1.0

@@ -16,7 +16,7 @@ import msgspec
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal, Snapshot
 from tenure.errors import DeposedError, EngineCorruptError, EngineVersionError, JournalDamagedError, Truncated
-from tenure.jobs.gate_events import decode_any_event
+from tenure.jobs.topics import decode_any_event
 from tenure.nodes.journal_checksum import entry_damage, opened
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 

@@ -36,8 +36,7 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.ids import IdSource
-from tenure.jobs.commands import Command
-from tenure.jobs.events import Event, encode_event
+from tenure.jobs.decisions import Command, Event, encode_event
 from tenure.nodes.journal_checksum import checked_id, checked_state
 from tenure.nodes.journal_reading import BookT, FollowedJournal
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

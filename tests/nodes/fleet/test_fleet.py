@@ -9,17 +9,10 @@ import pytest
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import LimitError, UnknownWorkerError
 from tenure.health import HealthcheckExtensionRequest, HealthClass, HealthPiggyback, RoutingDecision
-from tenure.jobs import (
-    DenyExtension,
-    EvictWorker,
-    ForgetWorker,
-    GrantExtension,
-    JobBook,
-    JudgeWorker,
-    ResetExtensions,
-    decide,
-)
-from tenure.jobs.commands import Command
+from tenure.jobs import JobBook, decide
+from tenure.jobs.decisions import Command
+from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
+from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import Told
 from tenure.nodes.fleet.settings import FleetSettings

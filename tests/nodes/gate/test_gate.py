@@ -34,7 +34,7 @@ from tenure.control.messages.jobs import (
     Submit,
 )
 from tenure.health.overload import OverloadAssessment, OverloadState
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState

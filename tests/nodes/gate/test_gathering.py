@@ -29,8 +29,7 @@ from tenure.control.messages.schedules import ListSchedules, SetSchedule, Trigge
 from tenure.control.messages.wire import Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.health import HealthcheckExtensionRequest
-from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.jobs.schedule import Schedule
+from tenure.jobs.model import JobSubmission, Schedule, WorkflowSpec
 
 SPEC = WorkflowSpec(name="w", arguments={"steps": 1, "ends": "well"})
 

@@ -12,8 +12,7 @@ from tenure.control.messages.gates import DatacenterSaid, DatacenterWord, GateHe
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import NodeUnavailableError
-from tenure.jobs.commands import Identity
-from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
+from tenure.jobs.messages import Identity, JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.model import JobSubmission
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_desk import GateDesk

@@ -9,8 +9,10 @@ from tests.nodes.manager.harness import Cell, submission
 from tests.nodes.manager.harness import run_cell as run
 
 from tenure.errors import ConfigurationError, DeposedError
-from tenure.jobs import CancelJob, JobSubmission, Outcome, SubmitJob
+from tenure.jobs import JobSubmission, Outcome
+from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.candidacy import JOURNAL
 from tenure.nodes.manager.results import RESULTS
 from tenure.work.envelope import Cause, WorkFailure

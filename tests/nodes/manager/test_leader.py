@@ -12,8 +12,11 @@ from tests.nodes.manager.harness import run_cell as run
 from tenure.control.messages.workers import WorkerReport
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import DeposedError, EngineUnavailableError, LimitError
-from tenure.jobs import CancelJob, EvictWorker, RecordStarted, SubmitJob
+from tenure.jobs.attempts import RecordStarted
+from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.submission import SubmitJob
+from tenure.jobs.workers import EvictWorker
 from tenure.nodes.manager.results import RESULTS
 
 

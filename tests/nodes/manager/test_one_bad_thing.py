@@ -14,15 +14,16 @@ from tenure.control.messages.schedules import ListSchedules
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import EngineReadOnlyError, LimitError, ProductFailedError
-from tenure.jobs import CancelJob, JobBook, JobSubmission, SubmitJob, encode_event
-from tenure.jobs import events as e
+from tenure.jobs import JobBook, JobSubmission
 from tenure.jobs.alarms import AlarmKind
-from tenure.jobs.commands import Command
-from tenure.jobs.decide import DECIDE
-from tenure.jobs.events import Rule
-from tenure.jobs.fold import FOLD
-from tenure.jobs.schedule import Schedule
+from tenure.jobs.decisions import Command, Event, Rule, encode_event
+from tenure.jobs.endings import CancelJob, JobEnded
+from tenure.jobs.model import Schedule
+from tenure.jobs.queues import QueueChanged
+from tenure.jobs.schedules import ScheduleSet
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.submission import JobSubmitted, SubmitJob
+from tenure.jobs.topics import DECIDE, FOLD
 from tenure.nodes.manager import result_intake
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.results import RESULTS, command_for
@@ -31,14 +32,14 @@ from tenure.work.envelope import WorkItem, WorkResult
 AT = 1_700_000_000.0
 
 
-def journal_of(office: Office, *events: e.Event) -> None:
+def journal_of(office: Office, *events: Event) -> None:
     """What an older version left in the journal."""
     journal = office.engine.journal(JOURNAL)
     journal.append([encode_event(event) for event in events], epoch=1, expect=journal.head().seq, append_id="old")
 
 
-def submitted(one: JobSubmission) -> e.JobSubmitted:
-    return e.JobSubmitted(at=AT, job_id=one.job_id, submission=one, digest=one.job_id)
+def submitted(one: JobSubmission) -> JobSubmitted:
+    return JobSubmitted(at=AT, job_id=one.job_id, submission=one, digest=one.job_id)
 
 
 def folded(office: Office) -> bytes:
@@ -109,9 +110,9 @@ def test_a_command_whose_events_are_too_large_is_refused_with_its_size_and_depos
 def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_the_same_term(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sound = FOLD[e.JobEnded]
+    sound = FOLD[JobEnded]
 
-    def half(book: JobBook, event: e.JobEnded) -> None:
+    def half(book: JobBook, event: JobEnded) -> None:
         book.job(event.job_id).reason = "half changed"
         book.job("kept").reason = "this one too"
         raise ValueError("in the midst of it")
@@ -123,11 +124,11 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
             await candidacy.submit(SubmitJob(submission=submission(job_id)))
         await office.until(lambda: len(candidacy.ledger.book.queued.get(("default", 0), ())) == 2)
         epoch, ledger = candidacy.epoch, candidacy.ledger
-        monkeypatch.setitem(FOLD, e.JobEnded, half)  # type: ignore[misc]
+        monkeypatch.setitem(FOLD, JobEnded, half)  # type: ignore[misc]
         good = SubmitJob(submission=submission("good"))
         outcomes = await candidacy.submit_all([good, CancelJob(job_id="bad"), SubmitJob(submission=submission("late"))])
         assert [isinstance(one, ProductFailedError) for one in outcomes] == [False, True, False]
-        monkeypatch.setitem(FOLD, e.JobEnded, sound)  # type: ignore[misc]
+        monkeypatch.setitem(FOLD, JobEnded, sound)  # type: ignore[misc]
         assert (candidacy.ledger, candidacy.epoch, manager.leads) == (ledger, epoch, True)
         assert ledger.book.job("bad").reason == ledger.book.job("kept").reason == ""
         assert {"good", "late"} <= set(ledger.book.jobs)
@@ -172,7 +173,7 @@ def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_
         info = candidacy.ledger.book.job("poison")
         assert info.state is JobState.FAILED
         assert "Tenure itself failed on it while dispatching it: LimitError" in info.reason
-        (ended,) = [one for one in candidacy.ledger.book.history("poison") if isinstance(one, e.JobEnded)]
+        (ended,) = [one for one in candidacy.ledger.book.history("poison") if isinstance(one, JobEnded)]
         assert ended.rule is Rule.PRODUCT_FAILED
         assert "Traceback" in ended.evidence["traceback"]
         told = (await ask(manager, AskWhy(job_id="poison"))).text
@@ -192,7 +193,7 @@ def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_
 def test_a_queue_of_an_old_journal_with_a_rate_that_has_no_inverse_holds_its_jobs_and_nothing_else() -> None:
     async def story(office: Office) -> None:
         slow = [submission(f"slow-{number}", queue="slow") for number in range(3)]
-        changed = e.QueueChanged(at=AT, queue="slow", rate=5e-324, burst=1)
+        changed = QueueChanged(at=AT, queue="slow", rate=5e-324, burst=1)
         journal_of(office, changed, *map(submitted, slow))
         manager, candidacy = office.open("m-1")
         await office.until(lambda: manager.leads)
@@ -241,7 +242,7 @@ def test_a_schedule_that_raises_is_paused_and_says_why_and_the_others_fire() -> 
         bad = Schedule(name="bad", job=submission("t"), cron="what is this")
         worse = Schedule(name="worse", job=submission("t", queue=""), every_s=5.0)
         good = Schedule(name="good", job=submission("t"), every_s=5.0)
-        journal_of(office, *(e.ScheduleSet(at=office.engine.now(), schedule=one) for one in (bad, worse, good)))
+        journal_of(office, *(ScheduleSet(at=office.engine.now(), schedule=one) for one in (bad, worse, good)))
         manager, candidacy = office.open("m-1")
         await office.until(lambda: candidacy.ledger.seq and candidacy.ledger.book.state.schedules["good"].fired)
         await office.until(lambda: candidacy.ledger.book.state.schedules["bad"].schedule.paused)
@@ -317,9 +318,9 @@ def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(mo
             raise OverflowError("a bug of ours")
         return send(self, messages)
 
-    sound = FOLD[e.JobEnded]
+    sound = FOLD[JobEnded]
 
-    def broken(book: JobBook, event: e.JobEnded) -> None:
+    def broken(book: JobBook, event: JobEnded) -> None:
         if event.job_id == "bad":
             raise AssertionError("nor can it be failed")
         sound(book, event)
@@ -328,14 +329,14 @@ def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(mo
         manager, candidacy = office.open("m-1")
         await office.until(lambda: manager.leads)
         monkeypatch.setattr(MemoryMailbox, "send_many", picky)
-        monkeypatch.setitem(FOLD, e.JobEnded, broken)  # type: ignore[misc]
+        monkeypatch.setitem(FOLD, JobEnded, broken)  # type: ignore[misc]
         await candidacy.submit(SubmitJob(submission=submission("bad")))
         await completes(office, candidacy, "good")
         assert candidacy.leader is not None
         assert list(candidacy.leader.strikes.aside) == ["bad"]
         assert any("left alone until another leader takes over" in line for line in office.said)
         monkeypatch.setattr(MemoryMailbox, "send_many", send)
-        monkeypatch.setitem(FOLD, e.JobEnded, sound)  # type: ignore[misc]
+        monkeypatch.setitem(FOLD, JobEnded, sound)  # type: ignore[misc]
         await office.kill("m-1")
         again, next_one = office.open("m-2")
         await office.until(lambda: again.leads)

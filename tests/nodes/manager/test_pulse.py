@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tenure.jobs import events as e
+from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.states import AttemptCause
 from tenure.nodes.manager.pulse import STEP_S, STEPS, PulseCounter
 
 
-def failed(at: float) -> e.AttemptFailed:
-    return e.AttemptFailed(at=at, job_id="j", workflow="w", attempt=1, cause=AttemptCause.ERROR, error="no")
+def failed(at: float) -> AttemptFailed:
+    return AttemptFailed(at=at, job_id="j", workflow="w", attempt=1, cause=AttemptCause.ERROR, error="no")
 
 
 def test_events_are_counted_in_the_step_of_their_time_and_steps_between_are_empty() -> None:

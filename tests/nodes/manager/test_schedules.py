@@ -10,8 +10,10 @@ from tests.nodes.manager.harness import run_office as run
 
 from tenure.control.messages.jobs import GetJob, Problem, ProblemKind, Submit
 from tenure.control.messages.schedules import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
-from tenure.jobs import JobSubmission, Outcome, RecordDispatched, RecordResult, RecordStarted
-from tenure.jobs.schedule import Overlap, Schedule
+from tenure.jobs import JobSubmission, Outcome
+from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.attempts import RecordDispatched, RecordStarted
+from tenure.jobs.model import Overlap, Schedule
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.candidacy import Candidacy
 

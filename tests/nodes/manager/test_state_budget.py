@@ -15,12 +15,15 @@ from tenure.control.messages.job_details import SubmitMany
 from tenure.control.messages.jobs import Cancel, GetJob, JobView, Problem, ProblemKind, Submit
 from tenure.control.messages.workers import WorkerReport
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
-from tenure.jobs import JobSubmission, PutSchedule, Schedule, SubmitJob
+from tenure.jobs import JobSubmission
 from tenure.jobs import budget as b
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.budget import claimed
+from tenure.jobs.model import Schedule
+from tenure.jobs.schedules import PutSchedule
 from tenure.jobs.settings import MAX_STATE_BUDGET, MIN_STATE_BUDGET
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.manager.housekeeping import ARCHIVE
 from tenure.nodes.manager.manager import Manager
 

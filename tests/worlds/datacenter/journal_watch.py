@@ -13,15 +13,22 @@ from typing import Any
 
 from tenure.engines.contracts import Entry, Journal, Snapshot
 from tenure.jobs import JobBook
-from tenure.jobs import events as e
-from tenure.jobs.events import Rule, decode_event
+from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
+from tenure.jobs.attempts import ProgressRecorded, WorkflowStarted
+from tenure.jobs.deadlines import LeaderElected
+from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.endings import JobArchived, JobCleaned, JobEnded, TombstoneSet
+from tenure.jobs.extensions import ExtensionGranted, ExtensionsReset
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.topics import decode_event
+from tenure.jobs.workers import WorkerEvicted
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
 from tests.worlds.datacenter.times import EXTENSION_BOUND_S, LATE_S
 
 COUNTED = ("state", "cause", "rule")
 Require = Callable[[object, str], None]
-ATTEMPTS = frozenset({e.WorkflowStarted, e.ProgressRecorded, e.WorkflowCompleted, e.AttemptFailed})
+ATTEMPTS = frozenset({WorkflowStarted, ProgressRecorded, WorkflowCompleted, AttemptFailed})
 
 
 @dataclass
@@ -72,19 +79,19 @@ class JournalWatch:
         self.entries: dict[int, Sequence[bytes]] = {}
         """What came since the last snapshot."""
         self._snapshot = Snapshot(seq=0, epoch=0, state=b"")
-        self._judges: dict[type[e.Event], Callable[[Any], None]] = {
-            e.JobSubmitted: self._submitted,
-            e.WorkflowStarted: self._started,
-            e.ProgressRecorded: self._progress,
-            e.WorkflowCompleted: self._completed,
-            e.AttemptFailed: self._failed,
-            e.JobEnded: self._ended,
-            e.JobCleaned: self._cleaned,
-            e.JobArchived: self._archived,
-            e.TombstoneSet: self._tombstone,
-            e.ExtensionGranted: self._granted,
-            e.ExtensionsReset: self._reset,
-            e.WorkerEvicted: self._evicted,
+        self._judges: dict[type[Event], Callable[[Any], None]] = {
+            JobSubmitted: self._submitted,
+            WorkflowStarted: self._started,
+            ProgressRecorded: self._progress,
+            WorkflowCompleted: self._completed,
+            AttemptFailed: self._failed,
+            JobEnded: self._ended,
+            JobCleaned: self._cleaned,
+            JobArchived: self._archived,
+            TombstoneSet: self._tombstone,
+            ExtensionGranted: self._granted,
+            ExtensionsReset: self._reset,
+            WorkerEvicted: self._evicted,
         }
 
     def catch_up(self) -> None:
@@ -113,7 +120,7 @@ class JournalWatch:
         self._require(is_checked(entry) and not entry_damage(entry), f"entry {entry.seq} has no right checksum")
         events = [decode_event(encoded) for encoded in entry.events]
         first = events[0]
-        if isinstance(first, e.LeaderElected):
+        if isinstance(first, LeaderElected):
             self._require(first.epoch > self.epoch, f"epoch {first.epoch} follows epoch {self.epoch}")
             self.epoch, self.elected_at = first.epoch, first.at
         self._require(entry.epoch == self.epoch, f"a leader of epoch {entry.epoch} wrote under epoch {self.epoch}")
@@ -125,7 +132,7 @@ class JournalWatch:
                 judge(event)
             self.book.apply(event, encoded)
 
-    def _count(self, event: e.Event) -> None:
+    def _count(self, event: Event) -> None:
         name = type(event).__name__
         self.seen[name] += 1
         for field_name in COUNTED:
@@ -134,7 +141,7 @@ class JournalWatch:
 
     # Jobs
 
-    def _submitted(self, event: e.JobSubmitted) -> None:
+    def _submitted(self, event: JobSubmitted) -> None:
         self._require(event.job_id not in self.accounts, f"{event.job_id} was submitted twice")
         submission = event.submission
         self.accounts[event.job_id] = Account(
@@ -143,7 +150,7 @@ class JournalWatch:
             tracks={spec.name: Track() for spec in submission.workflows},
         )
 
-    def _ended(self, event: e.JobEnded) -> None:
+    def _ended(self, event: JobEnded) -> None:
         account = self.accounts[event.job_id]
         before = account.ended
         self._require(before is None, f"{event.job_id} ended as {before}, and then as {event.state}")
@@ -168,20 +175,20 @@ class JournalWatch:
                 f"{job_id} was timed out although the result of {name} had come before its deadline",
             )
 
-    def _was_sent(self, event: e.JobEnded) -> None:
+    def _was_sent(self, event: JobEnded) -> None:
         """Time may run out for what nobody had room for, not for what nobody sent."""
         for name, workflow in self.book.jobs[event.job_id].workflows.items():
             if workflow.state is WorkflowState.PENDING and event.at - workflow.not_before > LATE_S:
                 calm = event.at - workflow.not_before - self._disturbed(workflow.not_before, event.at)
                 self._require(calm <= LATE_S, f"{event.job_id}/{name} was never sent, for {calm:.3f} calm seconds")
 
-    def _cleaned(self, event: e.JobCleaned) -> None:
+    def _cleaned(self, event: JobCleaned) -> None:
         self.accounts[event.job_id].cleaned = True
 
-    def _archived(self, event: e.JobArchived) -> None:
+    def _archived(self, event: JobArchived) -> None:
         self._require(self.accounts[event.job_id].ended, f"{event.job_id} was archived before it had ended")
 
-    def _tombstone(self, event: e.TombstoneSet) -> None:
+    def _tombstone(self, event: TombstoneSet) -> None:
         self._require(event.job_id not in self.accounts, f"a tombstone was set for {event.job_id}, which is known")
         self.tombstones[event.job_id] = event.state
 
@@ -197,7 +204,7 @@ class JournalWatch:
         self._require(event.attempt == track.attempt, f"{what} counts, though attempt {track.attempt} is the one")
         return track
 
-    def _started(self, event: e.WorkflowStarted) -> None:
+    def _started(self, event: WorkflowStarted) -> None:
         track = self._track(event)
         what = f"{event.job_id}/{event.workflow} attempt {event.attempt}"
         self._require(
@@ -211,11 +218,11 @@ class JournalWatch:
         lost = (event.job_id, event.workflow, event.attempt, incarnation) in self.lost
         self._require(not lost, f"{type(event).__name__} of {event.job_id}/{event.workflow} by {incarnation}, evicted")
 
-    def _progress(self, event: e.ProgressRecorded) -> None:
+    def _progress(self, event: ProgressRecorded) -> None:
         if event.workflow:
             self._track(event)
 
-    def _completed(self, event: e.WorkflowCompleted) -> None:
+    def _completed(self, event: WorkflowCompleted) -> None:
         track = self._track(event)
         what = f"the result of {event.job_id}/{event.workflow} attempt {event.attempt}"
         attempt, delivery, incarnation = event.result["made_by"]
@@ -224,7 +231,7 @@ class JournalWatch:
         self._still_its(event, incarnation)
         track.ended = "completed"
 
-    def _failed(self, event: e.AttemptFailed) -> None:
+    def _failed(self, event: AttemptFailed) -> None:
         track = self._track(event)
         self._require(
             event.next_attempt in (0, event.attempt + 1),
@@ -239,7 +246,7 @@ class JournalWatch:
 
     # Workers
 
-    def _granted(self, event: e.ExtensionGranted) -> None:
+    def _granted(self, event: ExtensionGranted) -> None:
         bound = EXTENSION_BOUND_S + 1e-6
         total = self._series[event.worker] = self._series.get(event.worker, 0.0) + event.seconds
         self._require(total <= bound, f"{event.worker} was granted {total:g} s in one series")
@@ -248,10 +255,10 @@ class JournalWatch:
             given = account.extensions.get(event.worker, 0.0) + event.seconds
             account.extensions[event.worker] = min(EXTENSION_BOUND_S, given)
 
-    def _reset(self, event: e.ExtensionsReset) -> None:
+    def _reset(self, event: ExtensionsReset) -> None:
         self._series.pop(event.worker, None)
 
-    def _evicted(self, event: e.WorkerEvicted) -> None:
+    def _evicted(self, event: WorkerEvicted) -> None:
         self._series.pop(event.worker, None)
         for job_id in event.jobs:
             for name, track in self.accounts[job_id].tracks.items():

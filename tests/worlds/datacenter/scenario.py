@@ -19,7 +19,7 @@ from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.ledger import Ledger

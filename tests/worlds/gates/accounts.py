@@ -11,13 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tenure.engines.contracts import Entry
-from tenure.jobs import events as e
-from tenure.jobs import gate_events as g
-from tenure.jobs.events import Rule, decode_event
-from tenure.jobs.gate_events import decode_gate_event
+from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
+from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.endings import JobEnded, TombstoneSet
+from tenure.jobs.extensions import ExtensionGranted
+from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
+from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
+from tenure.jobs.gate_jobs import GateElected, GateJobAccepted, GateJobRebuilt
+from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
 from tenure.jobs.rules import NO_TOKEN
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.topics import decode_event, decode_gate_event
 
 Require = Callable[[object, str], None]
 Judge = Callable[[Any, Any], None]
@@ -90,12 +96,12 @@ class Book:
                 judge(self, self.decode(encoded))
         self._require(entry.epoch == self.epoch, f"{self.name}: epoch {entry.epoch} wrote under epoch {self.epoch}")
 
-    def elected(self, event: e.LeaderElected | g.GateElected) -> None:
+    def elected(self, event: LeaderElected | GateElected) -> None:
         self._require(event.epoch > self.epoch, f"{self.name}: epoch {event.epoch} follows epoch {self.epoch}")
         self.epoch = event.epoch
-        self.leader = event.leader if isinstance(event, e.LeaderElected) else event.gate
+        self.leader = event.leader if isinstance(event, LeaderElected) else event.gate
 
-    def decode(self, encoded: bytes) -> e.Event:
+    def decode(self, encoded: bytes) -> Event:
         raise NotImplementedError
 
     judges: ClassVar[Mapping[bytes, Judge]] = {}
@@ -122,22 +128,22 @@ class DatacenterBook(Book):
         self.open: dict[str, None] = {}
         """Jobs that have not ended, or of which the gate does not know it."""
 
-    def decode(self, encoded: bytes) -> e.Event:
+    def decode(self, encoded: bytes) -> Event:
         return decode_event(encoded)
 
-    def _submitted(self, event: e.JobSubmitted) -> None:
+    def _submitted(self, event: JobSubmitted) -> None:
         job_id, submission = event.job_id, event.submission
         self._require(job_id not in self.jobs, f"{self.name}: {job_id} was submitted twice")
         self._require(self.name in submission.target_datacenters, f"{job_id} runs in {self.name}, and not for it")
         self.jobs[job_id] = There(event.at, submission.timeout_seconds, self._now(), gate_epoch=submission.gate_epoch)
         self.open[job_id] = None
 
-    def _elected(self, event: e.LeaderElected) -> None:
+    def _elected(self, event: LeaderElected) -> None:
         self.elected(event)
         for job_id in self.open:
             self.jobs[job_id].token += self.jobs[job_id].ended is None
 
-    def _ended(self, event: e.JobEnded) -> None:
+    def _ended(self, event: JobEnded) -> None:
         there, what = self.jobs[event.job_id], f"{event.job_id} in {self.name}"
         self._require(there.ended is None, f"{what} ended as {there.ended}, and then as {event.state}")
         self._not_stale(event, there, what)
@@ -155,7 +161,7 @@ class DatacenterBook(Book):
         else:
             self._require(event.state is not JobState.CANCELLED, f"{what} was cancelled by nobody")
 
-    def _not_stale(self, event: e.JobEnded, there: There, what: str) -> None:
+    def _not_stale(self, event: JobEnded, there: There, what: str) -> None:
         """A decision is obeyed only from the newest gate, and only if it answers the reports of the leader that obeys."""
         if event.rule is Rule.GLOBAL_TIMEOUT:
             token = event.evidence["fence_token"]
@@ -167,11 +173,11 @@ class DatacenterBook(Book):
             )
             there.gate_epoch = event.gate_epoch
 
-    def _heard(self, event: e.GateEpochSeen | e.GlobalDecisionRefused | e.GateAcknowledged) -> None:
+    def _heard(self, event: GateEpochSeen | GlobalDecisionRefused | GateAcknowledged) -> None:
         there = self.jobs[event.job_id]
         there.gate_epoch = max(there.gate_epoch, event.gate_epoch)
 
-    def _reported(self, event: e.LocalTimeoutReported) -> None:
+    def _reported(self, event: LocalTimeoutReported) -> None:
         there = self.jobs[event.job_id]
         if there.reported is None:
             there.reported = event.at
@@ -179,17 +185,17 @@ class DatacenterBook(Book):
             late = event.at - there.begins - there.timeout - there.extended
             self._require(late > -NO_SOONER_S, f"{event.job_id} timed out in {self.name} {-late:.3f} s early")
 
-    def _acknowledged(self, event: e.GateAcknowledged) -> None:
+    def _acknowledged(self, event: GateAcknowledged) -> None:
         self._heard(event)
         self.jobs[event.job_id].acked = True
         self.open.pop(event.job_id, None)
 
-    def _extended(self, event: e.ExtensionGranted) -> None:
+    def _extended(self, event: ExtensionGranted) -> None:
         for job_id in event.jobs:
             given = self.jobs[job_id].extensions
             given[event.worker] = min(event.bound, given.get(event.worker, 0.0) + event.seconds)
 
-    def _tombstone(self, event: e.TombstoneSet) -> None:
+    def _tombstone(self, event: TombstoneSet) -> None:
         self._require(event.job_id not in self.jobs, f"{self.name}: a tombstone for {event.job_id}, which is known")
         self.tombstones[event.job_id] = event.state
 
@@ -217,13 +223,13 @@ class GateBook(Book):
         self.open: dict[str, None] = {}
         self._decisions = decisions
 
-    def decode(self, encoded: bytes) -> e.Event:
+    def decode(self, encoded: bytes) -> Event:
         return decode_gate_event(encoded)
 
-    def _accepted(self, event: g.GateJobAccepted) -> None:
+    def _accepted(self, event: GateJobAccepted) -> None:
         self._opens(event.job_id, event.at, event.submission.timeout_seconds, event.target_datacenters)
 
-    def _rebuilt(self, event: g.GateJobRebuilt) -> None:
+    def _rebuilt(self, event: GateJobRebuilt) -> None:
         self._opens(event.job_id, event.submitted_at, event.timeout_seconds, event.target_datacenters)
         self.jobs[event.job_id].rebuilt = True
 
@@ -232,7 +238,7 @@ class GateBook(Book):
         self.jobs[job_id] = Owned(submitted, timeout, dict.fromkeys(targets), self._now())
         self.open[job_id] = None
 
-    def _reported(self, event: g.DatacenterReported) -> None:
+    def _reported(self, event: DatacenterReported) -> None:
         owned, name = self.jobs[event.job_id], event.datacenter
         owned.extensions[name] = max(owned.extensions.get(name, 0.0), event.extensions)
         if event.status.terminal:
@@ -240,11 +246,11 @@ class GateBook(Book):
             self._require(before is None, f"{event.job_id} was {before} in {name} for the gates, then {event.status}")
             owned.statuses[name] = event.status
 
-    def _timed_out(self, event: g.DatacenterTimedOut) -> None:
+    def _timed_out(self, event: DatacenterTimedOut) -> None:
         extensions = self.jobs[event.job_id].extensions
         extensions[event.datacenter] = max(extensions.get(event.datacenter, 0.0), event.extensions)
 
-    def _decided(self, event: g.GlobalDecisionMade) -> None:
+    def _decided(self, event: GlobalDecisionMade) -> None:
         owned, job_id = self.jobs[event.job_id], event.job_id
         self._require(owned.decided is None, f"{job_id} was decided as {owned.decided}, and then as {event.state}")
         self._require(owned.ended is None, f"{job_id} was decided as {event.state} after it had ended: {owned.ended}")
@@ -256,7 +262,7 @@ class GateBook(Book):
             early = owned.deadline - event.at
             self._require(early < NO_SOONER_S, f"{job_id} was timed out {early:.3f} s before its global deadline")
 
-    def _ended(self, event: g.GateJobEnded) -> None:
+    def _ended(self, event: GateJobEnded) -> None:
         owned, job_id = self.jobs[event.job_id], event.job_id
         self._require(owned.ended is None, f"{job_id} ended as {owned.ended}, and then as {event.state}")
         statuses = owned.statuses.values()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tenure.control.caller import parse_address
 from tenure.control.messages.jobs import candidate_at
-from tenure.jobs.commands import Identity
+from tenure.jobs.messages import Identity
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.gate.gate import Gate

@@ -12,7 +12,7 @@ from tenure.control.messages.jobs import Cancel, Done, JobList, ListJobs, Submit
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller

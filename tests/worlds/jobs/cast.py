@@ -12,29 +12,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure.errors import IllegalTransitionError
-from tenure.jobs import events as e
+from tenure.jobs.attempt_results import RecordResult
+from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.book import JobBook
-from tenure.jobs.commands import (
-    AnswerQuery,
-    CheckJob,
-    Command,
-    Decision,
-    Identity,
-    Outcome,
-    RecordResult,
-    RecordStarted,
-    TakeLead,
-)
-from tenure.jobs.decide import decide
-from tenure.jobs.events import Rule
-from tenure.jobs.gate_commands import CheckGlobal, GateCancel, GateSubmit, GateTakeLead, HearCorrection
-from tenure.jobs.gate_decide import decide_gate
+from tenure.jobs.deadlines import CheckJob, TakeLead
+from tenure.jobs.decisions import Command, Decision, Outcome, Rule
+from tenure.jobs.gate_decisions import CheckGlobal
+from tenure.jobs.gate_exchange import AnswerQuery, report_for
+from tenure.jobs.gate_jobs import GateCancel, GateSubmit, GateTakeLead
 from tenure.jobs.gate_outbox import owed
+from tenure.jobs.gate_reports import HearCorrection
 from tenure.jobs.gate_tracker import GateJobTracker
-from tenure.jobs.messages import JobProgressReport, JobReportAck, JobStatusQuery, JobTimeoutReport
+from tenure.jobs.messages import Identity, JobProgressReport, JobReportAck, JobStatusQuery, JobTimeoutReport
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.reports import report_for
 from tenure.jobs.rules import Rules
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.topics import decide, decide_gate
 from tests.worlds.jobs.abstraction import (
     DatacenterView,
     GateView,
@@ -218,7 +211,7 @@ class Cast:
                 book.apply(event)
             except IllegalTransitionError as error:
                 return Step(self.intern_book(book, tick), (), words_of(decision), broken or f"none ends twice: {error}")
-            if isinstance(event, e.JobSubmitted) and len(decision.events) == 1:
+            if isinstance(event, JobSubmitted) and len(decision.events) == 1:
                 self._fold(book, RecordStarted(job_id=JOB, workflow="w", attempt=1, worker="x"), event.at)
         letters: tuple[int, ...] = ()
         if decision.reply is not None:

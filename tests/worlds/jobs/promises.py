@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tenure.jobs import events as e
-from tenure.jobs import gate_events as g
-from tenure.jobs.events import Rule
+from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.gate_reports import DatacenterTimedOut
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobInfo
 from tenure.jobs.rules import NO_TOKEN
 
 
-def broken_by_datacenter(event: e.Event, info: JobInfo | None) -> str | None:
+def broken_by_datacenter(event: Event, info: JobInfo | None) -> str | None:
     """The promise that a manager's event would break, judged by the state before it."""
-    if not isinstance(event, e.JobEnded) or info is None:
+    if not isinstance(event, JobEnded) or info is None:
         return None
     if info.state.terminal:
         return f"none ends twice: it was {info.state}, and would now be {event.state}"
@@ -26,9 +26,9 @@ def broken_by_datacenter(event: e.Event, info: JobInfo | None) -> str | None:
     return None
 
 
-def broken_by_gate(event: e.Event, tracker: GateJobTracker) -> str | None:
+def broken_by_gate(event: Event, tracker: GateJobTracker) -> str | None:
     """The promise that a gate's event would break."""
-    if isinstance(event, g.DatacenterTimedOut):
+    if isinstance(event, DatacenterTimedOut):
         info = tracker.jobs.get(event.job_id)
         if info is None:
             return None

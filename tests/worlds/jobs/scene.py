@@ -6,18 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenure.jobs.commands import (
-    AnswerQuery,
-    Command,
-    Decision,
-    HearGate,
-    Identity,
-    ObeyGlobalCancel,
-    ObeyGlobalTimeout,
-    SubmitJob,
-)
-from tenure.jobs.gate_commands import GateDecision, HearCorrection, HearProgress, HearTimeout
+from tenure.jobs.decisions import Command, Decision, GateDecision
+from tenure.jobs.gate_exchange import AnswerQuery, HearGate, ObeyGlobalCancel, ObeyGlobalTimeout
+from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
 from tenure.jobs.messages import (
+    Identity,
     JobGlobalCancel,
     JobGlobalTimeout,
     JobProgressReport,
@@ -29,6 +22,7 @@ from tenure.jobs.messages import (
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.jobs.states import TimeoutReason
+from tenure.jobs.submission import SubmitJob
 
 JOB = "j"
 DATACENTERS = ("dc-a", "dc-b")

@@ -12,10 +12,11 @@ import msgspec
 
 from tenure.control.messages.jobs import Submit
 from tenure.errors import TenureError
-from tenure.jobs import events as e
-from tenure.jobs.events import Rule
+from tenure.jobs.decisions import Rule
+from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.states import JobState
+from tenure.jobs.topics import decode_event
 from tenure.nodes.manager.manager import Manager
 from tenure.sim.faults import FaultProfile
 from tenure.sim.node import Host
@@ -68,7 +69,7 @@ class Struck(Datacenter):
         super().__init__()
         self.made: list[Manager] = []
         self.refused: set[str] = set()
-        self.product_failed: dict[str, e.JobEnded] = {}
+        self.product_failed: dict[str, JobEnded] = {}
         self.ends: dict[str, JobState] = {}
 
     def blows(self, world: World) -> list[Blow]:
@@ -103,8 +104,8 @@ class Struck(Datacenter):
         for seq in range(before + 1, self.journal.seq + 1):
             for encoded in self.journal.entries.get(seq, ()):
                 if b'"JobEnded"' in encoded:
-                    event = e.decode_event(encoded)
-                    assert isinstance(event, e.JobEnded)
+                    event = decode_event(encoded)
+                    assert isinstance(event, JobEnded)
                     self.ends[event.job_id] = event.state
                     if event.rule is Rule.PRODUCT_FAILED:
                         self.product_failed[event.job_id] = event

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from typing import ClassVar
 
-from tenure.jobs.events import Rule
+from tenure.jobs.decisions import Rule
 from tenure.jobs.model import JobSubmission
 from tenure.sim.node import Host
 from tenure.sim.scenario import run_one

@@ -21,12 +21,10 @@ import tenure.nodes.gate
 import tenure.nodes.manager
 import tenure.nodes.worker
 from tenure.errors import LimitError, TenureError
-from tenure.jobs.commands import FailJob
-from tenure.jobs.decide import DECIDE
-from tenure.jobs.events import Event, Rule
-from tenure.jobs.fold import FOLD
-from tenure.jobs.gate_commands import GateFailJob
-from tenure.jobs.gate_decide import DECIDE_GATE
+from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.endings import FailJob
+from tenure.jobs.gate_jobs import GateFailJob
+from tenure.jobs.topics import DECIDE, DECIDE_GATE, FOLD
 from tenure.randomness import Random
 from tenure.sim.loop import SimLoop
 from tenure.sim.world import World
@@ -35,7 +33,7 @@ PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure
 MODULES = (
     *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.sure_append"),
     *("tenure.nodes.job_strikes", "tenure.nodes.held", "tenure.control.node_route"),
-    *("tenure.jobs.outbox", "tenure.jobs.reports", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
+    *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )
 TABLES: Mapping[str, Any] = {"decide": DECIDE, "fold": FOLD, "decide_gate": DECIDE_GATE}

@@ -9,7 +9,7 @@ import msgspec
 from tenure import bounds as b
 from tenure.control.messages.jobs import ProblemKind
 from tenure.control.messages.wire import Placed, Reply, Request
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
 

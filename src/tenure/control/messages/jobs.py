@@ -14,7 +14,7 @@ import msgspec
 from tenure import bounds as b
 from tenure.control.messages.grants import Grant
 from tenure.control.messages.wire import Placed, Reply, Request
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why import Why

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from tenure import bounds as b
 from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.engines.contracts import FailureCause
-from tenure.jobs.commands import Outcome
+from tenure.jobs.decisions import Outcome
 
 MAX_DEAD_LETTERS = 500
 

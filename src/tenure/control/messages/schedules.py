@@ -6,7 +6,7 @@ import msgspec
 
 from tenure import bounds as b
 from tenure.control.messages.wire import Missing, Placed, Reply
-from tenure.jobs.schedule import Schedule
+from tenure.jobs.model import Schedule
 
 
 class SetSchedule(Placed, frozen=True, kw_only=True, tag="set_schedule"):

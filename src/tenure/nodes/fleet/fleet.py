@@ -20,9 +20,11 @@ from tenure.health.extension import ExtensionTracker, HealthcheckExtensionReques
 from tenure.health.piggyback import HealthPiggyback
 from tenure.health.signals import HealthClass, RoutingDecision
 from tenure.health.window import CompletionRate
-from tenure.jobs import DenyExtension, EvictWorker, ForgetWorker, GrantExtension, JobBook, JudgeWorker, ResetExtensions
-from tenure.jobs.commands import Command
+from tenure.jobs import JobBook
+from tenure.jobs.decisions import Command
+from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.model import EVICTED, WorkerRecord
+from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
 from tenure.nodes.fleet.member import Member, Told, WorkerStanding
 from tenure.nodes.fleet.settings import FleetSettings
 

@@ -9,9 +9,7 @@ from tenure.control.messages.jobs import GATE_ELECTION
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
-from tenure.jobs.commands import Command
-from tenure.jobs.events import Event
-from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.decisions import Command, Event, GateDecision
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.leader import GateLeader

@@ -43,7 +43,7 @@ from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
-from tenure.jobs import gate_commands as gc
+from tenure.jobs.gate_jobs import GateCancel
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
 from tenure.nodes.gate.fitness import Fitness
@@ -324,9 +324,7 @@ class Gate:
         )
 
     async def _cancel(self, request: Cancel) -> Reply:
-        decision = await self.candidacy.submit(
-            gc.GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
-        )
+        decision = await self.candidacy.submit(GateCancel(by=request.by, job_id=request.job_id, reason=request.reason))
         return Done(
             job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.candidacy.epoch
         )

@@ -39,7 +39,8 @@ from tenure.errors import (
     NodeUnavailableError,
     UnknownJobError,
 )
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.gate.reading import Reading
 from tenure.nodes.job_listing import gate_list

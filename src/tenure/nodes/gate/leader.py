@@ -19,12 +19,11 @@ from tenure.control.messages.gates import DatacenterSaid, DatacenterWord
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
-from tenure.jobs import gate_commands as gc
-from tenure.jobs.commands import Command, Outcome
-from tenure.jobs.events import Event
-from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.gate_hear import progressed
+from tenure.jobs.decisions import Command, Event, GateDecision, Outcome
+from tenure.jobs.gate_decisions import CheckGlobal
+from tenure.jobs.gate_jobs import GateArchive, GateFailJob, GateForgetOld
 from tenure.jobs.gate_outbox import Owed, OwedKind, Resends
+from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout, HearTransfer, progressed
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.timers import Timers
@@ -157,7 +156,7 @@ class GateLeader:
         """Takes a datacenter's answer to the messages that this gate sent."""
         try:
             await self.hear(said.reports)
-            await self._hear_each([gc.HearCorrection(by=said.datacenter, correction=one) for one in said.corrections])
+            await self._hear_each([HearCorrection(by=said.datacenter, correction=one) for one in said.corrections])
         except DeposedError:
             return  # the next leader sends the messages again, and gets the answer
 
@@ -246,7 +245,7 @@ class GateLeader:
         for job_id in due:
             self._timers.set(job_id, now + again)  # set first, so that a job whose check fails is checked again, too
         suspect = self._link_suspect()
-        checks = [gc.CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
+        checks = [CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
         await self._strikes.commit_all(checks, "checking its deadlines")
         for job_id in due:
             self._check_next(job_id, now, again)
@@ -267,13 +266,13 @@ class GateLeader:
             await self._strikes.attempt(job_id, partial(self._archive_job, job_id), "archiving it")
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
-            await self.submit(gc.GateForgetOld(by="gate"))
+            await self.submit(GateForgetOld(by="gate"))
 
     async def _archive_job(self, job_id: str) -> None:
         info = self.ledger.book.jobs.get(job_id)
         if info is not None:
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
-            await self.submit(gc.GateArchive(by="gate", job_id=job_id))
+            await self.submit(GateArchive(by="gate", job_id=job_id))
             self.tally.forget(job_id, info.target_datacenters)
 
     async def _keep_snapshot(self) -> None:
@@ -285,13 +284,13 @@ class GateLeader:
         await self._clock.async_wait(self._rung, left)
 
 
-def _failed_job(struck: Struck) -> gc.GateFailJob:
-    return gc.GateFailJob(by="gate", **struck._asdict())
+def _failed_job(struck: Struck) -> GateFailJob:
+    return GateFailJob(by="gate", **struck._asdict())
 
 
 def _command_for(word: DatacenterWord) -> Command:
     if isinstance(word, JobTimeoutReport):
-        return gc.HearTimeout(by=word.datacenter, report=word)
+        return HearTimeout(by=word.datacenter, report=word)
     if isinstance(word, JobLeaderTransfer):
-        return gc.HearTransfer(by=word.datacenter, transfer=word)
-    return gc.HearProgress(by=word.datacenter, report=word)
+        return HearTransfer(by=word.datacenter, transfer=word)
+    return HearProgress(by=word.datacenter, report=word)

@@ -6,11 +6,11 @@ from typing import Any
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Journal, Term
-from tenure.jobs.commands import Command
-from tenure.jobs.gate_commands import GateDecision, GateTakeLead
-from tenure.jobs.gate_decide import decide_gate
+from tenure.jobs.decisions import Command, GateDecision
+from tenure.jobs.gate_jobs import GateTakeLead
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.settings import GateSettings
+from tenure.jobs.topics import decide_gate
 from tenure.nodes.ledger import Journaled
 
 

@@ -16,8 +16,9 @@ from prometheus_client.registry import Collector
 from tenure.control.messages.gates import DatacenterWord
 from tenure.health.overload import OverloadState
 from tenure.health.shedding import Asked
-from tenure.jobs import gate_events as g
-from tenure.jobs.events import Event
+from tenure.jobs.decisions import Event
+from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
+from tenure.jobs.gate_jobs import GateJobAccepted, GateJobRebuilt
 from tenure.jobs.gate_outbox import OwedKind
 from tenure.jobs.messages import JobLeaderTransfer, JobTimeoutReport
 from tenure.jobs.states import JobState
@@ -51,10 +52,10 @@ class GateMetrics:
             "tenure_gate_product_failures", "What this gate's own code raised on, by what it handled.", "on"
         )
         self._count: dict[type[Event], Callable[[Any], None]] = {
-            g.GateJobAccepted: lambda event: self.accepted.inc(),
-            g.GateJobRebuilt: lambda event: self.rebuilt.inc(),
-            g.GateJobEnded: lambda event: self.ended.labels(event.state.value).inc(),
-            g.GlobalDecisionMade: lambda event: self.decisions.labels(event.state.value).inc(),
+            GateJobAccepted: lambda event: self.accepted.inc(),
+            GateJobRebuilt: lambda event: self.rebuilt.inc(),
+            GateJobEnded: lambda event: self.ended.labels(event.state.value).inc(),
+            GlobalDecisionMade: lambda event: self.decisions.labels(event.state.value).inc(),
         }
 
     def count(self, events: Iterable[Event]) -> None:

@@ -8,8 +8,8 @@ import msgspec
 
 from tenure.control.caller import parse_address
 from tenure.errors import ConfigurationError, NodeUnavailableError, TenureError
-from tenure.jobs import gate_commands as gc
-from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs.decisions import GateDecision
+from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.model import Address, JobSubmission
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
@@ -34,17 +34,17 @@ class Placing:
     async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
         """Places many jobs. Returns for each its decision, or the error that refused it."""
         commands = [self._placed(submission) for submission in submissions]
-        outcomes = await self._candidacy.submit_all([one for one in commands if isinstance(one, gc.GateSubmit)])
+        outcomes = await self._candidacy.submit_all([one for one in commands if isinstance(one, GateSubmit)])
         made = iter(outcomes)
         answers: list[GateDecision | TenureError] = []
         for command in commands:
             answer = command if isinstance(command, TenureError) else next(made)
-            if isinstance(command, gc.GateSubmit) and isinstance(answer, GateDecision) and answer.events:
+            if isinstance(command, GateSubmit) and isinstance(answer, GateDecision) and answer.events:
                 self._flow.accepted(command.target_datacenters)
             answers.append(answer)
         return answers
 
-    def _placed(self, submission: JobSubmission) -> gc.GateSubmit | TenureError:
+    def _placed(self, submission: JobSubmission) -> GateSubmit | TenureError:
         try:
             submission = self._addressed(submission)
             targets = self._targets(submission)
@@ -52,7 +52,7 @@ class Placing:
             return error
         except Exception as error:
             return self._candidacy.failures.note(FailedOn.JOB, submission.job_id, "placing it", error)
-        return gc.GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
+        return GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
 
     def _addressed(self, submission: JobSubmission) -> JobSubmission:
         """Returns the submission with the addresses to which managers report: this gate first, then its peers."""

@@ -24,7 +24,8 @@ from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import EngineCorruptError, NodeUnavailableError
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tenure.jobs.gate_tracker import GateJobTrackingInfo
 from tenure.jobs.messages import JobProgressReport
+from tenure.jobs.model import GateJobTrackingInfo
 from tenure.nodes.job_views import WorkflowCounts
 
 

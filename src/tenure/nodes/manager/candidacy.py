@@ -10,7 +10,7 @@ from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
 from tenure.jobs import Decision, JobSettings
-from tenure.jobs.commands import Command
+from tenure.jobs.decisions import Command
 from tenure.nodes.fleet.member import PoolView
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.leadership import Candidate

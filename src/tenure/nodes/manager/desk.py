@@ -24,14 +24,14 @@ from tenure.control.messages.workers import (
 )
 from tenure.errors import DeposedError, TenureError
 from tenure.health.signals import RoutingDecision
-from tenure.jobs import Decision, EvictWorker, ForgetWorker, JobBook, JudgeWorker, ProgressWatch, RecordProgress
-from tenure.jobs.commands import Command
-from tenure.jobs.decide_attempts import journal_due
-from tenure.jobs.events import WorkerDrained
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.attempts import ProgressWatch, RecordProgress, journal_due
+from tenure.jobs.decisions import Command
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.submission import settled
+from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, WorkerDrained
 from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import PoolView, Told
 from tenure.nodes.fleet.settings import FleetSettings

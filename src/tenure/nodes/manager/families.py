@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tenure.jobs import CancelJob, Decision, JobBook
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState
 from tenure.work.children import PARENT
 

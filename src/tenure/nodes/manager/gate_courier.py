@@ -1,6 +1,6 @@
 """Sends reports to one gate cluster: each when it is due, in batches, and again for as long as no gate answers.
 
-Nothing is stored for it. The courier makes each report from the journaled state (`jobs.reports`), so a new leader owes what its predecessor
+Nothing is stored for it. The courier makes each report from the journaled state (`jobs.gate_exchange`), so a new leader owes what its predecessor
 owed. A gate that was away for an hour learns where each job stands now, and not an hour of history.
 """
 
@@ -16,9 +16,9 @@ from tenure.control.messages.jobs import Problem
 from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.commands import Command, HearGate, Identity
-from tenure.jobs.messages import JobLeaderTransfer, JobReportAck
-from tenure.jobs.reports import leader_transfer, report_for
+from tenure.jobs.decisions import Command
+from tenure.jobs.gate_exchange import HearGate, leader_transfer, report_for
+from tenure.jobs.messages import Identity, JobLeaderTransfer, JobReportAck
 from tenure.jobs.timers import Timers
 from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures

@@ -36,11 +36,13 @@ from tenure.errors import (
 )
 from tenure.health.manager import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
-from tenure.jobs import Decision, JobBook, SubmitJob
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.attempts import Dispatched
 from tenure.jobs.budget import is_full
-from tenure.jobs.commands import AnswerQuery, Command, Identity, ObeyGlobalCancel, ObeyGlobalTimeout
-from tenure.jobs.events import Dispatched, JobSubmitted
+from tenure.jobs.decisions import Command
+from tenure.jobs.gate_exchange import AnswerQuery, ObeyGlobalCancel, ObeyGlobalTimeout, progress_report, report_for
 from tenure.jobs.messages import (
+    Identity,
     JobGlobalCancel,
     JobGlobalTimeout,
     JobProgressReport,
@@ -50,8 +52,8 @@ from tenure.jobs.messages import (
 )
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.queues import room
-from tenure.jobs.reports import progress_report, report_for
 from tenure.jobs.states import JobState
+from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.candidacy import Candidacy

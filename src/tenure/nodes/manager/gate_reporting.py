@@ -14,8 +14,9 @@ from typing import ClassVar
 from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
 from tenure.jobs import Decision
-from tenure.jobs.commands import Identity
-from tenure.jobs.events import JobEnded, LeaderElected, LocalTimeoutReported
+from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.messages import Identity
 from tenure.jobs.model import JobInfo
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.gate_courier import Courier

@@ -9,10 +9,10 @@ import msgspec
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Store
-from tenure.jobs import ArchiveJob, Decision, ExpireResults, ForgetOld
-from tenure.jobs.book import results_expire_at
+from tenure.jobs import Decision
 from tenure.jobs.budget import needs_measuring
-from tenure.jobs.commands import Command
+from tenure.jobs.decisions import Command
+from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld, results_expire_at
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
 from tenure.nodes.job_strikes import JobStrikes

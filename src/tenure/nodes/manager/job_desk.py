@@ -27,10 +27,11 @@ from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, DeposedError, LimitError, NodeUnavailableError, TenureError
-from tenure.jobs import Decision, Outcome, SubmitJob
-from tenure.jobs.gate_commands import GateDecision
+from tenure.jobs import Decision, Outcome
+from tenure.jobs.decisions import GateDecision
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.states import WorkflowState
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.stored_record import read_record
 from tenure.work.slots.attempt_logs import log_key
 

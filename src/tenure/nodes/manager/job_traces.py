@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenure import tracing
 from tenure.jobs import Decision
-from tenure.jobs.events import JobEnded
+from tenure.jobs.endings import JobEnded
 from tenure.jobs.states import JobState
 
 if TYPE_CHECKING:

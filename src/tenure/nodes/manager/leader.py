@@ -19,15 +19,11 @@ from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Outgoing
 from tenure.errors import DeposedError, LimitError, TenureError
-from tenure.jobs import (
-    CheckJob,
-    ConfirmCleaned,
-    Decision,
-    JobBook,
-    RecordDispatched,
-    next_due,
-)
-from tenure.jobs.commands import Command
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.attempts import RecordDispatched
+from tenure.jobs.deadlines import CheckJob, next_due
+from tenure.jobs.decisions import Command
+from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.timers import Timers

@@ -6,8 +6,9 @@ from typing import Any
 
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Journal, Term
-from tenure.jobs import Decision, JobBook, JobSettings, TakeLead, decide
-from tenure.jobs.commands import Command
+from tenure.jobs import Decision, JobBook, JobSettings, decide
+from tenure.jobs.deadlines import TakeLead
+from tenure.jobs.decisions import Command
 from tenure.nodes.ledger import Journaled
 
 

@@ -38,10 +38,12 @@ from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError, UnknownJobError
-from tenure.jobs import CancelJob, Decision, JobBook, SubmitJob
+from tenure.jobs import Decision, JobBook
 from tenure.jobs.budget import check_worker
-from tenure.jobs.commands import Command
+from tenure.jobs.decisions import Command
+from tenure.jobs.endings import CancelJob
 from tenure.jobs.model import JobInfo
+from tenure.jobs.submission import SubmitJob
 from tenure.jobs.why import Why, why
 from tenure.nodes.fleet.member import WorkerStanding, crew
 from tenure.nodes.job_listing import manager_list

@@ -14,10 +14,17 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tenure.jobs import JobBook
-from tenure.jobs import events as e
 from tenure.jobs.alarms import Alarm
+from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
+from tenure.jobs.attempts import Dispatched, WorkflowStarted
 from tenure.jobs.budget import claimed
+from tenure.jobs.decisions import Event
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
 from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.schedules import CronFired, InstantsSkipped
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.workers import WorkerEvicted
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.candidacy import Candidacy
@@ -55,33 +62,33 @@ class ManagerMetrics:
         self.length = Histogram(
             "tenure_job_seconds", "From a job's submission to its end.", buckets=_LENGTHS, registry=registry
         )
-        self._count: dict[type[e.Event], Callable[[JobBook, Any], None]] = {
-            e.JobSubmitted: lambda book, event: self.submitted.inc(),
-            e.JobEnded: self._job_ended,
-            e.WorkflowCompleted: lambda book, event: self.attempts.labels("completed").inc(),
-            e.AttemptFailed: lambda book, event: self.attempts.labels(event.cause.value).inc(),
-            e.Dispatched: lambda book, event: self.dispatched.inc(),
-            e.WorkflowStarted: self._started,
-            e.ResultRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
-            e.WorkerEvicted: lambda book, event: self.evicted.inc(),
-            e.ExtensionGranted: lambda book, event: self.extensions.labels("granted").inc(),
-            e.ExtensionDenied: lambda book, event: self.extensions.labels("denied").inc(),
-            e.CronFired: lambda book, event: self.instants.labels("fired").inc(),
-            e.InstantsSkipped: lambda book, event: self.instants.labels("skipped").inc(event.count),
+        self._count: dict[type[Event], Callable[[JobBook, Any], None]] = {
+            JobSubmitted: lambda book, event: self.submitted.inc(),
+            JobEnded: self._job_ended,
+            WorkflowCompleted: lambda book, event: self.attempts.labels("completed").inc(),
+            AttemptFailed: lambda book, event: self.attempts.labels(event.cause.value).inc(),
+            Dispatched: lambda book, event: self.dispatched.inc(),
+            WorkflowStarted: self._started,
+            ResultRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
+            WorkerEvicted: lambda book, event: self.evicted.inc(),
+            ExtensionGranted: lambda book, event: self.extensions.labels("granted").inc(),
+            ExtensionDenied: lambda book, event: self.extensions.labels("denied").inc(),
+            CronFired: lambda book, event: self.instants.labels("fired").inc(),
+            InstantsSkipped: lambda book, event: self.instants.labels("skipped").inc(event.count),
         }
 
-    def count(self, book: JobBook, events: Iterable[e.Event]) -> None:
+    def count(self, book: JobBook, events: Iterable[Event]) -> None:
         for event in events:
             counted = self._count.get(type(event))
             if counted is not None:
                 counted(book, event)
 
-    def _job_ended(self, book: JobBook, event: e.JobEnded) -> None:
+    def _job_ended(self, book: JobBook, event: JobEnded) -> None:
         self.ended.labels(event.state.value).inc()
         if info := book.jobs.get(event.job_id):
             self.length.observe(max(0.0, event.at - info.job.submitted_at))
 
-    def _started(self, book: JobBook, event: e.WorkflowStarted) -> None:
+    def _started(self, book: JobBook, event: WorkflowStarted) -> None:
         info = book.jobs.get(event.job_id)
         workflow = info.workflows.get(event.workflow) if info else None
         if workflow is not None and workflow.dispatched_at:

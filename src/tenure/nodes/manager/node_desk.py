@@ -11,8 +11,8 @@ from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, Undrai
 from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.jobs import DrainWorker
 from tenure.jobs.model import DrainRecord
+from tenure.jobs.workers import DrainWorker
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.manager.presence import NODES, managers
 

@@ -9,8 +9,8 @@ from tenure.clock import Clock
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
 from tenure.errors import EngineError
 from tenure.jobs import Decision
-from tenure.jobs import events as e
 from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, nearly_full, outgrown, stranded
+from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
 from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.leader import Leader
@@ -133,7 +133,7 @@ class Term:
         self._pulse.count(decision.events)
         book = self._leader.ledger.book
         for event in decision.events:
-            if isinstance(event, e.WorkflowStarted) and (info := book.jobs.get(event.job_id)) is not None:
+            if isinstance(event, WorkflowStarted) and (info := book.jobs.get(event.job_id)) is not None:
                 self._started[lane_of(info)] = event.at
         if self._metrics is not None:
             self._metrics.count(book, decision.events)

@@ -7,16 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tenure.control.messages.overview import Pulse
-from tenure.jobs import events as e
+from tenure.jobs.attempt_results import AttemptFailed, WorkflowCompleted
+from tenure.jobs.attempts import WorkflowStarted
+from tenure.jobs.decisions import Event
+from tenure.jobs.submission import JobSubmitted
 
 STEP_S = 5.0
 STEPS = 120
 """Ten minutes in all: long enough to see what led to now, short enough that operators do not take it for monitoring."""
-_COUNTED: dict[type[e.Event], str] = {
-    e.JobSubmitted: "submitted",
-    e.WorkflowStarted: "started",
-    e.WorkflowCompleted: "completed",
-    e.AttemptFailed: "failed",
+_COUNTED: dict[type[Event], str] = {
+    JobSubmitted: "submitted",
+    WorkflowStarted: "started",
+    WorkflowCompleted: "completed",
+    AttemptFailed: "failed",
 }
 
 
@@ -37,7 +40,7 @@ class PulseCounter:
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque(maxlen=STEPS)
 
-    def count(self, events: Iterable[e.Event]) -> None:
+    def count(self, events: Iterable[Event]) -> None:
         for event in events:
             name = _COUNTED.get(type(event))
             if name is not None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.control.messages.queues import ChangeQueue, ListQueues, PauseQueue, QueueList, QueueView, ResumeQueue
 from tenure.control.messages.wire import Reply, Request
-from tenure.jobs import JobBook, SetQueue
+from tenure.jobs import JobBook
 from tenure.jobs.book import Lane
 from tenure.jobs.model import QueueRecord
+from tenure.jobs.queues import SetQueue
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

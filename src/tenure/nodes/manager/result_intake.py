@@ -13,9 +13,11 @@ import msgspec
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import TenureError
-from tenure.jobs import Decision, FailJob, RecordFailure, RecordResult
+from tenure.jobs import Decision
+from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.budget import max_result_bytes
-from tenure.jobs.commands import Command
+from tenure.jobs.decisions import Command
+from tenure.jobs.endings import FailJob
 from tenure.jobs.submission import fits_a_snapshot
 from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper

@@ -7,7 +7,7 @@ import msgspec
 from tenure.bound_checks import check
 from tenure.engines.contracts import Failure, Message
 from tenure.errors import OutOfBoundsError
-from tenure.jobs import RecordFailure, RecordResult
+from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.states import AttemptCause
 from tenure.work.envelope import Cause, WorkItem, WorkResult
 

@@ -16,20 +16,22 @@ from tenure.control.messages.schedules import (
 )
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import ConfigurationError, DatacenterFullError
-from tenure.jobs import (
-    Decision,
+from tenure.jobs import Decision, JobBook
+from tenure.jobs.cron import Zone, due, next_instant
+from tenure.jobs.decisions import Command
+from tenure.jobs.model import ScheduleRecord
+from tenure.jobs.schedules import (
+    CronFired,
     FireCron,
-    JobBook,
+    InstantsSkipped,
     PauseSchedule,
     PutSchedule,
     RemoveSchedule,
     RunSchedule,
-    ScheduleRecord,
+    ScheduleRemoved,
+    ScheduleSet,
     SkipInstants,
 )
-from tenure.jobs import events as e
-from tenure.jobs.commands import Command
-from tenure.jobs.schedule import Zone, due, next_instant
 from tenure.jobs.timers import Timers
 from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
@@ -60,9 +62,9 @@ class Clockwork:
     def heard(self, decision: Decision) -> None:
         """Sets the timers of the schedules that a decision changed."""
         for event in decision.events:
-            if isinstance(event, e.ScheduleSet):
+            if isinstance(event, ScheduleSet):
                 self._arm(event.schedule.name)
-            elif isinstance(event, (e.ScheduleRemoved, e.CronFired, e.InstantsSkipped)):
+            elif isinstance(event, (ScheduleRemoved, CronFired, InstantsSkipped)):
                 self._arm(event.schedule)
 
     async def tend(self, now: float, commit: Callable[[Command], Awaitable[Decision]]) -> None:

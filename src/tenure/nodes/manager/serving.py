@@ -26,7 +26,7 @@ from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
-from tenure.jobs.commands import Identity
+from tenure.jobs.messages import Identity
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled

@@ -1,4 +1,4 @@
-"""Decides for a gate about the messages of datacenters: progress, timeouts, corrections, transfers.
+"""The messages of datacenters to a gate: progress, timeouts, corrections, transfers.
 
 Reports may come late, twice, out of order, from a leader long gone, or for a job that this gate has lost. None of that
 may move a datacenter out of a terminal state, or count as a timeout that the present leader did not report.
@@ -6,22 +6,88 @@ may move a datacenter out of a terminal state, or count as a timeout that the pr
 
 from __future__ import annotations
 
-from tenure.jobs import gate_commands as gc
-from tenure.jobs import gate_events as g
-from tenure.jobs.commands import Outcome
-from tenure.jobs.events import Event, Rule
-from tenure.jobs.gate_commands import GateDecision
-from tenure.jobs.gate_tracker import GateJobTracker, GateJobTrackingInfo
-from tenure.jobs.messages import JobProgressReport, JobReportAck, JobTimeoutReport
-from tenure.jobs.model import Address
+from typing import TYPE_CHECKING
+
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Event,
+    Folds,
+    GateDecision,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.gate_decisions import GlobalDecisionMade, ending
+from tenure.jobs.gate_jobs import GateJobRebuilt
+from tenure.jobs.messages import (
+    JobLeaderTransfer,
+    JobProgressReport,
+    JobReportAck,
+    JobStatusCorrection,
+    JobTimeoutReport,
+)
+from tenure.jobs.model import (
+    Address,
+    GateJobTrackingInfo,
+)
 from tenure.jobs.rules import NO_TOKEN, Rules
-from tenure.jobs.states import JobState
+from tenure.jobs.states import (
+    JobState,
+    TimeoutReason,
+    check_job_transition,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.gate_tracker import GateJobTracker
 
 PROGRESS_SHARE = 0.25
 """Progress is journaled at most once in this share of the stuck threshold, for each datacenter of a job."""
 
 
-def progress(tracker: GateJobTracker, command: gc.HearProgress, now: float, rules: Rules) -> GateDecision:
+class HearProgress(Command, frozen=True, kw_only=True):
+    report: JobProgressReport
+
+
+class HearTimeout(Command, frozen=True, kw_only=True):
+    report: JobTimeoutReport
+
+
+class HearCorrection(Command, frozen=True, kw_only=True):
+    correction: JobStatusCorrection
+
+
+class HearTransfer(Command, frozen=True, kw_only=True):
+    transfer: JobLeaderTransfer
+
+
+class DatacenterReported(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A datacenter's report, as far as it changes what the gate knows."""
+
+    datacenter: str
+    token: int
+    status: JobState
+    progressed: bool = False
+    extensions: float = 0.0
+    manager_addr: Address | None = None
+    reason: str = ""
+    ended_by_gate: bool = False
+    gate_epoch: int = 0
+    """The highest gate epoch that the datacenter had seen when it sent this."""
+
+
+class DatacenterTimedOut(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A timeout report that counts: its token is not stale, and the datacenter was not terminal."""
+
+    datacenter: str
+    token: int
+    reason: TimeoutReason
+    extensions: float = 0.0
+    manager_addr: Address | None = None
+    gate_epoch: int = 0
+
+
+def hear_progress(tracker: GateJobTracker, command: HearProgress, now: float, rules: Rules) -> GateDecision:
     report = command.report
     if deposed := behind(tracker, report.job_id, report.gate_epoch):
         return deposed
@@ -62,7 +128,7 @@ def worth_journaling(tracker: GateJobTracker, info: GateJobTrackingInfo, report:
     )
 
 
-def timeout(tracker: GateJobTracker, command: gc.HearTimeout, now: float, rules: Rules) -> GateDecision:
+def hear_timeout(tracker: GateJobTracker, command: HearTimeout, now: float, rules: Rules) -> GateDecision:
     report = command.report
     if deposed := behind(tracker, report.job_id, report.gate_epoch):
         return deposed
@@ -82,8 +148,8 @@ def timeout(tracker: GateJobTracker, command: gc.HearTimeout, now: float, rules:
     return acked(tracker, info, dc, [timed_out(report, highest, now)], Outcome.ACCEPTED, "")
 
 
-def timed_out(report: JobTimeoutReport, highest: int, now: float) -> g.DatacenterTimedOut:
-    return g.DatacenterTimedOut(
+def timed_out(report: JobTimeoutReport, highest: int, now: float) -> DatacenterTimedOut:
+    return DatacenterTimedOut(
         at=now,
         by=report.datacenter,
         rule=Rule.DATACENTER_SAID,
@@ -98,7 +164,7 @@ def timed_out(report: JobTimeoutReport, highest: int, now: float) -> g.Datacente
     )
 
 
-def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, rules: Rules) -> GateDecision:
+def hear_correction(tracker: GateJobTracker, command: HearCorrection, now: float, rules: Rules) -> GateDecision:
     """Handles a datacenter's answer to a decision. A terminal status settles that datacenter; a newer token goes into the next sending.
 
     The decision itself is final, and stays as it is.
@@ -115,7 +181,7 @@ def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, 
     news = said.fence_token - info.dc_fence_tokens[dc]
     if not said.status.terminal and (news < 0 or (news == 0 and info.dc_heard[dc])):
         return GateDecision([], Outcome.NOTHING, Rule.STALE_TOKEN, "it says nothing new", info.job_id)
-    heard = g.DatacenterReported(
+    heard = DatacenterReported(
         at=now,
         by=dc,
         rule=Rule.DATACENTER_SAID,
@@ -134,7 +200,7 @@ def correction(tracker: GateJobTracker, command: gc.HearCorrection, now: float, 
     )
 
 
-def transfer(tracker: GateJobTracker, command: gc.HearTransfer, now: float, rules: Rules) -> GateDecision:
+def hear_transfer(tracker: GateJobTracker, command: HearTransfer, now: float, rules: Rules) -> GateDecision:
     """Records the token and the address of a datacenter's new leader, before its first report."""
     said = command.transfer
     info = tracker.jobs.get(said.job_id)
@@ -142,7 +208,7 @@ def transfer(tracker: GateJobTracker, command: gc.HearTransfer, now: float, rule
         return GateDecision([], Outcome.NOTHING, Rule.DATACENTER_SAID, "nothing runs there for us", said.job_id)
     if said.fence_token <= info.dc_fence_tokens[said.datacenter]:
         return GateDecision([], Outcome.ALREADY, Rule.STALE_TOKEN, "it says nothing new", info.job_id)
-    heard = g.DatacenterReported(
+    heard = DatacenterReported(
         at=now,
         by=said.datacenter,
         rule=Rule.TAKEOVER,
@@ -178,7 +244,7 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
         return GateDecision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {archived.state}", job_id, ack)
     if report.timeout_seconds <= 0:
         return GateDecision([], Outcome.REFUSED, Rule.REBUILT, "it does not say what the job may take", job_id)
-    rebuilt = g.GateJobRebuilt(
+    rebuilt = GateJobRebuilt(
         at=now,
         by=dc,
         rule=Rule.REBUILT,
@@ -197,14 +263,14 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
         status = report.status
     if stone := tracker.state.tombstones.get(job_id):
         events.append(
-            g.GlobalDecisionMade(
+            GlobalDecisionMade(
                 at=now, by=stone.by, rule=Rule.TOMBSTONE, job_id=job_id, state=stone.state, reason=stone.reason
             )
         )
     elif isinstance(report, JobProgressReport) and report.ended_by_gate:
         events.append(remembered(word(report, now), tracker.state.gate, now))
     if status.terminal and len(rebuilt.target_datacenters) == 1:
-        decided = any(isinstance(event, g.GlobalDecisionMade) for event in events)
+        decided = any(isinstance(event, GlobalDecisionMade) for event in events)
         events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.gate)
     ack = JobReportAck(
         job_id=job_id, datacenter=dc, status=status, fence_token=report.fence_token, gate_epoch=tracker.epoch
@@ -212,8 +278,8 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
     return GateDecision(events, Outcome.ACCEPTED, Rule.REBUILT, "rebuilt from a report", job_id, ack)
 
 
-def word(report: JobProgressReport, now: float) -> g.DatacenterReported:
-    return g.DatacenterReported(
+def word(report: JobProgressReport, now: float) -> DatacenterReported:
+    return DatacenterReported(
         at=now,
         by=report.datacenter,
         rule=Rule.DATACENTER_SAID,
@@ -241,7 +307,7 @@ def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Eve
     """Adds the events that follow from a report: a gate's decision that was lost with its journal, or the end of the job everywhere."""
     statuses, decided, by = dict(info.dc_status), info.decided is not None, tracker.state.gate
     for event in events:
-        if isinstance(event, g.DatacenterReported) and event.status.terminal:
+        if isinstance(event, DatacenterReported) and event.status.terminal:
             statuses[event.datacenter] = event.status
             if event.ended_by_gate and not decided:
                 events = [*events, remembered(event, by, now)]
@@ -251,9 +317,9 @@ def closing(tracker: GateJobTracker, info: GateJobTrackingInfo, events: list[Eve
     return events + ending(info.job_id, statuses, now, decided=decided, by=by)
 
 
-def remembered(event: g.DatacenterReported, by: str, now: float) -> g.GlobalDecisionMade:
+def remembered(event: DatacenterReported, by: str, now: float) -> GlobalDecisionMade:
     """Returns the decision of an earlier gate whose journal was lost. It stands, for every datacenter."""
-    return g.GlobalDecisionMade(
+    return GlobalDecisionMade(
         at=now,
         by=by,
         rule=Rule.REBUILT,
@@ -262,37 +328,6 @@ def remembered(event: g.DatacenterReported, by: str, now: float) -> g.GlobalDeci
         reason=event.reason or f"{event.datacenter} was told by a gate before us",
         evidence={"datacenter": event.datacenter, "status": event.status},
     )
-
-
-def ending(job_id: str, statuses: dict[str, JobState], now: float, *, decided: bool, by: str) -> list[Event]:
-    """Returns the end of a job that has ended everywhere. When a datacenter timed out on its own, a global timeout comes before it."""
-    ranked = (JobState.TIMED_OUT, JobState.CANCELLED, JobState.FAILED)
-    state = next((state for state in ranked if state in statuses.values()), JobState.COMPLETED)
-    said = ", ".join(f"{dc} {status}" for dc, status in sorted(statuses.items()))
-    events: list[Event] = []
-    if state is JobState.TIMED_OUT and not decided:
-        events.append(
-            g.GlobalDecisionMade(
-                at=now,
-                by=by,
-                rule=Rule.ANY_DATACENTER,
-                job_id=job_id,
-                state=JobState.TIMED_OUT,
-                reason=f"timed out on their own: {said}",
-                from_reports=True,
-                evidence={"statuses": dict(statuses)},
-            )
-        )
-    ended = g.GateJobEnded(
-        at=now,
-        by=by,
-        rule=Rule.ALL_DONE,
-        job_id=job_id,
-        state=state,
-        reason=said,
-        evidence={"statuses": dict(statuses)},
-    )
-    return [*events, ended]
 
 
 def acked(
@@ -306,7 +341,7 @@ def acked(
 ) -> GateDecision:
     status = info.dc_status[dc]
     for event in events:
-        if isinstance(event, g.DatacenterReported) and event.status.terminal:
+        if isinstance(event, DatacenterReported) and event.status.terminal:
             status = event.status
     ack = JobReportAck(
         job_id=info.job_id,
@@ -316,3 +351,49 @@ def acked(
         gate_epoch=tracker.epoch,
     )
     return GateDecision(events, outcome, rule, reason, info.job_id, ack)
+
+
+def note_report(
+    tracker: GateJobTracker, info: GateJobTrackingInfo, event: DatacenterReported | DatacenterTimedOut
+) -> None:
+    """Folds the part that every report of a datacenter has: its token, its extensions and its manager's address."""
+    dc = event.datacenter
+    # A gate that lost its journal cannot tell an old report from a new one. A report that carries this gate's own epoch was
+    # sent under it; until one comes, the gate goes on asking.
+    if info.submission is not None or event.gate_epoch >= tracker.epoch:
+        info.dc_heard[dc] = True
+    info.dc_fence_tokens[dc] = max(info.dc_fence_tokens[dc], event.token)
+    if event.extensions > info.dc_extensions.get(dc, 0.0):
+        info.dc_extensions[dc] = event.extensions
+    if event.manager_addr is not None:
+        info.dc_manager_addrs[dc] = event.manager_addr
+
+
+def datacenter_reported(tracker: GateJobTracker, event: DatacenterReported) -> None:
+    info = tracker.job(event.job_id)
+    note_report(tracker, info, event)
+    dc = event.datacenter
+    if event.status.terminal:
+        check_job_transition(f"{event.job_id} in {dc}", info.dc_status[dc], event.status)
+        info.dc_status[dc] = event.status
+        tracker.forget_fresh(event.job_id, [dc])
+    if event.progressed:
+        info.dc_last_progress[dc] = max(info.dc_last_progress[dc], event.at)
+
+
+def datacenter_timed_out(tracker: GateJobTracker, event: DatacenterTimedOut) -> None:
+    info = tracker.job(event.job_id)
+    note_report(tracker, info, event)
+    info.dc_timeouts[event.datacenter] = event.token
+
+
+DECIDE: Decides = {
+    HearProgress: hear_progress,
+    HearTimeout: hear_timeout,
+    HearCorrection: hear_correction,
+    HearTransfer: hear_transfer,
+}
+FOLD: Folds = {
+    DatacenterReported: datacenter_reported,
+    DatacenterTimedOut: datacenter_timed_out,
+}

@@ -1,84 +1,87 @@
-"""Decides about a job's time and about the gate's messages: local authority, gate coordination, fallback, stale decisions.
+"""A manager's exchange with the gate of a job: the gate's decisions are obeyed or refused as stale, and reports go back (document 002, parts 4, 6 and 7).
 
-Document 002, parts 3, 4 and 7, with the rulings of DESIGN.md (`rules.py`).
+Reports are best effort, and it is safe to repeat them. The leader reports a local timeout until the gate has decided, and an end
+until the gate has acknowledged it. Both survive the leader because they are in the journal.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs import budget
-from tenure.jobs import commands as c
-from tenure.jobs import events as e
-from tenure.jobs.book import JobBook
-from tenure.jobs.commands import Decision, Identity, Outcome
-from tenure.jobs.deadlines import Expiry, expiry, fallback_at
-from tenure.jobs.decide_jobs import end
-from tenure.jobs.events import Rule
-from tenure.jobs.messages import JobStatusCorrection
-from tenure.jobs.model import JobInfo
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Decision,
+    Event,
+    Folds,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.endings import TombstoneSet, end, see_gate_epoch
+from tenure.jobs.messages import (
+    Identity,
+    JobGlobalCancel,
+    JobGlobalTimeout,
+    JobLeaderTransfer,
+    JobProgressReport,
+    JobReportAck,
+    JobStatusCorrection,
+    JobStatusQuery,
+    JobTimeoutReport,
+)
+from tenure.jobs.model import (
+    JobInfo,
+)
 from tenure.jobs.rules import NO_TOKEN, Rules
-from tenure.jobs.states import JobState, StrategyType
+from tenure.jobs.settings import JobSettings
+from tenure.jobs.states import (
+    JobState,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
 
 
-def check(book: JobBook, command: c.CheckJob, now: float, rules: Rules) -> Decision:
-    """Decides whether the job's time has run out. The leader then ends the job, or reports to the gate where a gate decides. Idempotent."""
-    info = book.job(command.job_id)
-    if rules.is_final(info.state):
-        return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, info.reason, info.id)
-    tracking = info.timeout_tracking
-    if tracking.strategy_type is StrategyType.GATE_COORDINATED and tracking.locally_timed_out:
-        return await_gate(book, info, now, rules)
-    over = expiry(info, now, command.progress_at)
-    if over is None:
-        return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "", info.id)
-    if command.drained_until is not None and command.drained_until < over.since:
-        # A result enqueued before the deadline wins over the deadline, so the leader has to read those results first.
-        return Decision(
-            [], Outcome.NOTHING, over.rule, "results from before the deadline may still be waiting", info.id
-        )
-    if tracking.strategy_type is StrategyType.LOCAL_AUTHORITY:
-        ended = end(info, now, JobState.TIMED_OUT, over.rule, over.words, by=book.state.leader, evidence=over.evidence)
-        return Decision([ended], Outcome.ACCEPTED, over.rule, over.words, info.id)
-    return Decision([report(book, info, over, now)], Outcome.ACCEPTED, over.rule, over.words, info.id)
+class ObeyGlobalTimeout(Command, frozen=True, kw_only=True):
+    message: JobGlobalTimeout
+    identity: Identity
 
 
-def report(book: JobBook, info: JobInfo, over: Expiry, now: float) -> e.LocalTimeoutReported:
-    return e.LocalTimeoutReported(
-        at=now,
-        by=book.state.leader,
-        rule=over.rule,
-        job_id=info.id,
-        reason=over.reason,
-        token=info.timeout_tracking.timeout_fence_token,
-        evidence={**over.evidence, "gate_epoch": info.timeout_tracking.gate_epoch},
-    )
+class ObeyGlobalCancel(Command, frozen=True, kw_only=True):
+    message: JobGlobalCancel
+    identity: Identity
 
 
-def await_gate(book: JobBook, info: JobInfo, now: float, rules: Rules) -> Decision:
-    """Handles a local timeout that the gate has not answered: ends the job after `fallback_after`, or reports again as a new leader."""
-    tracking = info.timeout_tracking
-    assert tracking.reported_reason is not None, "a local timeout has a reason"
-    waited = now - tracking.first_reported_at
-    if now > fallback_at(tracking, book.settings):
-        reason = f"{tracking.reported_reason}: the gate has not answered for {waited:.0f} s"
-        evidence = {"waited": waited, "fallback_after": book.settings.fallback_after, "token": tracking.reported_token}
-        ended = end(info, now, JobState.TIMED_OUT, Rule.FALLBACK, reason, by=book.state.leader, evidence=evidence)
-        return Decision([ended], Outcome.ACCEPTED, Rule.FALLBACK, reason, info.id)
-    if rules.must_report_again(tracking):
-        again = e.LocalTimeoutReported(
-            at=now,
-            by=book.state.leader,
-            rule=Rule.REPORT_AGAIN,
-            job_id=info.id,
-            reason=tracking.reported_reason,
-            token=tracking.timeout_fence_token,
-            evidence={"reported_token": tracking.reported_token, "first_reported_at": tracking.first_reported_at},
-        )
-        return Decision([again], Outcome.ACCEPTED, Rule.REPORT_AGAIN, "a new leader reports again", info.id)
-    return Decision(
-        [], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"reported {waited:.0f} s ago: {tracking.reported_reason}", info.id
-    )
+class AnswerQuery(Command, frozen=True, kw_only=True):
+    """A gate that lost its journal asks for the state of a job."""
+
+    message: JobStatusQuery
+    identity: Identity
+
+
+class HearGate(Command, frozen=True, kw_only=True):
+    """The gate answered a report."""
+
+    message: JobReportAck
+
+
+class GlobalDecisionRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A decision of the gate was stale. The leader answered with a correction."""
+
+    fence_token: int
+    gate_epoch: int
+
+
+class GateEpochSeen(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    gate_epoch: int
+
+
+class GateAcknowledged(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The gate knows how the job ended here."""
+
+    gate_epoch: int = 0
 
 
 class GlobalWord(NamedTuple):
@@ -92,14 +95,14 @@ class GlobalWord(NamedTuple):
     gate_epoch: int
 
 
-def obey_timeout(book: JobBook, command: c.ObeyGlobalTimeout, now: float, rules: Rules) -> Decision:
+def obey_global_timeout(book: JobBook, command: ObeyGlobalTimeout, now: float, rules: Rules) -> Decision:
     said = command.message
     reason = f"the gate declared a global timeout: {said.reason.removeprefix('global timeout: ')}"
     word = GlobalWord(said.job_id, JobState.TIMED_OUT, Rule.GLOBAL_TIMEOUT, reason, said.fence_token, said.gate_epoch)
     return obey(book, command.identity, word, now, rules)
 
 
-def obey_cancel(book: JobBook, command: c.ObeyGlobalCancel, now: float, rules: Rules) -> Decision:
+def obey_global_cancel(book: JobBook, command: ObeyGlobalCancel, now: float, rules: Rules) -> Decision:
     said = command.message
     word = GlobalWord(said.job_id, JobState.CANCELLED, Rule.GLOBAL_CANCEL, said.reason, NO_TOKEN, said.gate_epoch)
     return obey(book, command.identity, word, now, rules)
@@ -121,7 +124,7 @@ def obey(book: JobBook, identity: Identity, word: GlobalWord, now: float, rules:
     if stale is not None:
         why, words = stale
         reply = correction(identity, word.job_id, info.state, token, epoch, reason=words)
-        events: list[e.Event] = [] if refused_before(info, word) else [refusal(info, word, why, now)]
+        events: list[Event] = [] if refused_before(info, word) else [refusal(info, word, why, now)]
         return Decision(events, Outcome.REFUSED, why, words, info.id, reply)
     evidence = {"fence_token": word.fence_token, "own_token": token, "highest_gate_epoch": tracking.gate_epoch}
     ended = end(info, now, word.state, word.rule, word.reason, by="gate", evidence=evidence, gate_epoch=word.gate_epoch)
@@ -145,9 +148,9 @@ def refused_before(info: JobInfo, word: GlobalWord) -> bool:
     return info.timeout_tracking.last_refused == (word.fence_token, word.gate_epoch)
 
 
-def refusal(info: JobInfo, word: GlobalWord, why: Rule, now: float) -> e.GlobalDecisionRefused:
+def refusal(info: JobInfo, word: GlobalWord, why: Rule, now: float) -> GlobalDecisionRefused:
     tracking = info.timeout_tracking
-    return e.GlobalDecisionRefused(
+    return GlobalDecisionRefused(
         at=now,
         by="gate",
         rule=why,
@@ -192,7 +195,7 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
         return Decision([], Outcome.ALREADY, Rule.TOMBSTONE, stone.reason, job_id, reply)
     # No share of its own limits the tombstones of a gate: the gate would send a refused decision again and again.
     budget.check_room(book)
-    event = e.TombstoneSet(
+    event = TombstoneSet(
         at=now,
         by="gate",
         rule=word.rule,
@@ -205,7 +208,7 @@ def obey_unknown(book: JobBook, identity: Identity, word: GlobalWord, now: float
     return Decision([event], Outcome.ACCEPTED, Rule.TOMBSTONE, word.reason, job_id, reply)
 
 
-def answer_query(book: JobBook, command: c.AnswerQuery, now: float, rules: Rules) -> Decision:
+def answer_query(book: JobBook, command: AnswerQuery, now: float, rules: Rules) -> Decision:
     """Answers with the job's state here. A job that never arrived gets a tombstone: the gate that could send it has lost it."""
     asked = command.message
     info = book.jobs.get(asked.job_id)
@@ -224,9 +227,9 @@ def answer_query(book: JobBook, command: c.AnswerQuery, now: float, rules: Rules
         reason=info.reason,
         by_gate=info.ended_by_gate,
     )
-    events: list[e.Event] = []
+    events: list[Event] = []
     if asked.gate_epoch > tracking.gate_epoch:
-        events.append(e.GateEpochSeen(at=now, by="gate", job_id=info.id, gate_epoch=asked.gate_epoch))
+        events.append(GateEpochSeen(at=now, by="gate", job_id=info.id, gate_epoch=asked.gate_epoch))
     return Decision(events, Outcome.ALREADY, Rule.FOLLOWED, f"it is {info.state}", info.id, reply)
 
 
@@ -256,7 +259,7 @@ def correction(
     )
 
 
-def hear_gate(book: JobBook, command: c.HearGate, now: float, rules: Rules) -> Decision:
+def hear_gate(book: JobBook, command: HearGate, now: float, rules: Rules) -> Decision:
     """Handles the gate's answer to a report: the gate knows how the job ended here, or it shows a newer epoch."""
     ack = command.message
     info = book.jobs.get(ack.job_id)
@@ -266,9 +269,117 @@ def hear_gate(book: JobBook, command: c.HearGate, now: float, rules: Rules) -> D
     if rules.gate_is_stale(ack.gate_epoch, tracking.gate_epoch):
         return Decision([], Outcome.REFUSED, Rule.STALE_GATE, f"gate epoch {ack.gate_epoch} is over", info.id)
     if info.state.terminal and ack.status.terminal and not info.gate_acked:
-        known = e.GateAcknowledged(at=now, by="gate", job_id=info.id, gate_epoch=ack.gate_epoch)
+        known = GateAcknowledged(at=now, by="gate", job_id=info.id, gate_epoch=ack.gate_epoch)
         return Decision([known], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
     if ack.gate_epoch > tracking.gate_epoch:
-        seen = e.GateEpochSeen(at=now, by="gate", job_id=info.id, gate_epoch=ack.gate_epoch)
+        seen = GateEpochSeen(at=now, by="gate", job_id=info.id, gate_epoch=ack.gate_epoch)
         return Decision([seen], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
     return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "", info.id)
+
+
+def global_decision_refused(book: JobBook, event: GlobalDecisionRefused) -> None:
+    info = book.job(event.job_id)
+    info.timeout_tracking.last_refused = (event.fence_token, event.gate_epoch)
+    see_gate_epoch(info, event.gate_epoch)
+
+
+def gate_epoch_seen(book: JobBook, event: GateEpochSeen) -> None:
+    see_gate_epoch(book.job(event.job_id), event.gate_epoch)
+
+
+def gate_acknowledged(book: JobBook, event: GateAcknowledged) -> None:
+    info = book.job(event.job_id)
+    info.gate_acked = True
+    see_gate_epoch(info, event.gate_epoch)
+
+
+def report_for(
+    info: JobInfo, identity: Identity, now: float, settings: JobSettings, progress_at: float = 0.0
+) -> JobProgressReport | JobTimeoutReport | None:
+    """Returns the report that is due for this job every `report_interval`; None when the gate needs none."""
+    tracking = info.timeout_tracking
+    if tracking.gate_addr is None or (info.state.terminal and info.gate_acked):
+        return None
+    # A new leader first journals the timeout with its own token; until then it sends progress reports.
+    told = tracking.locally_timed_out and tracking.reported_token == tracking.timeout_fence_token
+    if told and not info.state.terminal:
+        return timeout_report(info, identity, now)
+    return progress_report(info, identity, now, settings, progress_at)
+
+
+def progress_report(
+    info: JobInfo, identity: Identity, now: float, settings: JobSettings, progress_at: float = 0.0
+) -> JobProgressReport:
+    tracking, submission = info.timeout_tracking, info.job.submission
+    newest = max(tracking.last_progress_at, progress_at)
+    return JobProgressReport(
+        job_id=info.id,
+        datacenter=identity.datacenter,
+        manager_id=identity.manager_id,
+        manager_host=identity.host,
+        manager_port=identity.port,
+        workflows_total=len(info.workflows),
+        workflows_completed=info.completed_workflows,
+        workflows_failed=info.failed_workflows,
+        has_recent_progress=now - newest <= settings.report_interval,
+        timestamp=now,
+        fence_token=tracking.timeout_fence_token,
+        status=info.state if info.state.terminal else JobState.RUNNING,
+        workflows_running=info.running_workflows,
+        elapsed_seconds=max(0.0, now - tracking.started_at),
+        total_extensions_granted=tracking.total_extensions_granted,
+        reason=info.reason,
+        ended_by_gate=info.ended_by_gate,
+        gate_epoch=tracking.gate_epoch,
+        submitted_at=submission.global_submitted_at,
+        timeout_seconds=tracking.timeout_seconds,
+        target_datacenters=submission.target_datacenters,
+        attempts=info.attempts,
+    )
+
+
+def timeout_report(info: JobInfo, identity: Identity, now: float) -> JobTimeoutReport:
+    tracking, submission = info.timeout_tracking, info.job.submission
+    assert tracking.reported_reason is not None, "a local timeout has a reason"
+    return JobTimeoutReport(
+        job_id=info.id,
+        datacenter=identity.datacenter,
+        manager_id=identity.manager_id,
+        manager_host=identity.host,
+        manager_port=identity.port,
+        reason=tracking.reported_reason,
+        elapsed_seconds=max(0.0, now - tracking.started_at),
+        fence_token=tracking.reported_token,
+        total_extensions_granted=tracking.total_extensions_granted,
+        gate_epoch=tracking.gate_epoch,
+        submitted_at=submission.global_submitted_at,
+        timeout_seconds=tracking.timeout_seconds,
+        target_datacenters=submission.target_datacenters,
+    )
+
+
+def leader_transfer(info: JobInfo, identity: Identity, epoch: int, old_manager_id: str) -> JobLeaderTransfer:
+    """Returns the message that a new leader sends once, so that the gate learns its address and token before the next report."""
+    return JobLeaderTransfer(
+        job_id=info.id,
+        datacenter=identity.datacenter,
+        new_manager_id=identity.manager_id,
+        new_manager_host=identity.host,
+        new_manager_port=identity.port,
+        fence_token=info.timeout_tracking.timeout_fence_token,
+        epoch=epoch,
+        old_manager_id=old_manager_id,
+    )
+
+
+DECIDE: Decides = {
+    ObeyGlobalTimeout: obey_global_timeout,
+    ObeyGlobalCancel: obey_global_cancel,
+    AnswerQuery: answer_query,
+    HearGate: hear_gate,
+}
+FOLD: Folds = {
+    GlobalDecisionRefused: global_decision_refused,
+    GateEpochSeen: gate_epoch_seen,
+    GateAcknowledged: gate_acknowledged,
+}

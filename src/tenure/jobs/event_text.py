@@ -5,10 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenure.jobs import events as e
-from tenure.jobs import gate_events as g
-from tenure.jobs.events import Rule
+import msgspec
+
+from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
+from tenure.jobs.attempts import Dispatched, ProgressRecorded, WorkflowStarted
+from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
+from tenure.jobs.decisions import Event, Evidence, Rule
+from tenure.jobs.endings import JobCleaned, JobEnded, ResultsExpired
+from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
+from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
+from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
+from tenure.jobs.gate_jobs import (
+    GateElected,
+    GateForgotten,
+    GateJobAccepted,
+    GateJobArchived,
+    GateJobRebuilt,
+    GateTombstoneSet,
+)
+from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.schedules import CronFired
 from tenure.jobs.states import AttemptCause
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.topics import decode_any_event
+from tenure.jobs.workers import WorkerEvicted, WorkerForgotten, WorkerJudged
 
 CAUSES: Mapping[AttemptCause, str] = {
     AttemptCause.ERROR: "it raised an error",
@@ -66,7 +87,7 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def attempt_failed(event: e.AttemptFailed) -> str:
+def attempt_failed(event: AttemptFailed) -> str:
     text = f"{who(event)}, failed"
     if event.worker:
         text += f" on {event.worker}"
@@ -85,7 +106,7 @@ def attempt_failed(event: e.AttemptFailed) -> str:
     return text + ". No further attempt"
 
 
-def progress(event: e.ProgressRecorded) -> str:
+def progress(event: ProgressRecorded) -> str:
     if not event.workflow:
         return f"it advanced: {event.note}"
     text = f"{who(event)}, advanced to step {event.steps}"
@@ -94,7 +115,7 @@ def progress(event: e.ProgressRecorded) -> str:
     return text + (f": {event.note}" if event.note else "")
 
 
-def refused_result(event: e.ResultRefused) -> str:
+def refused_result(event: ResultRefused) -> str:
     current = event.evidence
     text = f"a result of {who(event)}, was refused"
     if event.worker:
@@ -106,7 +127,7 @@ def refused_result(event: e.ResultRefused) -> str:
     return f"{text}: the job had ended ({current['job']})"
 
 
-def refused_decision(event: e.GlobalDecisionRefused) -> str:
+def refused_decision(event: GlobalDecisionRefused) -> str:
     if event.rule is Rule.STALE_TOKEN:
         return (
             f"a global timeout was refused: it echoes token {event.fence_token}, and this leader's is "
@@ -116,13 +137,13 @@ def refused_decision(event: e.GlobalDecisionRefused) -> str:
     return f"a decision of gate epoch {event.gate_epoch} was refused: epoch {seen} is in charge"
 
 
-def local_timeout(event: e.LocalTimeoutReported) -> str:
+def local_timeout(event: LocalTimeoutReported) -> str:
     if event.rule is Rule.REPORT_AGAIN:
         return f"the new leader reports the timeout ({event.reason}) to the gate again, with token {event.token}"
     return f"time ran out here ({event.reason}): {timeout_numbers(event.evidence)}; reported to the gate with token {event.token}"
 
 
-def timeout_numbers(evidence: e.Evidence) -> str:
+def timeout_numbers(evidence: Evidence) -> str:
     if "silent" in evidence and "stuck_threshold" in evidence and not isinstance(evidence["silent"], dict):
         return (
             f"no progress for {seconds(evidence['silent'])} with {evidence['running']} running; "
@@ -133,7 +154,7 @@ def timeout_numbers(evidence: e.Evidence) -> str:
     return text + (f" plus {seconds(extended)} granted" if extended else ", nothing granted")
 
 
-def ended(event: e.JobEnded) -> str:
+def ended(event: JobEnded) -> str:
     text = f"the job ended: {event.state}. {event.reason[:1].upper()}{event.reason[1:]}"
     stood = event.evidence
     if "total" in stood:
@@ -143,14 +164,14 @@ def ended(event: e.JobEnded) -> str:
     return text
 
 
-def decided(event: g.GlobalDecisionMade) -> str:
+def decided(event: GlobalDecisionMade) -> str:
     text = f"the gate decided for every datacenter: {event.state}. {event.reason[:1].upper()}{event.reason[1:]}"
     if "timeout_seconds" in event.evidence:
         text += f" ({timeout_numbers(event.evidence)})"
     return text
 
 
-def reported(event: g.DatacenterReported) -> str:
+def reported(event: DatacenterReported) -> str:
     if event.status.terminal:
         return f"{event.datacenter} said: {event.status}" + (f" ({event.reason})" if event.reason else "")
     if event.rule is Rule.TAKEOVER:
@@ -158,54 +179,73 @@ def reported(event: g.DatacenterReported) -> str:
     return f"{event.datacenter} said: running, token {event.token}" + ("; it advances" if event.progressed else "")
 
 
-TELL: Mapping[type[e.Event], Callable[[Any], str]] = {
-    e.LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
-    e.CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
-    e.Dispatched: lambda x: f"{who(x)}, was queued",
-    e.WorkflowStarted: lambda x: (
+TELL: Mapping[type[Event], Callable[[Any], str]] = {
+    LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
+    Dispatched: lambda x: f"{who(x)}, was queued",
+    WorkflowStarted: lambda x: (
         f"{who(x)}, started on {x.worker}" + (f" (delivery {x.delivery})" if x.delivery > 1 else "")
     ),
-    e.ProgressRecorded: progress,
-    e.WorkflowCompleted: lambda x: f"{who(x)}, completed" + (f" on {x.worker}" if x.worker else ""),
-    e.AttemptFailed: attempt_failed,
-    e.ResultRefused: refused_result,
-    e.JobEnded: ended,
-    e.JobCleaned: lambda _: "its messages were withdrawn: nothing of it can be claimed any more",
-    e.ResultsExpired: lambda _: "its results were let go: they were kept for as long as it asked",
-    e.LocalTimeoutReported: local_timeout,
-    e.GlobalDecisionRefused: refused_decision,
-    e.GateEpochSeen: lambda x: f"a newer gate is in charge (epoch {x.gate_epoch})",
-    e.GateAcknowledged: lambda _: "the gate knows how it ended here",
-    e.ExtensionGranted: lambda x: (
+    ProgressRecorded: progress,
+    WorkflowCompleted: lambda x: f"{who(x)}, completed" + (f" on {x.worker}" if x.worker else ""),
+    AttemptFailed: attempt_failed,
+    ResultRefused: refused_result,
+    JobEnded: ended,
+    JobCleaned: lambda _: "its messages were withdrawn: nothing of it can be claimed any more",
+    ResultsExpired: lambda _: "its results were let go: they were kept for as long as it asked",
+    LocalTimeoutReported: local_timeout,
+    GlobalDecisionRefused: refused_decision,
+    GateEpochSeen: lambda x: f"a newer gate is in charge (epoch {x.gate_epoch})",
+    GateAcknowledged: lambda _: "the gate knows how it ended here",
+    ExtensionGranted: lambda x: (
         f"{x.worker} was granted {seconds(x.seconds)} (grant {x.count}, {seconds(x.total)} in all): "
         f"its work advances ({x.progress:.0%})"
     ),
-    e.ExtensionDenied: lambda x: f"{x.worker} was denied more time: {x.reason}",
-    e.WorkerJudged: lambda x: (
+    ExtensionDenied: lambda x: f"{x.worker} was denied more time: {x.reason}",
+    WorkerJudged: lambda x: (
         f"the verdict on {x.worker} is now {x.verdict!r} (before: {x.evidence.get('previous', 'unknown')}): {x.reason}"
     ),
-    e.WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
-    e.WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
-    g.GateElected: lambda x: (
-        f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart"
-    ),
-    g.GateJobAccepted: lambda x: (
+    WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
+    WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
+    GateElected: lambda x: f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart",
+    GateJobAccepted: lambda x: (
         f"submitted with {seconds(x.submission.timeout_seconds)} to {', '.join(x.target_datacenters)}"
     ),
-    g.GateTombstoneSet: lambda x: f"cancelled before it was known: {x.reason}",
-    g.GateJobArchived: lambda _: "the gate archived it",
-    g.GateForgotten: lambda _: "the gate forgot the ids of jobs that ended long ago",
-    g.GateJobRebuilt: lambda x: f"the gate lost its journal and learned of the job from {x.by}",
-    g.DatacenterReported: reported,
-    g.DatacenterTimedOut: lambda x: (
+    GateTombstoneSet: lambda x: f"cancelled before it was known: {x.reason}",
+    GateJobArchived: lambda _: "the gate archived it",
+    GateForgotten: lambda _: "the gate forgot the ids of jobs that ended long ago",
+    GateJobRebuilt: lambda x: f"the gate lost its journal and learned of the job from {x.by}",
+    DatacenterReported: reported,
+    DatacenterTimedOut: lambda x: (
         f"{x.datacenter} reported a timeout ({x.reason}) after {seconds(x.evidence['elapsed'])}, token {x.token}"
     ),
-    g.GlobalDecisionMade: decided,
-    g.GateJobEnded: lambda x: f"the job has ended everywhere: {x.state} ({x.reason})",
+    GlobalDecisionMade: decided,
+    GateJobEnded: lambda x: f"the job has ended everywhere: {x.state} ({x.reason})",
 }
 
 
-def tell(event: e.Event) -> str:
+def tell(event: Event) -> str:
     """Returns one event as a sentence."""
     words = TELL.get(type(event))
     return words(event) if words else type(event).__name__
+
+
+def words_of(event: Any) -> str:
+    """Returns an event in words; for an event of a newer version, its name."""
+    try:
+        known = decode_any_event(msgspec.json.encode(event))
+    except msgspec.ValidationError:
+        return f"{event.get('type', 'something')} (of a newer version)"
+    if isinstance(known, GateJobAccepted):
+        return f"submitted to {', '.join(known.target_datacenters)}: {call_of(known.submission)}"
+    return f"submitted: {call_of(known.submission)}" if isinstance(known, JobSubmitted) else tell(known)
+
+
+def call_of(submission: JobSubmission) -> str:
+    """Returns a submission as the calls that one would write in code; at most three of them."""
+    words = []
+    for spec in submission.workflows[:3]:
+        given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())
+        words.append(f"{spec.called}({given[:80]})")
+    more = len(submission.workflows) - 3
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")

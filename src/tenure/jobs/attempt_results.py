@@ -1,0 +1,330 @@
+"""The end of an attempt: a result or a failure, the retry that follows, and the refusal of results that came too late."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenure.backoff import Retry
+from tenure.errors import (
+    LimitError,
+)
+from tenure.jobs import budget
+from tenure.jobs.attempts import AttemptCommand, find, move, progressed, stale, unknown
+from tenure.jobs.budget import encoded_bytes, text_bytes
+from tenure.jobs.decisions import (
+    Decides,
+    Decision,
+    Event,
+    Folds,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.endings import JobEnded, end
+from tenure.jobs.model import (
+    JobInfo,
+    Workflow,
+)
+from tenure.jobs.rules import Rules
+from tenure.jobs.settings import LIMITS
+from tenure.jobs.states import (
+    AttemptCause,
+    JobState,
+    OnFailure,
+    WorkflowState,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+
+EXCLUDING = frozenset({AttemptCause.STALL, AttemptCause.CRASH, AttemptCause.LOST_LEASE, AttemptCause.EVICTED})
+"""The causes for which the worker may be to blame, or by which the work may harm the worker. The next attempt goes elsewhere."""
+
+
+FINAL = frozenset({AttemptCause.DEAD_LETTER})
+"""The causes after which nothing is tried again: the engine has delivered as often as it may."""
+
+
+class RecordResult(AttemptCommand, frozen=True, kw_only=True):
+    worker: str = ""
+    delivery: int = 0
+    """0 when it is not known. Otherwise a delivery below the one that was started last is stale."""
+    result: Any = None
+    result_key: str = ""
+    enqueued_at: float = 0.0
+
+
+class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
+    cause: AttemptCause
+    worker: str = ""
+    delivery: int = 0
+    error: str = ""
+    dump_key: str = ""
+    retryable: bool = True
+    enqueued_at: float = 0.0
+    redelivered: int = 0
+    """The number of times that the engine had delivered this attempt before. Only the engine knows it: a worker that dies reports nothing."""
+
+
+class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    workflow: str
+    attempt: int
+    worker: str = ""
+    result: Any = None
+    result_key: str = ""
+
+    def growth(self) -> int:
+        return text_bytes(self.worker, self.result_key) + encoded_bytes(self.result)
+
+
+class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An attempt ended without a result; `next_attempt` is 0 when it was the last."""
+
+    workflow: str
+    attempt: int
+    cause: AttemptCause
+    worker: str = ""
+    error: str = ""
+    next_attempt: int = 0
+    not_before: float = 0.0
+    exclude: bool = False
+    dump_key: str = ""
+    """The key in the store of the stack dump that was taken before a kill."""
+    redelivered: int = 0
+    """The number of times that the engine had delivered this attempt before, without any outcome. Each counts as an attempt."""
+
+    def growth(self) -> int:
+        return text_bytes(
+            self.worker, self.worker, self.error
+        )  # the worker is in the workflow, and among its excluded workers
+
+
+class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    workflow: str
+    attempt: int
+    delivery: int = 0
+    worker: str = ""
+
+    def growth(self) -> int:
+        return text_bytes(self.worker) + 30
+
+
+def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules) -> Decision:
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if workflow.state is WorkflowState.COMPLETED and workflow.attempt == command.attempt:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
+    if why := stale(info, workflow, command.attempt, command.delivery):
+        return refuse(info, workflow, command, command.delivery, command.worker, why, now)
+    check_result(command)
+    done = WorkflowCompleted(
+        at=now,
+        by=command.worker,
+        rule=Rule.WORKER_SAID,
+        job_id=info.id,
+        workflow=command.workflow,
+        attempt=command.attempt,
+        worker=command.worker,
+        result=command.result,
+        result_key=command.result_key,
+        evidence={"enqueued_at": command.enqueued_at} if command.enqueued_at else {},
+    )
+    events: list[Event] = [done]
+    if info.open_workflows == 1:
+        events.append(finish(info, now, completed=info.completed_workflows + 1, failed=info.failed_workflows))
+    return Decision(events, Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+
+
+def check_result(command: RecordResult) -> None:
+    """Raises `LimitError` for a result that is too large for the journal. It belongs into the store, and its key into the journal."""
+    if command.result is None:
+        return
+    size = len(msgspec.json.encode(command.result))
+    if size > LIMITS.max_result_bytes:
+        raise LimitError(
+            f"result of {command.workflow!r}",
+            f"{size:,} bytes",
+            f"at most {LIMITS.max_result_bytes:,} bytes",
+            remedy="Put it into the store, and record its key",
+        )
+
+
+def finish(info: JobInfo, now: float, *, completed: int, failed: int) -> JobEnded:
+    """Returns the end of a job whose workflows have all ended. When none completed the job fails, whatever `on_failure` its workflows have."""
+    stood = {"completed": completed, "failed": failed, "running": 0}
+    if completed:
+        reason = f"all {len(info.workflows)} workflows ended, {failed} failed" if failed else "all workflows completed"
+        return end(info, now, JobState.COMPLETED, Rule.ALL_DONE, reason, evidence=stood)
+    return end(info, now, JobState.FAILED, Rule.NOTHING_DONE, f"all {failed} workflows failed", evidence=stood)
+
+
+def refuse(
+    info: JobInfo,
+    workflow: Workflow,
+    command: AttemptCommand,
+    delivery: int,
+    worker: str,
+    why: tuple[Rule, str],
+    now: float,
+) -> Decision:
+    """Refuses a result, and records the refusal once for each delivery, however often its message comes."""
+    rule, reason = why
+    if (command.attempt, delivery, worker) in workflow.refused or len(workflow.refused) >= 20:
+        return Decision([], Outcome.REFUSED, rule, reason, info.id)
+    event = ResultRefused(
+        at=now,
+        by=worker,
+        rule=rule,
+        job_id=info.id,
+        workflow=workflow.spec.name,
+        attempt=command.attempt,
+        delivery=delivery,
+        worker=worker,
+        evidence={"current_attempt": workflow.attempt, "current_delivery": workflow.delivery, "job": info.state},
+    )
+    return Decision([event], Outcome.REFUSED, rule, reason, info.id)
+
+
+def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rules) -> Decision:
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if workflow.state is WorkflowState.FAILED and workflow.attempt == command.attempt:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
+    if why := stale(info, workflow, command.attempt, command.delivery):
+        return refuse(info, workflow, command, command.delivery, command.worker, why, now)
+    failed = failed_attempt(book, workflow, command, now)
+    events: list[Event] = [failed]
+    if ended := consequence(
+        info,
+        workflow,
+        failed,
+        completed=info.completed_workflows,
+        failed_before=info.failed_workflows,
+        open_before=info.open_workflows,
+    ):
+        events.append(ended)
+    return Decision(events, Outcome.ACCEPTED, failed.rule, "", info.id)
+
+
+def failed_attempt(book: JobBook, workflow: Workflow, command: RecordFailure, now: float) -> AttemptFailed:
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
+    retry = workflow.spec.retry
+    # This counts our attempts, and those deliveries of them that ended with their worker, which only the engine saw.
+    used = workflow.attempt + workflow.redelivered + command.redelivered
+    final = command.cause in FINAL or not command.retryable or used >= retry.max_attempts
+    upcoming = 0 if final else workflow.attempt + 1
+    rest = 0.0 if command.cause is AttemptCause.EVICTED else backoff(retry, command.job_id, workflow)
+    return AttemptFailed(
+        at=now,
+        by=command.by or command.worker,
+        rule=Rule.ENGINE_SAID
+        if command.cause is AttemptCause.DEAD_LETTER
+        else Rule.HEALTH
+        if command.cause is AttemptCause.EVICTED
+        else Rule.WORKER_SAID,
+        job_id=command.job_id,
+        workflow=workflow.spec.name,
+        attempt=command.attempt,
+        cause=command.cause,
+        worker=command.worker or workflow.worker,
+        error=command.error[: budget.max_error_chars(book)],
+        next_attempt=upcoming,
+        not_before=now + rest if upcoming else 0.0,
+        exclude=command.cause in EXCLUDING,
+        dump_key=command.dump_key,
+        redelivered=command.redelivered,
+        evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **command.evidence},
+    )
+
+
+def backoff(retry: Retry, job_id: str, workflow: Workflow) -> float:
+    """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
+    chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
+    return retry.delay_s(workflow.attempt, chance)
+
+
+def consequence(
+    info: JobInfo,
+    workflow: Workflow,
+    failed: AttemptFailed,
+    *,
+    completed: int,
+    failed_before: int,
+    open_before: int,
+) -> JobEnded | None:
+    """Returns the end of the job when this failed attempt ends it, otherwise None."""
+    if failed.next_attempt:
+        return None
+    if workflow.spec.on_failure is OnFailure.FAIL:
+        reason = f"workflow {workflow.spec.name!r} failed for good at attempt {failed.attempt}: {failed.cause}"
+        still = info.open_workflows - open_before + 1  # those that failed for good in this decision
+        stood = {"failed": failed_before + 1, "running": max(0, info.running_workflows - still)}
+        return end(info, failed.at, JobState.FAILED, Rule.FAILED_FOR_GOOD, reason, evidence=stood)
+    if open_before == 1:
+        return finish(info, failed.at, completed=completed, failed=failed_before + 1)
+    return None
+
+
+def workflow_completed(book: JobBook, event: WorkflowCompleted) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    move(book, info, workflow, WorkflowState.COMPLETED)
+    workflow.ended_at, workflow.result, workflow.result_key = event.at, event.result, event.result_key
+    workflow.worker = event.worker or workflow.worker
+    progressed(info, event.at)
+    release_followers(book, info, event.at)
+
+
+def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    if event.exclude and event.worker and event.worker not in workflow.excluded:
+        workflow.excluded.append(event.worker)
+    final = event.next_attempt == 0
+    workflow.not_before = event.not_before
+    move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
+    workflow.cause, workflow.error = event.cause, event.error
+    workflow.redelivered += event.redelivered
+    if final:
+        workflow.ended_at = event.at
+        workflow.worker = event.worker or workflow.worker
+        if workflow.spec.on_failure is OnFailure.CONTINUE:
+            release_followers(book, info, event.at)
+    else:
+        assert event.next_attempt > workflow.attempt, "an attempt only grows"
+        workflow.attempt = event.next_attempt
+        # The fence is (attempt, delivery): the deliveries of a new attempt count from the start.
+        workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
+
+
+def release_followers(book: JobBook, info: JobInfo, at: float) -> None:
+    """Makes each waiting workflow pending when all workflows that it comes after have ended."""
+    if not info.waiting_workflows:
+        return
+    for workflow in info.workflows.values():
+        if workflow.state is WorkflowState.WAITING and all(
+            info.workflows[name].state.terminal for name in workflow.spec.after
+        ):
+            workflow.not_before = at
+            move(book, info, workflow, WorkflowState.PENDING)
+
+
+def result_refused(book: JobBook, event: ResultRefused) -> None:
+    info = book.jobs.get(event.job_id)
+    if info is not None and event.workflow in info.workflows:
+        info.workflows[event.workflow].refused.append((event.attempt, event.delivery, event.worker))
+
+
+DECIDE: Decides = {RecordResult: record_result, RecordFailure: record_failure}
+FOLD: Folds = {
+    WorkflowCompleted: workflow_completed,
+    AttemptFailed: attempt_failed,
+    ResultRefused: result_refused,
+}

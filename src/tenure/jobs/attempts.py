@@ -1,0 +1,345 @@
+"""Attempts: they are dispatched, start and advance. How they end is in `attempt_results.py`.
+
+The fence of a delivery is (attempt, delivery). It only grows, so a report with a lower one is about a delivery that was replaced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tenure.errors import (
+    LimitError,
+)
+from tenure.jobs.budget import text_bytes
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Decision,
+    Folds,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.model import (
+    JobInfo,
+    Workflow,
+)
+from tenure.jobs.queues import note_dispatch
+from tenure.jobs.rules import Rules
+from tenure.jobs.states import (
+    JobState,
+    WorkflowState,
+    check_workflow_transition,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.book import JobBook
+
+DONE = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
+
+
+class AttemptCommand(Command, frozen=True, kw_only=True):
+    """A command about one attempt of one workflow."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+
+
+class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
+    """The engine has the message. It may have refused it now because it had it already."""
+
+
+class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
+    worker: str
+    incarnation: str = ""
+    delivery: int = 1
+
+
+class RecordProgress(AttemptCommand, frozen=True, kw_only=True):
+    """A worker reports on an attempt that it runs: the counter, which only grows, and the fraction beside it."""
+
+    worker: str
+    steps: int
+    fraction: float | None = None
+    incarnation: str = ""
+    delivery: int = 1
+    note: str = ""
+
+
+class TouchProgress(Command, frozen=True, kw_only=True):
+    """Something of the job advanced: document 002's `report_progress`, which names no workflow."""
+
+    job_id: str
+    progress_type: str
+
+
+class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The attempt is in the engine. Without this event a new leader sends it again, which is safe."""
+
+    workflow: str
+    attempt: int
+
+
+class WorkflowStarted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    workflow: str
+    attempt: int
+    worker: str
+    incarnation: str = ""
+    delivery: int = 1
+
+    def growth(self) -> int:
+        return text_bytes(self.worker, self.incarnation)
+
+
+class ProgressRecorded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The counter of an attempt rose. The leader journals it at most once in a quarter of the stuck threshold."""
+
+    workflow: str = ""
+    """Empty when the report was about the job as a whole."""
+    attempt: int = 0
+    worker: str = ""
+    steps: int = 0
+    fraction: float | None = None
+    note: str = ""
+
+
+def find(book: JobBook, command: AttemptCommand) -> tuple[JobInfo, Workflow] | None:
+    info = book.jobs.get(command.job_id)
+    workflow = info.workflows.get(command.workflow) if info else None
+    return (info, workflow) if info and workflow else None
+
+
+def unknown(book: JobBook, command: AttemptCommand) -> Decision:
+    archived = book.state.archive.get(command.job_id)
+    if archived:
+        return Decision([], Outcome.REFUSED, Rule.JOB_ENDED, f"its job is archived as {archived.state}", command.job_id)
+    return Decision([], Outcome.REFUSED, Rule.JOB_ENDED, "no such job or workflow", command.job_id)
+
+
+def record_dispatched(book: JobBook, command: RecordDispatched, now: float, rules: Rules) -> Decision:
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if workflow.attempt != command.attempt or workflow.state is not WorkflowState.PENDING:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"it is {workflow.state}", info.id)
+    event = Dispatched(at=now, by=command.by, job_id=info.id, workflow=command.workflow, attempt=command.attempt)
+    return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
+
+
+def stale(info: JobInfo, workflow: Workflow, attempt: int, delivery: int) -> tuple[Rule, str] | None:
+    """Returns why a report about this attempt does not count, or None when it does."""
+    if workflow.state is WorkflowState.WAITING or attempt > workflow.attempt:
+        return Rule.STALE_ATTEMPT, f"attempt {attempt} was never issued"
+    if attempt < workflow.attempt:
+        return Rule.STALE_ATTEMPT, f"attempt {attempt} was replaced by attempt {workflow.attempt}"
+    # Delivery 0: the reporter does not know it, so only the attempt fences.
+    if delivery and delivery < workflow.delivery:
+        return Rule.STALE_DELIVERY, f"delivery {delivery} was replaced by delivery {workflow.delivery}"
+    if info.state.terminal:
+        return Rule.JOB_ENDED, f"the job had ended: {info.state}"
+    if workflow.state.terminal:
+        return Rule.ALREADY_RECORDED, f"the workflow had ended: {workflow.state}"
+    return None
+
+
+def record_started(book: JobBook, command: RecordStarted, now: float, rules: Rules) -> Decision:
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if why := stale(info, workflow, command.attempt, command.delivery):
+        return Decision([], Outcome.REFUSED, *why, info.id)
+    if workflow.state is WorkflowState.RUNNING and workflow.delivery == command.delivery:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "", info.id)
+    return Decision([start_event(command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+
+
+def start_event(command: RecordStarted | RecordProgress, now: float) -> WorkflowStarted:
+    return WorkflowStarted(
+        at=now,
+        by=command.worker,
+        rule=Rule.WORKER_SAID,
+        job_id=command.job_id,
+        workflow=command.workflow,
+        attempt=command.attempt,
+        worker=command.worker,
+        incarnation=command.incarnation,
+        delivery=command.delivery,
+    )
+
+
+def record_progress(book: JobBook, command: RecordProgress, now: float, rules: Rules) -> Decision:
+    """Records progress, for each job at most once in a quarter of its stuck threshold. `ProgressWatch` holds the rest."""
+    check_progress(command)
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if why := stale(info, workflow, command.attempt, command.delivery):
+        return Decision([], Outcome.REFUSED, *why, info.id)
+    if workflow.state is not WorkflowState.RUNNING or workflow.delivery != command.delivery:
+        # The report of its start was lost. A progress report holds the whole state of the attempt, so it records the start, too.
+        return Decision([start_event(command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+    if command.steps <= workflow.steps:
+        return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "the counter has not risen", info.id)
+    if not journal_due(book, info, now):
+        return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "progress was journaled a short while ago", info.id)
+    event = ProgressRecorded(
+        at=now,
+        by=command.worker,
+        rule=Rule.WORKER_SAID,
+        job_id=info.id,
+        workflow=command.workflow,
+        attempt=command.attempt,
+        worker=command.worker,
+        steps=command.steps,
+        fraction=command.fraction,
+        note=command.note[:200],
+    )
+    return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+
+
+def journal_due(book: JobBook, info: JobInfo, now: float) -> bool:
+    tracking = info.timeout_tracking
+    return now - tracking.last_progress_at >= tracking.stuck_threshold * book.settings.progress_share
+
+
+def touch_progress(book: JobBook, command: TouchProgress, now: float, rules: Rules) -> Decision:
+    info = book.job(command.job_id)
+    if info.state.terminal:
+        return Decision([], Outcome.REFUSED, Rule.JOB_ENDED, f"the job had ended: {info.state}", info.id)
+    if not journal_due(book, info, now):
+        return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "progress was journaled a short while ago", info.id)
+    event = ProgressRecorded(
+        at=now, by=command.by, rule=Rule.WORKER_SAID, job_id=info.id, note=command.progress_type[:200]
+    )
+    return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+
+
+def check_progress(command: RecordProgress) -> None:
+    if command.steps < 0:
+        raise LimitError("steps", command.steps, "0 or more")
+    if command.fraction is not None and not 0 <= command.fraction <= 1:  # NaN fails both comparisons
+        raise LimitError("fraction", command.fraction, "between 0 and 1")
+
+
+def move(book: JobBook, info: JobInfo, workflow: Workflow, new: WorkflowState) -> None:
+    """Changes the state of a workflow. It is the only code that does, so table, counters and indexes change together."""
+    old = workflow.state
+    check_workflow_transition(info.id, workflow.spec.name, old, new)
+    workflow.state = new
+    if old is WorkflowState.WAITING:
+        info.waiting_workflows -= 1
+    elif old is WorkflowState.RUNNING:
+        info.running_workflows -= 1
+        book.left_worker(workflow.worker, (info.id, workflow.spec.name))
+    if new is WorkflowState.RUNNING:
+        info.running_workflows += 1
+    elif new in DONE:
+        info.open_workflows -= 1
+        if new is WorkflowState.COMPLETED:
+            info.completed_workflows += 1
+        elif new is WorkflowState.FAILED:
+            info.failed_workflows += 1
+    book.moved(info, workflow, old)
+
+
+def dispatched(book: JobBook, event: Dispatched) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    workflow.dispatched_at = event.at
+    if record := book.state.queues.get(info.job.submission.queue):
+        note_dispatch(record, event.at)
+    if workflow.state is WorkflowState.PENDING:  # the start may have been recorded first
+        move(book, info, workflow, WorkflowState.QUEUED)
+
+
+def workflow_started(book: JobBook, event: WorkflowStarted) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    move(book, info, workflow, WorkflowState.RUNNING)
+    workflow.worker, workflow.incarnation = event.worker, event.incarnation
+    workflow.delivery, workflow.started_at, workflow.steps = event.delivery, event.at, 0
+    book.on_worker.setdefault(event.worker, {})[(event.job_id, event.workflow)] = None
+    if info.state is JobState.PENDING:
+        info.state, info.started_at = JobState.RUNNING, event.at
+    progressed(info, event.at)
+
+
+def progress_recorded(book: JobBook, event: ProgressRecorded) -> None:
+    info = book.job(event.job_id)
+    if event.workflow:
+        workflow = info.workflows[event.workflow]
+        workflow.steps = max(workflow.steps, event.steps)
+        if event.fraction is not None:
+            workflow.fraction = event.fraction
+    progressed(info, event.at)
+
+
+def progressed(info: JobInfo, at: float) -> None:
+    tracking = info.timeout_tracking
+    if at > tracking.last_progress_at:
+        tracking.last_progress_at = at
+
+
+class ProgressWatch:
+    """Holds the newest progress of each job, and the jobs that advanced on each worker since the last `take_advanced`."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+        self._steps: dict[tuple[str, str], tuple[int, int]] = {}
+        self._advanced: dict[str, dict[str, None]] = {}
+
+    def observe(self, command: RecordProgress, now: float) -> bool:
+        """Notes a report about the attempt that counts. Returns True when its counter rose."""
+        key = (command.job_id, command.workflow)
+        seen = self._steps.get(key, (0, 0))
+        fresh = (command.attempt, command.steps)
+        if fresh <= seen:
+            return False
+        self._steps[key] = fresh
+        if command.steps == 0:
+            return False  # a new attempt that has not done anything yet
+        self._last[command.job_id] = now
+        self._advanced.setdefault(command.worker, {})[command.job_id] = None
+        return True
+
+    def touch(self, job_id: str, now: float) -> None:
+        """Notes that the job advanced, in any of its workflows."""
+        self._last[job_id] = now
+
+    def last(self, job_id: str) -> float:
+        """Returns when this leader last saw the job advance; 0 when it never did."""
+        return self._last.get(job_id, 0.0)
+
+    def steps(self, job_id: str, workflow: str) -> int:
+        """Returns the newest counter, for people. The journaled one may be older."""
+        return self._steps.get((job_id, workflow), (0, 0))[1]
+
+    def take_advanced(self, worker: str) -> tuple[str, ...]:
+        """Returns the jobs that advanced on this worker since the last call. A grant of time counts for these."""
+        return tuple(self._advanced.pop(worker, ()))
+
+    def forget_job(self, job_id: str, workflows: list[str]) -> None:
+        """Drops what is known of a job that has ended."""
+        self._last.pop(job_id, None)
+        for name in workflows:
+            self._steps.pop((job_id, name), None)
+
+    def forget_worker(self, worker: str) -> None:
+        self._advanced.pop(worker, None)
+
+
+DECIDE: Decides = {
+    RecordDispatched: record_dispatched,
+    RecordStarted: record_started,
+    RecordProgress: record_progress,
+    TouchProgress: touch_progress,
+}
+FOLD: Folds = {
+    Dispatched: dispatched,
+    WorkflowStarted: workflow_started,
+    ProgressRecorded: progress_recorded,
+}

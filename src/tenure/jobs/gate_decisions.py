@@ -1,0 +1,177 @@
+"""A gate's decisions about the time of a job: the three conditions of document 002, part 5, and the end of a job everywhere.
+
+A journaled decision is final; only `gate_outbox` knows which datacenters it still has to be sent to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tenure.jobs.decisions import (
+    Command,
+    Decides,
+    Event,
+    Evidence,
+    Folds,
+    GateDecision,
+    JobEvent,
+    Outcome,
+    Rule,
+)
+from tenure.jobs.model import GateJobTrackingInfo
+from tenure.jobs.rules import Rules
+from tenure.jobs.states import (
+    JobState,
+    check_job_transition,
+)
+
+if TYPE_CHECKING:
+    from tenure.jobs.gate_tracker import GateJobTracker
+
+
+class CheckGlobal(Command, frozen=True, kw_only=True):
+    """Asks for the periodic check of one job. While `link_suspect`, the gate takes its own link for broken, so silence proves nothing."""
+
+    job_id: str
+    link_suspect: bool = False
+
+
+class GlobalDecisionMade(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A decision of the gate. It is final, and the gate sends it to every datacenter until each is terminal."""
+
+    state: JobState
+    reason: str
+    from_reports: bool = False
+
+
+class GateJobEnded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Every datacenter is terminal."""
+
+    state: JobState
+    reason: str
+
+
+class Condition(NamedTuple):
+    """One of the three conditions, when it holds."""
+
+    rule: Rule
+    reason: str
+    from_reports: bool
+    evidence: Evidence
+
+
+def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, link_suspect: bool) -> Condition | None:
+    """Returns the first that holds: global timeout exceeded, any datacenter timed out, all datacenters stuck (document 002, part 5)."""
+    elapsed = now - info.submitted_at
+    due = tracker.deadline(info)
+    if now > due:
+        allowed = due - info.submitted_at
+        return Condition(
+            Rule.OVERALL_TIMEOUT,
+            f"global timeout: {elapsed:.0f} s elapsed of {allowed:.0f} s allowed",
+            False,
+            {
+                "elapsed": elapsed,
+                "timeout_seconds": info.timeout_seconds,
+                "extensions": max(info.dc_extensions.values(), default=0.0),
+            },
+        )
+    over = [dc for dc in info.target_datacenters if info.dc_status[dc] is JobState.TIMED_OUT or dc in info.dc_timeouts]
+    if over:
+        tokens = {dc: info.dc_timeouts.get(dc, info.dc_fence_tokens[dc]) for dc in over}
+        return Condition(
+            Rule.ANY_DATACENTER,
+            f"datacenter {', '.join(over)} timed out",
+            True,
+            {"datacenters": over, "tokens": tokens, "highest_tokens": dict(info.dc_fence_tokens)},
+        )
+    running = info.running
+    # While the gate doubts its own link, the silence of the datacenters proves nothing.
+    if running and not link_suspect and now > tracker.all_stuck_at(info):
+        silent = {dc: round(now - tracker.last_progress(info, dc), 3) for dc in running}
+        return Condition(
+            Rule.ALL_STUCK,
+            f"no progress in any datacenter for {min(silent.values()):.0f} s",
+            True,
+            {"silent": silent, "stuck_threshold": tracker.settings.stuck_threshold},
+        )
+    return None
+
+
+def check_global(tracker: GateJobTracker, command: CheckGlobal, now: float, rules: Rules) -> GateDecision:
+    """Decides when one of the conditions holds. Idempotent: a decision is made once."""
+    info = tracker.job(command.job_id)
+    if info.state.terminal or info.decided is not None:
+        return GateDecision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, info.decided_reason or info.reason, info.job_id)
+    found = conditions(tracker, info, now, command.link_suspect)
+    if found is None:
+        return GateDecision([], Outcome.NOTHING, Rule.FOLLOWED, "", info.job_id)
+    decided = declare(tracker, info, found, now)
+    return GateDecision([decided], Outcome.ACCEPTED, found.rule, found.reason, info.job_id)
+
+
+def declare(tracker: GateJobTracker, info: GateJobTrackingInfo, found: Condition, now: float) -> GlobalDecisionMade:
+    return GlobalDecisionMade(
+        at=now,
+        by=tracker.state.gate,
+        rule=found.rule,
+        job_id=info.job_id,
+        state=JobState.TIMED_OUT,
+        reason=found.reason,
+        from_reports=found.from_reports,
+        evidence={"epoch": tracker.epoch, **found.evidence},
+    )
+
+
+def ending(job_id: str, statuses: dict[str, JobState], now: float, *, decided: bool, by: str) -> list[Event]:
+    """Returns the end of a job that has ended everywhere. When a datacenter timed out on its own, a global timeout comes before it."""
+    ranked = (JobState.TIMED_OUT, JobState.CANCELLED, JobState.FAILED)
+    state = next((state for state in ranked if state in statuses.values()), JobState.COMPLETED)
+    said = ", ".join(f"{dc} {status}" for dc, status in sorted(statuses.items()))
+    events: list[Event] = []
+    if state is JobState.TIMED_OUT and not decided:
+        events.append(
+            GlobalDecisionMade(
+                at=now,
+                by=by,
+                rule=Rule.ANY_DATACENTER,
+                job_id=job_id,
+                state=JobState.TIMED_OUT,
+                reason=f"timed out on their own: {said}",
+                from_reports=True,
+                evidence={"statuses": dict(statuses)},
+            )
+        )
+    ended = GateJobEnded(
+        at=now,
+        by=by,
+        rule=Rule.ALL_DONE,
+        job_id=job_id,
+        state=state,
+        reason=said,
+        evidence={"statuses": dict(statuses)},
+    )
+    return [*events, ended]
+
+
+def global_decision_made(tracker: GateJobTracker, event: GlobalDecisionMade) -> None:
+    info = tracker.job(event.job_id)
+    assert info.decided is None, "a global decision is made once"
+    info.decided, info.decided_at, info.decided_from_reports = event.state, event.at, event.from_reports
+    info.decided_reason = event.reason
+    info.timeout_fence_token += 1
+    tracker.note_decided()
+    if event.state is JobState.TIMED_OUT:
+        info.globally_timed_out, info.timeout_reason = True, event.reason
+
+
+def gate_job_ended(tracker: GateJobTracker, event: GateJobEnded) -> None:
+    info = tracker.job(event.job_id)
+    check_job_transition(event.job_id, info.state, event.state)
+    info.state, info.reason, info.ended_at = event.state, event.reason, event.at
+    tracker.ended[event.job_id] = None
+    tracker.note_ended(info)
+
+
+DECIDE: Decides = {CheckGlobal: check_global}
+FOLD: Folds = {GlobalDecisionMade: global_decision_made, GateJobEnded: gate_job_ended}
