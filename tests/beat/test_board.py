@@ -15,7 +15,7 @@ import pytest
 from tenure.beat.board import (
     _COLD_OFFSET,
     BeatBoard,
-    Identity,
+    BoardIdentity,
     Occupant,
     Phase,
     board_folder,
@@ -31,8 +31,8 @@ def occupant(**changes: object) -> Occupant:
     return Occupant(**fields)  # type: ignore[arg-type]
 
 
-def identity(name: str = "inc-1") -> Identity:
-    return Identity(incarnation=name, pid=os.getpid(), pid_started=1, boot_id="b", engine="sqlite:///x")
+def identity(name: str = "inc-1") -> BoardIdentity:
+    return BoardIdentity(incarnation=name, pid=os.getpid(), pid_started=1, boot_id="b", engine="sqlite:///x")
 
 
 def test_what_a_slot_writes_the_supervisor_reads(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_what_a_slot_writes_the_supervisor_reads(tmp_path: Path) -> None:
     record.occupy(Phase.RUNNING, occupant(), now=10.0)
     floats, ints = record.beat_ports()
     floats[0], ints[1] = 12.5, 7
-    record.set_fraction(0.25)
+    record.set_progress(0.25)
     reading = board.records[1].read()
-    assert (reading.phase, reading.beat_at, reading.steps, reading.fraction) == (Phase.RUNNING, 12.5, 7, 0.25)
+    assert (reading.phase, reading.beat_at, reading.steps, reading.progress) == (Phase.RUNNING, 12.5, 7, 0.25)
     assert reading.occupant == occupant()
     assert reading.pid == os.getpid()
     assert board.records[0].read().phase is Phase.EMPTY
@@ -173,7 +173,7 @@ def test_a_full_shared_memory_is_an_error_when_the_board_is_made_and_leaves_no_f
         "import resource, sys; from pathlib import Path; from tenure.beat.board import *\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try: BeatBoard.create(Path(sys.argv[1]), 4, Identity(incarnation='i', pid=1, pid_started=1, boot_id='b'))\n"
+        "try: BeatBoard.create(Path(sys.argv[1]), 4, BoardIdentity(incarnation='i', pid=1, pid_started=1, boot_id='b'))\n"
         "except OSError as error: print('refused', error.errno)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

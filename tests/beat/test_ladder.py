@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.beat import Ladder, LeaseExtenderConfig, derived_stuck
-from tenure.beat.cadence import adapted_interval, derived_interval, remembered_gap
+from tenure.beat import Ladder, LeaseExtenderConfig
+from tenure.beat.lease import adapted_interval, derived_interval, remembered_gap
 from tenure.errors import LadderError
 
 seconds = st.floats(0.001, 40_000)
@@ -18,11 +18,6 @@ def test_unset_values_are_derived_from_the_lease() -> None:
     assert Ladder(visibility_timeout=1_800).derived().extension_interval == 60
     kept = Ladder(visibility_timeout=60, extension_interval=5, extension=30)
     assert kept.derived() == kept
-
-
-@pytest.mark.parametrize(("stall", "stuck"), [(10, 120), (60, 120), (61, 122), (720, 1_440)])
-def test_the_stuck_threshold_is_twice_the_longest_stall_and_at_least_two_minutes(stall: float, stuck: float) -> None:
-    assert derived_stuck(stall) == stuck
 
 
 def test_a_broken_ladder_is_drawn_with_its_numbers_and_the_remedy() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tenure.beat import Heartbeat, LeaseExtender, LeaseExtenderConfig
-from tenure.beat.cadence import adapted_interval
+from tenure.beat.lease import adapted_interval
 from tenure.clock import ManualClock
 from tenure.testing import FakeMailbox, create_test_message
 

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tenure.beat import HealthServer, Heartbeat, LoopState, LoopVitals, Readiness, judge_readiness, readiness_of
-from tenure.beat.lease import Outcome
+from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.metrics import LeaseMetrics
 from tenure.clock import ManualClock
 from tenure.errors import ConfigurationError, LimitError, PortTakenError
@@ -169,9 +169,9 @@ def test_checks_that_hang_hold_up_neither_liveness_nor_the_process() -> None:
 
 def test_metrics_show_lease_extensions_and_the_age_of_each_loops_proof() -> None:
     registry = CollectorRegistry()
-    LeaseMetrics("reviews", registry).count(Outcome.GRANTED)
-    LeaseMetrics("reviews", registry).count(Outcome.GRANTED)
-    LeaseMetrics("reviews", registry).count(Outcome.EXPIRED)
+    LeaseMetrics("reviews", registry).count(ExtensionOutcome.GRANTED)
+    LeaseMetrics("reviews", registry).count(ExtensionOutcome.GRANTED)
+    LeaseMetrics("reviews", registry).count(ExtensionOutcome.EXPIRED)
     verdict = judge_readiness({"reviews": LoopVitals(LoopState.WORKING, 12.5, 12.5, 7)}, 60)
     with HealthServer(0, host="127.0.0.1", registry=registry, readiness=lambda: verdict) as server:
         status, text, headers = ask_more(server, "/metrics")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
+from tenure.beat.board import BeatBoard, BoardIdentity, Occupant, Phase
 from tenure.cli import top
 from tenure.clock import SystemClock
 from tenure.engines.contracts import Ticket
@@ -24,13 +24,13 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BeatBoard
     assert own is not None
     monkeypatch.setattr(top, "board_folder", lambda: tmp_path)
     board = BeatBoard.create(
-        tmp_path, 2, Identity(incarnation="w-1", pid=os.getpid(), pid_started=own.started, boot_id="b")
+        tmp_path, 2, BoardIdentity(incarnation="w-1", pid=os.getpid(), pid_started=own.started, boot_id="b")
     )
     clock = SystemClock()
     ticket = Ticket(id="m", receipt_handle="r", delivery_count=1, enqueued_at=1, lease_until=clock.boottime() + 50)
     occupant = Occupant(ticket=ticket, job="j-1", workflow="encode", attempt=2, queue="q", stall_s=30, note="frame 7")
     board.records[0].occupy(Phase.RUNNING, occupant, clock.monotonic())
-    board.records[0].set_fraction(0.5)
+    board.records[0].set_progress(0.5)
     yield board
     board.close()
 
@@ -56,7 +56,7 @@ def test_the_numbers_are_whole_in_every_width(board: BeatBoard, width: int) -> N
 
 
 def test_a_worker_that_died_shows_nothing(board: BeatBoard, tmp_path: Path) -> None:
-    dead = BeatBoard.create(tmp_path, 1, Identity(incarnation="w-0", pid=1, pid_started=999_999_999, boot_id="b"))
+    dead = BeatBoard.create(tmp_path, 1, BoardIdentity(incarnation="w-0", pid=1, pid_started=999_999_999, boot_id="b"))
     dead.records[0].occupy(Phase.RUNNING, board.records[0].read().occupant, 1.0)  # type: ignore[arg-type]
     assert len(list(top.rows(SystemClock()))) == 1
     dead.close()

@@ -60,14 +60,14 @@ def test_a_beat_shows_on_the_board(bench: Bench) -> None:
     context.beat(progress=0.5, note="half way")
     context.beat()
     reading = bench.handle.record.read()
-    assert (reading.steps, reading.beat_at, reading.fraction) == (2, bench.clock.monotonic(), 0.5)
+    assert (reading.steps, reading.beat_at, reading.progress) == (2, bench.clock.monotonic(), 0.5)
     assert reading.occupant is not None
     assert reading.occupant.note == "half way"
 
 
 def test_absolute_counters_win_over_the_fraction(bench: Bench) -> None:
     Context(bench.handle).beat(progress=0.9, completed_items=1, total_items=4)
-    assert bench.handle.record.read().fraction == 0.25
+    assert bench.handle.record.read().progress == 0.25
 
 
 @pytest.mark.parametrize("progress", [float("nan"), -0.1, 1.1, float("inf")])
@@ -85,9 +85,9 @@ def test_each_tracked_item_is_a_beat_and_moves_the_fraction(bench: Bench) -> Non
     context = Context(bench.handle)
     fractions = []
     for _ in context.track(["a", "b", "c", "d"]):
-        fractions.append(bench.handle.record.read().fraction)
+        fractions.append(bench.handle.record.read().progress)
     assert fractions == [0.0, 0.25, 0.5, 0.75]
-    assert bench.handle.record.read().fraction == 1.0
+    assert bench.handle.record.read().progress == 1.0
     assert bench.handle.record.read().steps == 5
 
 

@@ -8,50 +8,48 @@ if TYPE_CHECKING:
     from tenure.beat.board import BeatBoard as BeatBoard
     from tenure.beat.board import Occupant as Occupant
     from tenure.beat.board import Phase as Phase
+    from tenure.beat.heartbeat import BeatWatcher as BeatWatcher
     from tenure.beat.heartbeat import Heartbeat as Heartbeat
     from tenure.beat.heartbeat import Silence as Silence
-    from tenure.beat.heartbeat import Watch as Watch
     from tenure.beat.ladder import Ladder as Ladder
-    from tenure.beat.ladder import Rule as Rule
-    from tenure.beat.ladder import derived_stuck as derived_stuck
+    from tenure.beat.ladder import LadderRule as LadderRule
     from tenure.beat.lease import ExtensionCounts as ExtensionCounts
+    from tenure.beat.lease import ExtensionOutcome as ExtensionOutcome
     from tenure.beat.lease import LeaseExtender as LeaseExtender
     from tenure.beat.lease import LeaseExtenderConfig as LeaseExtenderConfig
     from tenure.beat.lease import LeaseHold as LeaseHold
-    from tenure.beat.lease import Outcome as Outcome
     from tenure.beat.probes import HealthServer as HealthServer
-    from tenure.beat.readiness import LoopState as LoopState
-    from tenure.beat.readiness import LoopVitals as LoopVitals
-    from tenure.beat.readiness import Readiness as Readiness
-    from tenure.beat.readiness import judge_readiness as judge_readiness
-    from tenure.beat.readiness import readiness_of as readiness_of
+    from tenure.beat.watchdog import LoopState as LoopState
+    from tenure.beat.watchdog import LoopVitals as LoopVitals
+    from tenure.beat.watchdog import Readiness as Readiness
     from tenure.beat.watchdog import Stall as Stall
     from tenure.beat.watchdog import StallReport as StallReport
     from tenure.beat.watchdog import Watchdog as Watchdog
+    from tenure.beat.watchdog import judge_readiness as judge_readiness
     from tenure.beat.watchdog import kill_this_process as kill_this_process
+    from tenure.beat.watchdog import readiness_of as readiness_of
 
 __all__ = [
     "BeatBoard",
+    "BeatWatcher",
     "ExtensionCounts",
+    "ExtensionOutcome",
     "HealthServer",
     "Heartbeat",
     "Ladder",
+    "LadderRule",
     "LeaseExtender",
     "LeaseExtenderConfig",
     "LeaseHold",
     "LoopState",
     "LoopVitals",
     "Occupant",
-    "Outcome",
     "Phase",
     "Readiness",
-    "Rule",
     "Silence",
     "Stall",
     "StallReport",
-    "Watch",
     "Watchdog",
-    "derived_stuck",
     "judge_readiness",
     "kill_this_process",
     "readiness_of",
@@ -61,11 +59,12 @@ __getattr__ = lazy_names(
     __name__,
     {
         "board": "BeatBoard Occupant Phase",
-        "heartbeat": "Heartbeat Silence Watch",
-        "ladder": "Ladder Rule derived_stuck",
-        "lease": "ExtensionCounts LeaseExtender LeaseExtenderConfig LeaseHold Outcome",
+        "heartbeat": "Heartbeat Silence BeatWatcher",
+        "ladder": "Ladder LadderRule",
+        "lease": "ExtensionCounts LeaseExtender LeaseExtenderConfig LeaseHold ExtensionOutcome",
         "probes": "HealthServer",
-        "readiness": "LoopState LoopVitals Readiness judge_readiness readiness_of",
-        "watchdog": "Stall StallReport Watchdog kill_this_process",
+        "watchdog": (
+            "LoopState LoopVitals Readiness Stall StallReport Watchdog judge_readiness kill_this_process readiness_of"
+        ),
     },
 )

@@ -3,7 +3,7 @@
 A slot process writes its records and the supervisor reads them, without a lock. So a beat costs about as much as a method call,
 and the supervisor sees a slot that hangs inside C code with the interpreter's lock held.
 
-Each record has a hot part of eight-byte words (last beat, count, fraction, state, silence, cancel, lease), each written by one
+Each record has a hot part of eight-byte words (last beat, count, progress, state, silence, cancel, lease), each written by one
 side only with one aligned store, so that a word is never torn, and a cold part (who runs, under which receipt) that is guarded
 by a sequence number, a length and a checksum: a reader detects a write in progress, and one that a kill cut short.
 
@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
 
 # Words of the hot part. The slot writes the first group, the supervisor the second.
-_BEAT, _COUNT, _FRACTION, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
+_BEAT, _COUNT, _PROGRESS, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
 _CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
 _COMPLETED, _FAILED, _EARLIER = (
     12,
@@ -77,13 +77,13 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     """A leader decides on retries: failures are settled as replies."""
 
 
-class Reading(NamedTuple):
+class BeatReading(NamedTuple):
     """One look at a record."""
 
     phase: Phase
     beat_at: float
     steps: int
-    fraction: float
+    progress: float
     silent_until: float
     pid: int
     active: bool
@@ -101,7 +101,7 @@ class Totals(NamedTuple):
     steps: int
 
 
-class Record:
+class BeatRecord:
     """One attempt's place on the board, mapped in this process."""
 
     __slots__ = ("_bytes", "_floats", "_ints", "_offset", "index", "serial")
@@ -124,8 +124,8 @@ class Record:
         """
         return self._floats, self._ints
 
-    def set_fraction(self, fraction: float) -> None:
-        self._floats[_FRACTION] = fraction
+    def set_progress(self, progress: float) -> None:
+        self._floats[_PROGRESS] = progress
 
     def set_silence(self, until: float) -> None:
         """Sets the monotonic time until which no beat is expected; 0 ends the silence."""
@@ -137,7 +137,7 @@ class Record:
         steps, self._ints[_COUNT] = self._ints[_COUNT], 0
         self._ints[_EARLIER] += steps
         self._floats[_BEAT] = now
-        self._floats[_FRACTION] = 0.0
+        self._floats[_PROGRESS] = 0.0
         self._floats[_SILENT_UNTIL] = 0.0
         self._ints[_ACTIVE] = 0
         # The supervisor may still write a cancel or a lease for the last attempt. It names that attempt's serial, so this one ignores it.
@@ -214,16 +214,16 @@ class Record:
         """Returns the boot time at which the lease of the attempt with that serial is lost."""
         return self._floats[_LEASES + (serial & 1)]
 
-    def read(self) -> Reading:
+    def read(self) -> BeatReading:
         serial = self._ints[_SERIAL]
         phase = self._read_phase()
         occupant = self._read_occupant() if phase is not Phase.EMPTY else None
         count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
-        return Reading(
+        return BeatReading(
             phase,
             self._floats[_BEAT],
             count,
-            self._floats[_FRACTION],
+            self._floats[_PROGRESS],
             self._floats[_SILENT_UNTIL],
             self._ints[_PID],
             bool(self._ints[_ACTIVE]),
@@ -261,7 +261,7 @@ class Record:
             view.release()
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class BoardIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The owner of a board. A later supervisor reads it to find out whether the owner is dead."""
 
     incarnation: str
@@ -275,14 +275,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class BeatBoard:
     """The whole page. The supervisor creates it, slots open it by path."""
 
-    def __init__(self, path: Path, page: mmap.mmap, records: int, identity: Identity, *, owner: bool) -> None:
+    def __init__(self, path: Path, page: mmap.mmap, records: int, identity: BoardIdentity, *, owner: bool) -> None:
         self.path, self.identity, self._page, self._owner = path, identity, page, owner
-        self.records = [Record(page, i, mmap.PAGESIZE + i * RECORD_BYTES) for i in range(records)]
+        self.records = [BeatRecord(page, i, mmap.PAGESIZE + i * RECORD_BYTES) for i in range(records)]
         # The last word of the first page, behind the identity.
         self._tick = memoryview(page)[mmap.PAGESIZE - 8 : mmap.PAGESIZE].cast("d")
 
     @classmethod
-    def create(cls, folder: Path, records: int, identity: Identity) -> BeatBoard:
+    def create(cls, folder: Path, records: int, identity: BoardIdentity) -> BeatBoard:
         """Makes a board in `folder`, which is in shared memory where there is any (see `board_folder`)."""
         # The file has another name until its header is whole. Otherwise a cleanup at this moment would remove it as a broken board.
         path, unfinished = folder / f"board-{identity.incarnation}", folder / f"new-{identity.incarnation}"
@@ -307,7 +307,7 @@ class BeatBoard:
     def private(cls, records: int) -> BeatBoard:
         """Makes a board that only this process sees, for attempts in threads and for tests."""
         page = mmap.mmap(-1, mmap.PAGESIZE + records * RECORD_BYTES)
-        identity = Identity(incarnation="private", pid=os.getpid(), pid_started=0, boot_id="")
+        identity = BoardIdentity(incarnation="private", pid=os.getpid(), pid_started=0, boot_id="")
         return cls(Path("private"), page, records, identity, owner=False)
 
     @classmethod
@@ -330,7 +330,7 @@ class BeatBoard:
             page.close()
             raise BoardError(f"{path} is not a beat board of version {VERSION}")
         try:
-            identity = msgspec.msgpack.decode(page[_HEADER.size : _HEADER.size + length], type=Identity)
+            identity = msgspec.msgpack.decode(page[_HEADER.size : _HEADER.size + length], type=BoardIdentity)
         except msgspec.DecodeError as error:
             page.close()
             raise BoardError(f"{path} does not say whose board it is: {error}") from error

@@ -23,7 +23,7 @@ _ALWAYS = -math.inf
 _NEVER = math.inf
 
 
-class Watch:
+class BeatWatcher:
     """One watcher of a heartbeat. It is told of the first beat at or after `due`; moving `due` on is its rate limit."""
 
     __slots__ = ("due", "failures", "tell")
@@ -34,7 +34,7 @@ class Watch:
         self.failures = 0
 
 
-class _Callback(Watch):
+class _Callback(BeatWatcher):
     """A plain function that is told of every beat."""
 
     __slots__ = ("function",)
@@ -94,7 +94,7 @@ class Heartbeat:
         self._count = 0
         self._lock = threading.Lock()  # for the registry below; never held while anything is told
         self._on_beat: _Callback | None = None
-        self._watches: tuple[Watch, ...] = ()
+        self._watches: tuple[BeatWatcher, ...] = ()
         self._silences: tuple[Silence, ...] = ()
         self._interruption: Exception | None = None
         self._due = _NEVER
@@ -166,13 +166,13 @@ class Heartbeat:
         self.rearm()
         return True
 
-    def watch(self, tell: Callable[[float, float], object], *, due: float = _ALWAYS) -> Watch:
+    def watch(self, tell: Callable[[float, float], object], *, due: float = _ALWAYS) -> BeatWatcher:
         """Tell of the first beat at or after `due`, with its time and the gap before it."""
-        watch = Watch(tell, due)
+        watch = BeatWatcher(tell, due)
         self._add(watch)
         return watch
 
-    def unwatch(self, watch: Watch) -> None:
+    def unwatch(self, watch: BeatWatcher) -> None:
         with self._lock:
             self._watches = tuple(other for other in self._watches if other is not watch)
         self.rearm()
@@ -238,7 +238,7 @@ class Heartbeat:
                 raise LimitError("progress", progress, "between 0 and 1", remedy="Give the part that is done")
             self.progress = progress
 
-    def _add(self, watch: Watch) -> None:
+    def _add(self, watch: BeatWatcher) -> None:
         with self._lock:
             self._watches = (*self._watches, watch)
         self.rearm()
@@ -253,7 +253,7 @@ class Heartbeat:
                 self._due = min((watch.due for watch in self._watches), default=_NEVER)
 
 
-def _tell_one(watch: Watch, now: float, gap: float) -> None:
+def _tell_one(watch: BeatWatcher, now: float, gap: float) -> None:
     try:
         watch.tell(now, gap)
     except Exception:

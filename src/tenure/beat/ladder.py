@@ -13,18 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
-from tenure.beat.cadence import derived_interval
+from tenure.beat.lease import derived_interval
 from tenure.errors import LadderError
 
-STUCK_AT_LEAST_S = 120.0
 
-
-def derived_stuck(longest_stall_s: float) -> float:
-    """The stuck threshold of a job where none was chosen: twice the longest stall, so that a stalled attempt is retried first."""
-    return max(STUCK_AT_LEAST_S, 2 * longest_stall_s)
-
-
-class Rule(NamedTuple):
+class LadderRule(NamedTuple):
     """`low` has to be below `high`; None on either side: the rule does not apply."""
 
     text: str
@@ -80,7 +73,7 @@ class Ladder:
             limits.append(self.visibility_timeout - self.watchdog_threshold)
         return min(limits)
 
-    def broken(self) -> list[Rule]:
+    def broken(self) -> list[LadderRule]:
         """Every rule that does not hold."""
         return [rule for rule in self.rules() if not rule.holds]
 
@@ -97,7 +90,7 @@ class Ladder:
         widest = max(len(name) for _, name in known)
         return "\n".join(f"  {name:<{widest}}  {value:>10,.10g} s" for value, name in known)
 
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[LadderRule]:
         """Every rule, whether it holds or not."""
         yield from self._rules_of_document_004()
         yield from self._rules_of_the_lease()
@@ -105,65 +98,65 @@ class Ladder:
         yield from self._rules_of_jobs()
         yield from self._rules_of_slots()
 
-    def _rules_of_document_004(self) -> Iterator[Rule]:
+    def _rules_of_document_004(self) -> Iterator[LadderRule]:
         silence, threshold = self.max_processing_time or 0.0, self.watchdog_threshold
         if threshold is None:
             return
-        yield Rule(
+        yield LadderRule(
             "visibility_timeout > watchdog_threshold + max_processing_time",
             threshold + silence,
             self.visibility_timeout,
             "The message would be delivered again before its stuck holder is killed: raise visibility_timeout above "
             f"{threshold + silence:g}, or lower watchdog_threshold below {max(0.0, self.visibility_timeout - silence):g}",
         )
-        yield Rule(
+        yield LadderRule(
             "watchdog_threshold > wait_time_seconds + max_processing_time",
             self.wait_time_seconds + silence,
             threshold,
             "A healthy worker would be killed: raise watchdog_threshold above "
             f"{self.wait_time_seconds + silence:g}, poll for a shorter time, or beat more often",
         )
-        yield Rule(
+        yield LadderRule(
             "watchdog_interval < watchdog_threshold / 3",
             self.watchdog_interval,
             threshold / 3,
             "A stall would be seen much too late: check more often",
         )
 
-    def _rules_of_the_lease(self) -> Iterator[Rule]:
+    def _rules_of_the_lease(self) -> Iterator[LadderRule]:
         interval, silence = self.extension_interval, self.max_processing_time
-        yield Rule(
+        yield LadderRule(
             "extension_interval < visibility_timeout",
             interval,
             self.visibility_timeout,
             "Renew more often, or take a longer lease; a third of the lease lets two renewals fail",
         )
-        yield Rule(
+        yield LadderRule(
             "extension_interval < extension", interval, self.extension, "Each renewal has to last until the next one"
         )
         # A beat just before a renewal is due is skipped, and the silence after it has to fit into what is left.
-        yield Rule(
+        yield LadderRule(
             "extension_interval + max_processing_time < visibility_timeout",
             None if interval is None or silence is None else interval + silence,
             self.visibility_timeout,
             "Work that is only quiet would lose its lease: take a longer lease, renew more often, or beat more often",
         )
 
-    def _rules_of_readiness(self) -> Iterator[Rule]:
-        yield Rule(
+    def _rules_of_readiness(self) -> Iterator[LadderRule]:
+        yield LadderRule(
             "readiness_threshold < watchdog_threshold",
             self.readiness_threshold,
             self.watchdog_threshold,
             "Readiness is the early warning: half of the watchdog's threshold is usual",
         )
-        yield Rule(
+        yield LadderRule(
             "wait_time_seconds < readiness_threshold",
             self.wait_time_seconds,
             self.readiness_threshold,
             "An idle worker would look unready in every long poll: poll for a shorter time",
         )
 
-    def _rules_of_jobs(self) -> Iterator[Rule]:
+    def _rules_of_jobs(self) -> Iterator[LadderRule]:
         rungs = (
             ("max_processing_time", self.max_processing_time),
             ("watchdog_threshold", self.watchdog_threshold),
@@ -172,9 +165,11 @@ class Ladder:
         )
         known = [(name, value) for name, value in rungs if value is not None]
         for (low, below), (high, above) in itertools.pairwise(known):
-            yield Rule(f"{low} < {high}", below, above, f"Raise {high} or lower {low}: the shorter one acts first")
+            yield LadderRule(
+                f"{low} < {high}", below, above, f"Raise {high} or lower {low}: the shorter one acts first"
+            )
 
-    def _rules_of_slots(self) -> Iterator[Rule]:
+    def _rules_of_slots(self) -> Iterator[LadderRule]:
         """Whatever a supervisor decides, it decides at one of its looks.
 
         There is no rule for grace and lease: the lease is held through the grace of a verdict.
@@ -186,4 +181,6 @@ class Ladder:
             ("claim", self.claim, 2, "A claim would run out before the supervisor has seen that its work started"),
             ("settle", self.settle, 2, "Work that has ended would be killed before its outcome is written"),
         ):
-            yield Rule(f"{ticks} x tick < {name}", ticks * self.tick, value, f"{why}: raise {name}, or lower tick")
+            yield LadderRule(
+                f"{ticks} x tick < {name}", ticks * self.tick, value, f"{why}: raise {name}, or lower tick"
+            )

@@ -1,7 +1,11 @@
 """Keeps a message leased exactly as long as its work beats (document 003).
 
-A lease is renewed on a beat and never by a timer: work that hangs loses its message, which is then delivered again. This file decides when
-a beat becomes a renewal and what its outcome means. It does not stop the work: whoever holds the lease is told when it is lost.
+A lease is renewed on a beat and never by a timer: work that hangs loses its message, which is then delivered again. This file decides how
+often a beat becomes a renewal, and what the outcome of a renewal means. It does not stop the work: it tells the holder of a lost lease.
+
+A renewal happens on a beat, at most once per interval. A beat that comes just before the interval is over is skipped, so the
+silence that a lease really survives is the lease less the interval. The longer the gaps that this work shows, the shorter the interval
+has to be for the next gap still to fit.
 """
 
 from __future__ import annotations
@@ -16,11 +20,39 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from tenure.beat.cadence import DEFAULT_INTERVAL_S, adapted_interval, derived_interval, remembered_gap
-from tenure.beat.heartbeat import Heartbeat, Watch
+from tenure.beat.heartbeat import BeatWatcher, Heartbeat
 from tenure.beat.metrics import LeaseMetrics
 from tenure.engines.contracts import MAX_VISIBILITY_S, Message
 from tenure.errors import LimitError, ReceiptHandleExpiredError
+
+DEFAULT_INTERVAL_S = 60.0
+"""Document 003's `LeaseExtenderConfig.interval`."""
+
+# Of a gap that was seen once, the next may be this much longer.
+_GAP_HEADROOM = 1.25
+# How fast an old, long gap is forgotten: each later observation takes this part of the excess away.
+_FORGETTING = 0.1
+
+
+def derived_interval(lease_s: float) -> float:
+    """The interval where none was chosen: a minute, or a third of a shorter lease, so that two renewals may fail."""
+    return min(DEFAULT_INTERVAL_S, lease_s / 3)
+
+
+def remembered_gap(remembered_s: float, observed_s: float) -> float:
+    """The gap to expect: a longer one is taken at once, a shorter one only slowly."""
+    if observed_s >= remembered_s:
+        return observed_s
+    return remembered_s - (remembered_s - observed_s) * _FORGETTING
+
+
+def adapted_interval(interval_s: float, lease_s: float, gap_s: float) -> float:
+    """The interval that lets a gap like the last ones still fit into the lease; never longer than the one that was set.
+
+    Work whose gaps approach the lease is renewed on every beat (0): more cannot be done from here, and it is warned about.
+    """
+    return max(0.0, min(interval_s, lease_s - gap_s * _GAP_HEADROOM))
+
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +95,7 @@ class LeaseExtenderConfig:
         )
 
 
-class Outcome(StrEnum):
+class ExtensionOutcome(StrEnum):
     """The result of one attempt to renew a lease."""
 
     GRANTED = "granted"
@@ -182,7 +214,7 @@ class LeaseExtender:
             with self._lock:
                 self._attached = None
 
-    def _count(self, outcome: Outcome, during: str) -> None:
+    def _count(self, outcome: ExtensionOutcome, during: str) -> None:
         self.counts.attempts += 1
         setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
         self._metrics.count(outcome, during)
@@ -204,7 +236,7 @@ class _Attachment:
         self._missed = False  # a renewal was due while another was in flight
         self._warned = False
         self._since = 0.0
-        self._watch: Watch | None = None
+        self._watch: BeatWatcher | None = None
 
     def begin(self) -> None:
         self._since = self._heartbeat.clock.monotonic()
@@ -243,7 +275,7 @@ class _Attachment:
             if not handed_over:
                 self._let_go()
 
-    def _renew_elsewhere(self, watch: Watch, now: float) -> None:
+    def _renew_elsewhere(self, watch: BeatWatcher, now: float) -> None:
         try:
             self._renew(watch, now)
         finally:
@@ -259,7 +291,7 @@ class _Attachment:
     def _interval(self) -> float:
         return adapted_interval(self._config.interval, self._config.extension, self._extender.expected_gap_s)
 
-    def _renew(self, watch: Watch, now: float) -> None:
+    def _renew(self, watch: BeatWatcher, now: float) -> None:
         config = self._config
         if config.max_hold_s is not None and now - self._since >= config.max_hold_s:
             watch.due = math.inf
@@ -276,14 +308,14 @@ class _Attachment:
         except ReceiptHandleExpiredError as error:
             _logger.warning("Lease extension failed for message %s: receipt handle expired", self._msg.id)
             self._lose(watch, error.reason)
-            self._extender._count(Outcome.EXPIRED, self._heartbeat.activity)
+            self._extender._count(ExtensionOutcome.EXPIRED, self._heartbeat.activity)
         except Exception:
             _logger.exception("Lease extension failed for message %s", self._msg.id)
             self._after_failure(watch, now)
-            self._extender._count(Outcome.FAILED, self._heartbeat.activity)
+            self._extender._count(ExtensionOutcome.FAILED, self._heartbeat.activity)
         else:
             _logger.debug("Extended visibility for message %s by %g seconds", self._msg.id, seconds)
-            self._extender._count(Outcome.GRANTED, self._heartbeat.activity)
+            self._extender._count(ExtensionOutcome.GRANTED, self._heartbeat.activity)
 
     def _seconds(self, now: float) -> float:
         """Returns the seconds to ask for: the extension, or enough to cover a declared silence and the first beat after it."""
@@ -293,7 +325,7 @@ class _Attachment:
             wanted = max(wanted, silence.until - now + self._config.interval)
         return min(wanted, MAX_VISIBILITY_S)
 
-    def _after_failure(self, watch: Watch, now: float) -> None:
+    def _after_failure(self, watch: BeatWatcher, now: float) -> None:
         """The engine did not answer. Until it does, our own clock decides when the lease is gone."""
         remaining = self.hold._remaining()
         if remaining <= 0:
@@ -301,7 +333,7 @@ class _Attachment:
         else:
             watch.due = min(watch.due, now + remaining)
 
-    def _lose(self, watch: Watch, reason: str) -> None:
+    def _lose(self, watch: BeatWatcher, reason: str) -> None:
         watch.due = math.inf
         self.hold._reason = reason
         if self._extender._on_lost is not None:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
 
-    from tenure.beat.readiness import Readiness
+    from tenure.beat.watchdog import Readiness
 
 _lock = threading.Lock()
 # One set of instruments per registry: a second counter of the same name would be refused by it.

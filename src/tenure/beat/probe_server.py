@@ -41,7 +41,7 @@ _MAX_QUESTIONS = 256
 _OUT_OF_HANDLES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """One HTTP response."""
 
     status: HTTPStatus
@@ -75,9 +75,9 @@ class ProbeServer:
 
     def __init__(
         self,
-        answer: Callable[[str], Answer],
+        answer: Callable[[str], ProbeAnswer],
         *,
-        at_once: Mapping[str, Answer],
+        at_once: Mapping[str, ProbeAnswer],
         host: str,
         port: int,
         clock: Clock,
@@ -94,7 +94,7 @@ class ProbeServer:
             sock.setblocking(False)
         self._connections: dict[_Connection, None] = {}  # in order of arrival
         self._questions: queue.SimpleQueue[tuple[_Connection, str] | None] = queue.SimpleQueue()
-        self._answers: deque[tuple[_Connection, Answer]] = deque()
+        self._answers: deque[tuple[_Connection, ProbeAnswer]] = deque()
         self._answerers: list[threading.Thread] = []
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -259,7 +259,7 @@ class ProbeServer:
             self._answers.append((connection, answer))
             self._wake()
 
-    def _respond(self, connection: _Connection, answer: Answer) -> None:
+    def _respond(self, connection: _Connection, answer: ProbeAnswer) -> None:
         connection.out = memoryview(_written(connection, answer))
         connection.phase = _Phase.WRITING
         connection.deadline = self._clock.monotonic() + _WRITE_S
@@ -354,11 +354,11 @@ def _path(target: bytes) -> str:
     return text.partition("?")[0].partition("#")[0].rstrip("/") or "/"
 
 
-def _plain(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = (), *, why: str = "") -> Answer:
-    return Answer(status, (why or status.phrase).encode() + b"\n", "text/plain; charset=utf-8", headers)
+def _plain(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = (), *, why: str = "") -> ProbeAnswer:
+    return ProbeAnswer(status, (why or status.phrase).encode() + b"\n", "text/plain; charset=utf-8", headers)
 
 
-def _written(connection: _Connection, answer: Answer) -> bytes:
+def _written(connection: _Connection, answer: ProbeAnswer) -> bytes:
     """Returns the bytes of the answer."""
     headers = [
         ("Content-Type", answer.content_type),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from tenure.beat.metrics import render_metrics
-from tenure.beat.probe_server import Answer, ProbeServer
-from tenure.beat.readiness import Readiness
+from tenure.beat.probe_server import ProbeAnswer, ProbeServer
+from tenure.beat.watchdog import Readiness
 from tenure.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 LIVE, READY, METRICS = "/health/live", "/health/ready", "/metrics"
 
-_ALIVE = Answer(HTTPStatus.OK, b'{"alive":true}\n')
-_NOT_FOUND = Answer(HTTPStatus.NOT_FOUND, f'{{"paths":["{LIVE}","{READY}","{METRICS}"]}}\n'.encode())
+_ALIVE = ProbeAnswer(HTTPStatus.OK, b'{"alive":true}\n')
+_NOT_FOUND = ProbeAnswer(HTTPStatus.NOT_FOUND, f'{{"paths":["{LIVE}","{READY}","{METRICS}"]}}\n'.encode())
 
 
 class HealthServer:
@@ -87,15 +87,15 @@ class HealthServer:
     ) -> None:
         self.stop()
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, path: str) -> ProbeAnswer:
         if path == READY:
             return self._ready()
         if path == METRICS:
             body, content_type = render_metrics(self._registry, self._vitals())
-            return Answer(HTTPStatus.OK, body, content_type)
+            return ProbeAnswer(HTTPStatus.OK, body, content_type)
         return _NOT_FOUND
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> ProbeAnswer:
         try:
             verdict = self._readiness()
         except Exception as error:
@@ -104,7 +104,7 @@ class HealthServer:
         if not isinstance(verdict, Readiness):
             verdict = Readiness(bool(verdict), {} if verdict else {"-": "the readiness check says no"})
         status = HTTPStatus.OK if verdict.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer(status, msgspec.json.encode(verdict.as_json()) + b"\n")
+        return ProbeAnswer(status, msgspec.json.encode(verdict.as_json()) + b"\n")
 
     def _vitals(self) -> Readiness | None:
         try:

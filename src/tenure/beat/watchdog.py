@@ -1,8 +1,11 @@
-"""Ends a process whose work has stalled (document 004).
+"""Judges the silence of heartbeats: readiness is the early warning, and the watchdog ends a process whose work has stalled (document 004).
 
-A thread asks each heartbeat how long its silence is. One that is too long is reported with the stacks of all threads, and then the
-process is killed: a stuck thread cannot answer SIGTERM, and the lease gives the message to another worker. Deciding is
-`find_stalls`; the act is replaceable.
+Readiness is pure. It turns when a loop cannot take work (it starts, stops, died, or cannot reach its mailbox) and when its silence is well
+on the way to the watchdog's threshold; it asks neither the engine nor the work itself.
+
+The watchdog's thread asks each heartbeat how long its silence is. It reports one that is too long with the stacks of all threads, and then
+kills the process: a stuck thread cannot answer SIGTERM, and the lease gives the message to another worker. `find_stalls` decides; the act
+is replaceable.
 """
 
 from __future__ import annotations
@@ -12,14 +15,142 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import FrameType
 
 from tenure.beat.heartbeat import Heartbeat
-from tenure.beat.stacks import thread_stacks
 from tenure.clock import Clock, SystemClock
 from tenure.errors import LimitError
+
+
+def thread_stacks(*, skip: frozenset[int] = frozenset()) -> str:
+    """The stack of each thread, by name; those in `skip` (by ident) are left out."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [
+        f"Thread {names.get(ident, 'unknown to Python')!s} ({ident}):\n{_stack(frame)}"
+        for ident, frame in sorted(sys._current_frames().items())
+        if ident not in skip
+    ]
+    return "\n".join(parts)
+
+
+def thread_stack(ident: int) -> str:
+    """The stack of one thread; empty when it is gone."""
+    frame = sys._current_frames().get(ident)
+    return "" if frame is None else _stack(frame)
+
+
+def _stack(frame: FrameType) -> str:
+    return "".join(traceback.format_stack(frame))
+
+
+class LoopState(StrEnum):
+    """The state of a loop."""
+
+    STARTING = "starting"  # it has not asked for work yet
+    POLLING = "polling"  # it waits for work
+    WORKING = "working"  # it has a message in hand
+    CUT_OFF = "cut off"  # its mailbox cannot be reached; it goes on trying
+    RESTARTING = "restarting"  # it died, and will be started again
+    STOPPING = "stopping"  # it finishes what it has, and takes nothing new
+    ENDED = "ended"  # it stopped as it was asked to
+    DEAD = "dead"  # it ended with an error
+
+
+_TAKES_WORK = frozenset({LoopState.POLLING, LoopState.WORKING})
+
+
+@dataclass(frozen=True, slots=True)
+class LoopVitals:
+    """The state of one loop at this moment."""
+
+    state: LoopState
+    beat_age_s: float
+    """Seconds since the last beat, as they are."""
+    silent_s: float = 0.0
+    """Seconds of silence that the work did not declare."""
+    beats: int = 0
+    note: str | None = None
+    progress: float | None = None
+    error: str | None = None
+    in_hand: str | None = None
+    """The id of the message that is being worked on."""
+
+    @classmethod
+    def of(
+        cls,
+        heartbeat: Heartbeat,
+        state: LoopState = LoopState.WORKING,
+        *,
+        error: str | None = None,
+        in_hand: str | None = None,
+    ) -> LoopVitals:
+        age, silent, beats = heartbeat.elapsed(), heartbeat.unexplained(), heartbeat.count
+        return cls(state, age, silent, beats, heartbeat.note, heartbeat.progress, error, in_hand)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The answer of `/health/ready`: whether, and why not, per loop."""
+
+    ready: bool
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why not, by loop; a loop that is ready is not named."""
+    loops: Mapping[str, LoopVitals] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "ready": self.ready,
+            "reasons": dict(self.reasons),
+            "loops": {
+                name: {
+                    "ready": name not in self.reasons,
+                    "state": vitals.state,
+                    "beat_age_s": round(vitals.beat_age_s, 3),
+                    "silent_s": round(vitals.silent_s, 3),
+                    "beats": vitals.beats,
+                    "doing": vitals.note,
+                    "progress": vitals.progress,
+                    "in_hand": vitals.in_hand,
+                    "error": vitals.error,
+                }
+                for name, vitals in self.loops.items()
+            },
+        }
+
+
+def judge_readiness(loops: Mapping[str, LoopVitals], threshold_s: float) -> Readiness:
+    """Ready when every loop takes work and none has been silent for longer than the threshold."""
+    reasons = {name: reason for name, vitals in loops.items() if (reason := _reason(vitals, threshold_s))}
+    if not loops:
+        reasons["-"] = "there is no loop"
+    return Readiness(not reasons, reasons, loops)
+
+
+def readiness_of(heartbeats: Iterable[Heartbeat], threshold_s: float) -> Callable[[], Readiness]:
+    """A readiness check over bare heartbeats, for processes that have no loops of ours."""
+    watched = list(heartbeats)
+
+    def check() -> Readiness:
+        vitals = {heartbeat.name or f"heartbeat {n}": LoopVitals.of(heartbeat) for n, heartbeat in enumerate(watched)}
+        return judge_readiness(vitals, threshold_s)
+
+    return check
+
+
+def _reason(vitals: LoopVitals, threshold_s: float) -> str | None:
+    if vitals.state not in _TAKES_WORK:
+        return f"{vitals.state}: {vitals.error}" if vitals.error else str(vitals.state)
+    if vitals.silent_s > threshold_s:
+        doing = f", it last said {vitals.note!r}" if vitals.note else ""
+        return f"no beat for {vitals.silent_s:.1f} s (unready after {threshold_s:g} s){doing}"
+    return None
+
 
 _logger = logging.getLogger(__name__)
 
@@ -103,9 +234,9 @@ class Watchdog:
         clock: Clock | None = None,
     ) -> None:
         """`on_stall` is what is done about a stall. By default, the process is killed."""
-        for field, value in (("stall_threshold", stall_threshold), ("check_interval", check_interval)):
+        for name, value in (("stall_threshold", stall_threshold), ("check_interval", check_interval)):
             if not value > 0:
-                raise LimitError(f"Watchdog.{field}", value, "above 0 seconds")
+                raise LimitError(f"Watchdog.{name}", value, "above 0 seconds")
         self.stall_threshold = stall_threshold
         self.check_interval = check_interval
         self._clock = clock or SystemClock()

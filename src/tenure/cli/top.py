@@ -67,7 +67,7 @@ def _rows_of(board: BeatBoard, clock: Clock) -> Iterator[Row]:
             job=occupant.job,
             attempt=occupant.attempt,
             phase=Phase(reading.phase).name.lower(),
-            progress=round(reading.fraction, 4),
+            progress=round(reading.progress, 4),
             beats=reading.steps,
             last_proof_s=round(monotonic - reading.beat_at, 2),
             lease_left_s=round(record.lease_of(reading.serial) - boottime, 2),

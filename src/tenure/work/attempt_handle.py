@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from tenure.beat.board import Occupant, Record
+from tenure.beat.board import BeatRecord, Occupant
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
 from tenure.errors import ReceiptHandleExpiredError
@@ -43,7 +43,7 @@ class AttemptHandle:
 
     def __init__(
         self,
-        record: Record,
+        record: BeatRecord,
         message: Message[Any, Any],
         occupant: Occupant,
         clock: Clock,

@@ -93,7 +93,7 @@ class BaseContext:
         if progress is not None:
             if not 0.0 <= progress <= 1.0:  # also refuses NaN
                 raise LimitError("progress", progress, "between 0.0 and 1.0")
-            self._handle.record.set_fraction(progress)
+            self._handle.record.set_progress(progress)
         if note is not None and note != self._note:
             self._note = note
             occupant = msgspec.structs.replace(self._handle.occupant, note=note[:500])

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Self
 from tenure.backoff import Retry
 from tenure.beat.ladder import Ladder
 from tenure.beat.probes import HealthServer
-from tenure.beat.readiness import Readiness, judge_readiness
-from tenure.beat.watchdog import StallReport, Watchdog, kill_this_process
+from tenure.beat.watchdog import Readiness, StallReport, Watchdog, judge_readiness, kill_this_process
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, LimitError, LoopDiedError
 from tenure.randomness import Random, fresh_random

@@ -13,9 +13,7 @@ from typing import Protocol
 from tenure.backoff import Retry
 from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
-from tenure.beat.readiness import LoopState, LoopVitals
-from tenure.beat.stacks import thread_stack
-from tenure.beat.watchdog import StallReport, Watchdog
+from tenure.beat.watchdog import LoopState, LoopVitals, StallReport, Watchdog, thread_stack
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError
 from tenure.randomness import Random

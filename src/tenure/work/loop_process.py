@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from tenure.beat.readiness import LoopState
+from tenure.beat.watchdog import LoopState
 from tenure.errors import LoopProcessError
 from tenure.work.line_channel import LineChannel, decoder_of
 from tenure.work.slots.processes import die_with_parent, kill_tree

@@ -19,7 +19,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.beat.ladder import Ladder
 from tenure.beat.lease import LeaseExtender, LeaseExtenderConfig, LeaseHold
 from tenure.beat.metrics import count_message, prepare_messages
-from tenure.beat.readiness import LoopState, LoopVitals
+from tenure.beat.watchdog import LoopState, LoopVitals
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import BodyT, Mailbox, Message, ReplyT
 from tenure.errors import (

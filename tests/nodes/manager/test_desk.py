@@ -9,7 +9,7 @@ import pytest
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
-from tenure.beat.board import Occupant, Phase, Reading
+from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.control.messages.jobs import (
     Cancel,
     GetJob,
@@ -208,7 +208,7 @@ def test_the_word_of_a_deposed_leader_is_refused() -> None:
     assert (obedience.epoch, obedience.refused) == (5, 1)
 
 
-def reading(**changes: Any) -> Reading:
+def reading(**changes: Any) -> BeatReading:
     ticket = Ticket(id="m", receipt_handle="r", delivery_count=2, enqueued_at=0, lease_until=100)
     occupant = Occupant(
         ticket=ticket, job="j", workflow="f", attempt=3, queue="q", stall_s=30, managed=True, workflow_id="w"
@@ -217,14 +217,14 @@ def reading(**changes: Any) -> Reading:
         "phase": Phase.RUNNING,
         "beat_at": 90.0,
         "steps": 7,
-        "fraction": float("nan"),
+        "progress": float("nan"),
         "silent_until": 0.0,
         "pid": 1,
         "active": False,
         "serial": 1,
         "occupant": occupant,
     }
-    return Reading(**{**fields, **changes})
+    return BeatReading(**{**fields, **changes})
 
 
 def test_a_record_becomes_a_report_of_what_runs_for_a_leader() -> None:
@@ -232,7 +232,7 @@ def test_a_record_becomes_a_report_of_what_runs_for_a_leader() -> None:
     assert found == AttemptReport(
         job_id="j", workflow="w", attempt=3, delivery=2, steps=7, fraction=None, silent_s=10.0, stall_s=30
     )
-    declared = attempt_report(reading(silent_until=200.0, fraction=0.5), 100.0)
+    declared = attempt_report(reading(silent_until=200.0, progress=0.5), 100.0)
     assert declared is not None
     assert (declared.silent_s, declared.fraction) == (0.0, 0.5)
     assert attempt_report(reading(phase=Phase.CLAIMED), 100.0) is None

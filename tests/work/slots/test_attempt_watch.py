@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.beat.board import Occupant, Phase, Reading
+from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.engines.contracts import Ticket
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.slots.attempt_watch import Act, AttemptWatch
@@ -15,11 +15,13 @@ def watch(**changes: object) -> AttemptWatch:
     return AttemptWatch(Occupant(**fields), extend_every_s=20.0, grace_s=5.0, lease_until=10.0)  # type: ignore[arg-type]
 
 
-def reading(phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0) -> Reading:
-    return Reading(phase, beat_at, steps, 0.0, silent_until, 1, False, 1, None)
+def reading(
+    phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0
+) -> BeatReading:
+    return BeatReading(phase, beat_at, steps, 0.0, silent_until, 1, False, 1, None)
 
 
-def extend(found: AttemptWatch, look: Reading, now: float, lease: float = 60.0) -> None:
+def extend(found: AttemptWatch, look: BeatReading, now: float, lease: float = 60.0) -> None:
     assert found.step(look, now, now).act is Act.EXTEND
     found.extending(look, now)
     found.extended(now + lease)

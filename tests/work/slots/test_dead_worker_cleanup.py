@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tenure.backoff import Retry
-from tenure.beat.board import BeatBoard, Identity, Occupant, Phase
+from tenure.beat.board import BeatBoard, BoardIdentity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
@@ -47,7 +47,7 @@ def dead_board(
     queue = engine.mailbox("work", WorkItem, WorkResult)
     queue.send(WorkItem(workflow="add"), reply_to="replies")
     [message] = queue.receive(1, LEASE_S)
-    identity = Identity(
+    identity = BoardIdentity(
         incarnation=f"dead-{engine_name[9:]}",
         pid=2**22 + 1,
         pid_started=1,
@@ -215,7 +215,7 @@ def test_a_board_that_is_being_made_is_not_taken_for_a_broken_one(
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", clear_first)
-    identity = Identity(incarnation="new", pid=2**22 + 1, pid_started=1, boot_id=clock.boot_id(), engine=MINE)
+    identity = BoardIdentity(incarnation="new", pid=2**22 + 1, pid_started=1, boot_id=clock.boot_id(), engine=MINE)
     board = BeatBoard.create(tmp_path, 1, identity)
     assert during == [0]
     assert board.path.exists()

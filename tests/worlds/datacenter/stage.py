@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from tenure.beat.board import Occupant, Phase, Reading
+from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.clock import Clock
 from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Message
@@ -74,8 +74,8 @@ class Stage:
 
     # What its supervisor sees
 
-    def reading(self) -> Reading:
-        return Reading(
+    def reading(self) -> BeatReading:
+        return BeatReading(
             self.phase, self.beat_at, self.steps, self.fraction, self.silent_until, 1, True, self.serial, self.occupant
         )
 

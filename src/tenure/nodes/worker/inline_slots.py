@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from tenure.beat.board import BeatBoard, Phase, Record
+from tenure.beat.board import BeatBoard, BeatRecord, Phase
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox, Message
@@ -197,7 +197,7 @@ class InlineSlots:
             if not ended:
                 record = self._new_record()  # an abandoned attempt may still beat on the old record
 
-    def _new_record(self) -> Record:
+    def _new_record(self) -> BeatRecord:
         # Never closed: an abandoned attempt may still write to it. Python frees it when the last reference is gone.
         return BeatBoard.private(1).records[0]
 
@@ -217,7 +217,7 @@ class InlineSlots:
             return None
         return found[0] if found else None
 
-    async def _run(self, seat: int, message: Message[WorkItem, WorkResult], record: Record) -> bool:
+    async def _run(self, seat: int, message: Message[WorkItem, WorkResult], record: BeatRecord) -> bool:
         """Runs one attempt from claim to settlement. Returns False when it was abandoned."""
         attempt = Attempt(
             message,

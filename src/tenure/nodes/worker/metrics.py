@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tenure.beat.probes import HealthServer
-from tenure.beat.readiness import Readiness
+from tenure.beat.watchdog import Readiness
 from tenure.clock import Clock
 from tenure.nodes.slot_runner import SlotsView
 

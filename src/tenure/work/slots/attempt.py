@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenure import tracing
-from tenure.beat.board import Occupant, Phase, Record
+from tenure.beat.board import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Message
 from tenure.errors import (
@@ -49,7 +49,7 @@ class Attempt:
     def __init__(
         self,
         message: Message[WorkItem, WorkResult],
-        record: Record,
+        record: BeatRecord,
         *,
         registry: Registry,
         clock: Clock,
@@ -270,7 +270,7 @@ def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failur
 class MarkedCoroutine(CoroutineABC[Any, Any, Any]):
     """Wraps a coroutine and marks its record while it runs, so that the supervisor knows which attempt blocks an event loop."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], record: Record) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], record: BeatRecord) -> None:
         self._coroutine, self._record = coroutine, record
 
     def send(self, value: Any) -> Any:

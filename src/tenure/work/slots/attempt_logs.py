@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tenure.beat.board import Occupant, Phase, Reading
+from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.beat.own_files import open_own_file, read_own_file
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
@@ -241,7 +241,7 @@ class LogPublisher:
         self._store, self._folder, self._clock, self._submit = store, folder, clock, submit
         self._shown: dict[int, PublishedLog] = {}
 
-    def look(self, index: int, reading: Reading) -> None:
+    def look(self, index: int, reading: BeatReading) -> None:
         occupant = reading.occupant
         if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
             self._shown.pop(index, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tenure.beat.board import BeatBoard, Occupant, Phase, Reading
+from tenure.beat.board import BeatBoard, BeatReading, Occupant, Phase
 from tenure.clock import Clock
 from tenure.errors import BoardError, ReceiptHandleExpiredError
 from tenure.work.attempt_handle import CancelCode
@@ -92,7 +92,7 @@ class AttemptSupervision:
         changed, self._seen = seen != self._seen, seen
         return changed
 
-    def _read(self, slot: SlotProcess, index: int, monotonic: float) -> Reading:
+    def _read(self, slot: SlotProcess, index: int, monotonic: float) -> BeatReading:
         """Reads a record. A slot whose record stays damaged for the grace cannot be watched, so it is killed."""
         try:
             reading = self._board.records[index].read()
@@ -129,7 +129,7 @@ class AttemptSupervision:
         if not held:
             slot.kill()
 
-    def _look_at(self, slot: SlotProcess, index: int, reading: Reading, monotonic: float, boottime: float) -> None:
+    def _look_at(self, slot: SlotProcess, index: int, reading: BeatReading, monotonic: float, boottime: float) -> None:
         watched = self._follow(index, reading)
         self._logs.look(index, reading)
         if watched is None:
@@ -138,7 +138,7 @@ class AttemptSupervision:
         if verdict.act is not Act.NOTHING:
             self._act(slot, index, watched, reading, verdict)
 
-    def _follow(self, index: int, reading: Reading) -> SupervisedAttempt | None:
+    def _follow(self, index: int, reading: BeatReading) -> SupervisedAttempt | None:
         """Returns the notes on the attempt that is in this record now. Another serial means another attempt."""
         if reading.phase is Phase.EMPTY:
             self._watched.pop(index, None)
@@ -162,7 +162,7 @@ class AttemptSupervision:
         )
 
     def _act(
-        self, slot: SlotProcess, index: int, watched: SupervisedAttempt, reading: Reading, verdict: WatchVerdict
+        self, slot: SlotProcess, index: int, watched: SupervisedAttempt, reading: BeatReading, verdict: WatchVerdict
     ) -> None:
         if verdict.act is Act.EXTEND:
             self._extend(index, watched, reading)
@@ -227,7 +227,7 @@ class AttemptSupervision:
 
     # Leases.
 
-    def _extend(self, index: int, watched: SupervisedAttempt, reading: Reading) -> None:
+    def _extend(self, index: int, watched: SupervisedAttempt, reading: BeatReading) -> None:
         """Extends the lease of one attempt in another thread, with at most one call in flight."""
         if watched.extending:
             return
@@ -277,14 +277,14 @@ class AttemptSupervision:
             with self._errors.isolate(f"settling what record {index} held"):
                 self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
 
-    def _last_reading(self, index: int) -> Reading | None:
+    def _last_reading(self, index: int) -> BeatReading | None:
         """Returns the last reading of a record; None when its slot damaged it."""
         try:
             return self._board.records[index].read()
         except BoardError:
             return None
 
-    def _blamed(self, slot: SlotProcess, readings: dict[int, Reading | None]) -> set[int]:
+    def _blamed(self, slot: SlotProcess, readings: dict[int, BeatReading | None]) -> set[int]:
         judged = (CancelCode.NONE, CancelCode.DRAIN)
         blamed = {i for i in readings if i in self._watched and self._watched[i].watch.code not in judged}
         if blamed or slot.killed_by_us:
@@ -295,7 +295,7 @@ class AttemptSupervision:
         return {i for i, reading in occupied.items() if reading is not None and reading.active} or set(occupied)
 
     def _settle_one(
-        self, slot: SlotProcess, index: int, reading: Reading | None, exit_failure: WorkFailure | None
+        self, slot: SlotProcess, index: int, reading: BeatReading | None, exit_failure: WorkFailure | None
     ) -> None:
         """Settles what one record held. `exit_failure` is None for an attempt that is not to blame."""
         watched, record = self._watched.pop(index, None), self._board.records[index]
@@ -312,7 +312,7 @@ class AttemptSupervision:
             failure = failure_of(watched, exit_failure, slot.last_trouble)
             self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(held, failure))
 
-    def _held(self, index: int, reading: Reading | None, watched: SupervisedAttempt | None) -> HeldDelivery | None:
+    def _held(self, index: int, reading: BeatReading | None, watched: SupervisedAttempt | None) -> HeldDelivery | None:
         record = self._board.records[index]
         if reading is not None:
             same = watched is not None and watched.serial == reading.serial

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.beat.board import Occupant, Phase, Reading
+from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.work.attempt_handle import CancelCode
 
 
@@ -66,7 +66,7 @@ class AttemptWatch:
     phase_since: float = 0.0
     """Monotonic time of the first look that showed this phase."""
 
-    def step(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
+    def step(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
         if reading.phase is not self.phase:
             self.phase, self.phase_since = reading.phase, monotonic
         if reading.phase is Phase.EMPTY:
@@ -90,11 +90,11 @@ class AttemptWatch:
         left, needed = self.lease_until - boottime, self.kill_at - monotonic + self.extend_every_s
         return WatchVerdict(Act.EXTEND) if 0 < left < needed else _NOTHING
 
-    def _claimed(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
+    def _claimed(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
         """The lease of a claim is short and is not renewed: `step` ends what does not start within it."""
         return _NOTHING
 
-    def _running(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
+    def _running(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
         if late := self._late(reading, monotonic, boottime):
             return self.cancel(*late, monotonic)
         if monotonic >= self.next_extension and (
@@ -103,7 +103,7 @@ class AttemptWatch:
             return WatchVerdict(Act.EXTEND)
         return _NOTHING
 
-    def _settling(self, reading: Reading, monotonic: float, boottime: float) -> WatchVerdict:
+    def _settling(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
         """Writing an outcome takes a moment, unless the engine is away: then it is worth a longer lease, for a while."""
         if monotonic - self.phase_since >= self.settle_s:
             reason = f"its outcome could not be handed over: it ended {self.settle_s:g} s ago, and nothing was written"
@@ -113,7 +113,7 @@ class AttemptWatch:
     def _is_running_out(self, boottime: float, monotonic: float) -> bool:
         return monotonic >= self.next_extension and self.lease_until - boottime < self.extend_every_s / 2
 
-    def _late(self, reading: Reading, monotonic: float, boottime: float) -> tuple[CancelCode, str] | None:
+    def _late(self, reading: BeatReading, monotonic: float, boottime: float) -> tuple[CancelCode, str] | None:
         deadline = self.occupant.deadline
         if deadline is not None and boottime >= deadline:
             return CancelCode.TIMEOUT, f"ran for {boottime - self.occupant.started_at:.1f} s, past its timeout"
@@ -123,16 +123,16 @@ class AttemptWatch:
             return CancelCode.STALL, f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}"
         return None
 
-    def _has_proof(self, reading: Reading, monotonic: float) -> bool:
+    def _has_proof(self, reading: BeatReading, monotonic: float) -> bool:
         """New beats since the last extension, or a declared silence."""
         return reading.steps != self.steps_extended or monotonic < reading.silent_until
 
-    def _stall_left(self, reading: Reading, monotonic: float) -> float:
+    def _stall_left(self, reading: BeatReading, monotonic: float) -> float:
         # A declared silence holds the stall clock; it starts anew where the silence ends.
         since = max(reading.beat_at, min(reading.silent_until, monotonic))
         return self.occupant.stall_s - (monotonic - since)
 
-    def _lease_ends_before_stall(self, reading: Reading, monotonic: float, boottime: float) -> bool:
+    def _lease_ends_before_stall(self, reading: BeatReading, monotonic: float, boottime: float) -> bool:
         """Its last beat earned it the whole stall threshold, of which the lease is paid out in short pieces (decision 0160)."""
         left = self.lease_until - boottime
         return left < self.extend_every_s and left < self._stall_left(reading, monotonic) + self.grace_s
@@ -145,7 +145,7 @@ class AttemptWatch:
         """Takes the verdict back: another attempt of the same slot blocked the event loop, and this one is not to blame."""
         self.code, self.reason, self.kill_at = CancelCode.NONE, "", float("inf")
 
-    def extending(self, reading: Reading, monotonic: float) -> None:
+    def extending(self, reading: BeatReading, monotonic: float) -> None:
         """Records that an extension was sent. The next one needs a new beat and waits for the interval."""
         self.steps_extended = reading.steps
         self.next_extension = monotonic + self.extend_every_s
@@ -159,7 +159,7 @@ class AttemptWatch:
         self.next_extension = monotonic + retry_in_s
 
 
-_Limit = Callable[[AttemptWatch, Reading, float, float], WatchVerdict]
+_Limit = Callable[[AttemptWatch, BeatReading, float, float], WatchVerdict]
 _LIMITS: Mapping[Phase, _Limit] = {
     Phase.CLAIMED: AttemptWatch._claimed,
     Phase.RUNNING: AttemptWatch._running,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tenure.beat.board import BeatBoard, Identity, Phase
+from tenure.beat.board import BeatBoard, BoardIdentity, Phase
 from tenure.beat.own_files import check_own_folder
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine
@@ -75,7 +75,7 @@ class DeadWorkerCleanup:
         )
         return True
 
-    def _files_of(self, identity: Identity) -> Path | None:
+    def _files_of(self, identity: BoardIdentity) -> Path | None:
         """Returns the folder of the worker's logs and stack dumps; None when it is missing or belongs to another user."""
         private = self._folder / identity.incarnation
         try:
@@ -112,7 +112,7 @@ class DeadWorkerCleanup:
         return len(found)
 
 
-def _died(identity: Identity, held: HeldDelivery) -> WorkFailure:
+def _died(identity: BoardIdentity, held: HeldDelivery) -> WorkFailure:
     phase = held.phase.name.lower()
     return WorkFailure(
         cause=Cause.WORKER_DIED,

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tenure.beat.board import Occupant, Phase, Reading, Record
+from tenure.beat.board import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Fence, Mailbox, Message
 from tenure.errors import BoardError, TenureError
@@ -30,7 +30,7 @@ class HeldDelivery(NamedTuple):
     """Boot time at which the lease is lost, as it was last extended: the ticket only knows the lease of the claim."""
 
     @classmethod
-    def on(cls, record: Record) -> HeldDelivery | None:
+    def on(cls, record: BeatRecord) -> HeldDelivery | None:
         """Returns the delivery that the record holds; None when the record is empty or cannot be read."""
         try:
             reading = record.read()
@@ -39,7 +39,7 @@ class HeldDelivery(NamedTuple):
         return cls.of(record, reading)
 
     @classmethod
-    def of(cls, record: Record, reading: Reading, occupant: Occupant | None = None) -> HeldDelivery | None:
+    def of(cls, record: BeatRecord, reading: BeatReading, occupant: Occupant | None = None) -> HeldDelivery | None:
         """Builds it from a reading. `occupant` is the one that was seen earlier: a kill may have cut the write of the cold part short."""
         occupant = reading.occupant or occupant
         if occupant is None or reading.phase is Phase.EMPTY:

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 
-from tenure.beat.board import BeatBoard, Identity, Reading, Totals, board_folder
+from tenure.beat.board import BeatBoard, BeatReading, BoardIdentity, Totals, board_folder
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine
 from tenure.errors import BoardError
@@ -126,7 +126,7 @@ class Supervisor:
     def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
         return lambda: self._running_attempts().cancel(index, CancelCode.CANCEL, reason, serial=serial)
 
-    def readings(self) -> list[tuple[int, Reading]]:
+    def readings(self) -> list[tuple[int, BeatReading]]:
         """Returns a reading of every record that is not damaged; an empty list before `run` and after it."""
         with self._board_lock:
             found = []
@@ -229,7 +229,7 @@ class Supervisor:
 
     def _open_board(self, engine_name: str) -> None:
         own = read_stat(os.getpid())
-        identity = Identity(
+        identity = BoardIdentity(
             incarnation=self.incarnation,
             pid=os.getpid(),
             pid_started=own.started if own else 0,
