@@ -116,7 +116,7 @@ def fork_while_waiting(url: str, count: str) -> None:
             mailbox.send([True, number + int(count)])
         held.acknowledge()  # a receipt is data: whoever has it may use it
         waited = mailbox.receive(1, 60, 5)
-        tell(child_received=len(waited), child_column=engine.bells._page and engine.bells._page.column)
+        tell(child_received=len(waited), child_column=engine.wakeups.column)
         engine.close()
         os._exit(0)
     engine.close()

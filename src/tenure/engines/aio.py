@@ -8,7 +8,6 @@ inline, and its long polls wait on the loop, so that a simulation does the same 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from tenure.clock import Clock
 from tenure.engines.checks import check_seconds
 from tenure.engines.contracts import MAX_WAIT_S, Engine, Entry, Journal, Mailbox, Message
+from tenure.engines.long_poll import LoopWaiter
 from tenure.engines.memory.engine import MemoryEngine
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
@@ -149,15 +149,15 @@ class InlineCalls:
             found = receive(max_messages, visibility_timeout, 0, provisional=provisional)
             if found or self._clock.boottime() >= deadline:
                 return found
-            rung = Bell()
+            rung = LoopWaiter()
             waiter = mailbox.listen(rung.ring, deadline)
             try:
-                await rung.wait(self._clock, waiter.until)
+                await rung.wait(self._clock, waiter.until - self._clock.boottime())
                 # Rung only because the watch over the timers is its now: it keeps its place in the line. If it left, the
                 # next in line would be rung for the same reason, and so on for ever.
                 while self._clock.boottime() < waiter.until and mailbox.waits(waiter):
                     rung.reset()
-                    await rung.wait(self._clock, waiter.until)
+                    await rung.wait(self._clock, waiter.until - self._clock.boottime())
             finally:
                 goes_on = mailbox.unlisten(waiter)
             if not goes_on:
@@ -172,43 +172,11 @@ class InlineCalls:
             found: list[Entry] = follow(after, 0)
             if found or self._clock.boottime() >= deadline:
                 return found
-            rung = Bell()
+            rung = LoopWaiter()
             journal.listen(rung.ring, after)
             try:
-                await rung.wait(self._clock, deadline)
+                await rung.wait(self._clock, deadline - self._clock.boottime())
             finally:
                 goes_on = journal.unlisten(rung.ring)
             if not goes_on:
                 return []
-
-
-class Bell:
-    """Rung by whatever thread makes a message visible, heard by one task."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._heard: asyncio.Future[None] = self._loop.create_future()
-
-    def ring(self) -> None:
-        # On the loop's own thread without a detour, so that simulations need no thread-safe wake-up.
-        if threading.get_ident() == self._thread:
-            self._hear()
-        else:
-            self._loop.call_soon_threadsafe(self._hear)
-
-    def _hear(self) -> None:
-        if not self._heard.done():
-            self._heard.set_result(None)
-
-    def reset(self) -> None:
-        """Wait for the next ring."""
-        self._heard = self._loop.create_future()
-
-    async def wait(self, clock: Clock, until: float) -> None:
-        """Until it is rung, or the clock says so."""
-        sleep = asyncio.ensure_future(clock.async_sleep(until - clock.boottime()))
-        try:
-            await asyncio.wait((self._heard, sleep), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()

@@ -40,7 +40,8 @@ from tenure.engines.contracts import (
     Sent,
     Ticket,
 )
-from tenure.errors import ReplyNotAvailableError
+from tenure.engines.long_poll import LongPolls, WakeupSource
+from tenure.errors import MailboxClosedError, ReplyNotAvailableError
 
 
 class DeliveredContent(NamedTuple):
@@ -252,3 +253,33 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             bury(plain_text(f"the body does not fit {self.body_codec.kind!r}: {error}"))
             return None
+
+
+class PolledMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """A handle on a mailbox whose long polls wait in threads: on SQLite, PostgreSQL and Redis."""
+
+    def __init__(
+        self, name: str, body: Any, reply: Any, max_delivery_count: int | None, wakeups: WakeupSource[Any], topic: str
+    ) -> None:
+        super().__init__(name, body, reply, max_delivery_count)
+        self.polls: LongPolls = wakeups.long_polls(topic)
+
+    @abstractmethod
+    def check_engine_open(self) -> None:
+        """Raises `EngineClosedError` when the engine was closed."""
+
+    def check_open(self) -> None:
+        if self.polls.closed:
+            self.check_engine_open()
+            raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
+
+    def wake(self) -> None:
+        self.check_open()
+        self.polls.wake()
+
+    @property
+    def closed(self) -> bool:
+        return self.polls.closed
+
+    def close(self) -> None:
+        self.polls.close()

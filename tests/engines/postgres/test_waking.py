@@ -41,7 +41,7 @@ def test_a_send_notifies_only_while_somebody_waits(opened: Opened, eavesdropper:
     mailbox.receive(1)[0].acknowledge()
     other = opened()
     poll = Poll(lambda: other.mailbox("work").receive(1, 60, 60))
-    until(lambda: other.bells.bell("m/work").listening)
+    until(lambda: other.wakeups.topic("m/work").listening)
     assert eavesdropper("m/work", lambda: mailbox.send(2)) == 1
     assert [message.body for message in poll.result()] == [2]
 

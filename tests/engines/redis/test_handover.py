@@ -17,10 +17,10 @@ from tests.engines.opening import opener
 from tests.engines.waiting import Poll, until
 from tools.servers.redis import DURABLE
 
-from tenure.engines import Engine, Outgoing, bells
+from tenure.engines import Engine, Outgoing, server_wakeups
 from tenure.engines.redis import RedisEngine, handover, scripts
-from tenure.engines.redis.ear import RedisEar
 from tenure.engines.redis.scripts import script
+from tenure.engines.redis.wakeup_listener import RedisWakeupListener
 from tenure.errors import EngineWentBackError, ReceiptHandleExpiredError
 from tools.servers import FaultProxy, Valkey
 
@@ -45,7 +45,7 @@ def opened(namespace: str, url: str) -> Iterator[Opened]:
 @pytest.fixture(autouse=True)
 def listeners_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine: one that begins anew lets its waiters look once more, and they are counted here."""
-    monkeypatch.setattr(bells, "IDLE_S", 600.0)
+    monkeypatch.setattr(server_wakeups, "IDLE_S", 600.0)
 
 
 class Keys:
@@ -85,10 +85,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
 
 def listening(mailbox: Any) -> Any:
     """A mailbox whose listener has begun, so that a poll looks once and then waits."""
-    bell = mailbox.polls.bell
-    if not bell.listening:
+    topic = mailbox.polls.topic
+    if not topic.listening:
         poll = Poll(lambda: mailbox.receive(1, 300, 600))
-        until(lambda: bell.listening and bell.rings > 0)
+        until(lambda: topic.listening and topic.rings > 0)
         mailbox.wake()
         assert poll.result() == []
     return mailbox
@@ -100,7 +100,7 @@ def waiting(keys: Keys, mailbox: Any, *, offers: int = 1, lease: float = 300, **
     until(lambda: keys.offers(mailbox.name) == offers - 1)
     poll = Poll(lambda: mailbox.receive(1, lease, 60, **options))
     until(lambda: keys.offers(mailbox.name) == offers)
-    until(lambda: mailbox.polls.bell.waiting > 0)
+    until(lambda: mailbox.polls.topic.waiting > 0)
     return poll
 
 
@@ -187,7 +187,7 @@ def test_a_batch_is_handed_to_as_many_as_wait_and_the_rest_is_queued(opened: Ope
 def test_who_asks_for_several_gets_all_that_there_are(opened: Opened, keys: Keys) -> None:
     engine = opened()
     poll = Poll(lambda: engine.mailbox("work").receive(10, 60, 60))
-    until(lambda: engine.bells.bell("m:work").listening)
+    until(lambda: engine.wakeups.topic("m:work").listening)
     time.sleep(0.1)
     assert keys.offers() == 0
     opened().mailbox("work").send_many([Outgoing(n) for n in range(3)])
@@ -203,8 +203,8 @@ class StandIn:
     def __init__(self, engine: RedisEngine, keys: Keys) -> None:
         self._keys = keys
         self.got: list[bytes] = []
-        self.ear = RedisEar(engine.settings, "stand-in.1", self.got.append)
-        self.ear.listen(["m:work"])
+        self.listener = RedisWakeupListener(engine.settings, "stand-in.1", self.got.append)
+        self.listener.listen(["m:work"])
         keys.client.set(keys("w:stand-in"), 7)
 
     def offer(self, token: str, *, seconds: float = 60, address: str = "stand-in.1", counter: str = "stand-in") -> None:
@@ -214,7 +214,7 @@ class StandIn:
 
     def heard(self) -> list[str]:
         """The tokens that something was handed to."""
-        self.ear.heard()
+        self.listener.heard()
         got, self.got[:] = list(self.got), []
         return [payload.split(b'"')[1].decode() for payload in got]
 
@@ -222,7 +222,7 @@ class StandIn:
 @pytest.fixture
 def stand_in(opened: Opened, keys: Keys) -> Iterator[StandIn]:
     made = StandIn(opened(), keys)
-    with closing(made.ear):
+    with closing(made.listener):
         yield made
 
 
@@ -546,7 +546,7 @@ def test_with_replicas_to_wait_for_nothing_is_handed_over(own_server: Callable[[
     with Engine.open(f"{primary.url}?wait=1&namespace={namespace}") as engine:
         assert isinstance(engine, RedisEngine)
         poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
-        until(lambda: engine.bells.bell("m:work").listening)
+        until(lambda: engine.wakeups.topic("m:work").listening)
         time.sleep(0.1)
         assert keys.offers() == 0
         engine.mailbox("work").send("x")
@@ -563,7 +563,7 @@ def test_in_a_cluster_nothing_is_handed_over_and_all_works(own_server: Callable[
         assert isinstance(engine, RedisEngine)
         assert not engine.hands_over
         poll = Poll(lambda: engine.mailbox("work").receive(1, 60, 60))
-        until(lambda: engine.bells.bell("m:work").listening)
+        until(lambda: engine.wakeups.topic("m:work").listening)
         engine.mailbox("work").send("x")
         poll.result()[0].acknowledge()
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.engines.waiting import Poll, until
 
-from tenure.engines import bells
+from tenure.engines import server_wakeups
 from tenure.engines.redis import RedisEngine
-from tenure.engines.redis.ear import RedisEar
+from tenure.engines.redis.wakeup_listener import RedisWakeupListener
 from tenure.errors import MailboxConnectionError
 from tools.servers import FaultProxy, Valkey
 
@@ -21,23 +21,23 @@ Opened = Callable[..., RedisEngine]
 
 def test_news_that_came_while_an_answer_was_awaited_are_heard(opened: Opened, valkey_url: str, namespace: str) -> None:
     engine = opened()
-    with contextlib.closing(RedisEar(engine.settings, "nobody", lambda payload: None)) as ear:
-        ear.listen(["m:work"])
+    with contextlib.closing(RedisWakeupListener(engine.settings, "nobody", lambda payload: None)) as listener:
+        listener.listen(["m:work"])
         engine.mailbox("work").send(1)
-        ear.listen(["m:other", "m:third"])  # reads past the news
-        assert ear.heard() == ["m:work"]
-        assert ear.heard() == []
-        ear.ignore(["m:work"])
+        listener.listen(["m:other", "m:third"])  # reads past the news
+        assert listener.heard() == ["m:work"]
+        assert listener.heard() == []
+        listener.ignore(["m:work"])
         engine.mailbox("work").send(2)
         engine.mailbox("third").send(3)
-        until(lambda: ear.heard() == ["m:third"])
+        until(lambda: listener.heard() == ["m:third"])
 
 
 @pytest.mark.slow
 def test_a_listener_that_the_network_forgot_is_found_out_and_replaced(
     opened: Opened, proxy: FaultProxy, valkey_server: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "IDLE_S", 0.1)
+    monkeypatch.setattr(server_wakeups, "IDLE_S", 0.1)
     engine = opened("&timeout=1", url=valkey_server.url_of(0, port=proxy.port))
     mailbox = engine.mailbox("work")
 
@@ -47,13 +47,13 @@ def test_a_listener_that_the_network_forgot_is_found_out_and_replaced(
                 return mailbox.receive(1, 60, 20)
 
     poll = Poll(receive)
-    bell = engine.bells.bell("m:work")
-    until(lambda: bell.listening)
+    topic = engine.wakeups.topic("m:work")
+    until(lambda: topic.listening)
     time.sleep(0.35)  # pings go through
-    assert bell.listening
+    assert topic.listening
     proxy.partition()
-    until(lambda: not bell.listening)
+    until(lambda: not topic.listening)
     proxy.drop()
-    until(lambda: bell.listening)
+    until(lambda: topic.listening)
     opened().mailbox("work").send("x")
     assert poll.result() != []

@@ -110,9 +110,9 @@ def test_a_server_that_our_authority_signed_is_used_and_so_is_the_connection_tha
         assert PASSWORD not in engine.url
         mailbox = engine.mailbox("work")
         poll = Poll(lambda: mailbox.receive(1, 60, 60))
-        bell = getattr(getattr(mailbox, "polls", None), "bell", None)
-        if bell is not None:  # NATS has one connection for everything
-            until(lambda: bell.listening)
+        topic = getattr(getattr(mailbox, "polls", None), "topic", None)
+        if topic is not None:  # NATS has one connection for everything
+            until(lambda: topic.listening)
         other.mailbox("work").send("y" * 100_000)
         (message,) = poll.result()
         message.acknowledge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,28 +11,28 @@ from typing import Any
 import pytest
 from tests.engines.waiting import Poll, until
 
-from tenure.engines import Outgoing, bells
+from tenure.engines import Outgoing, server_wakeups
 
 Opened = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bells, "LOOK_S", 600.0)
-    monkeypatch.setattr(bells, "TRUST_S", 600.0)
+    monkeypatch.setattr(server_wakeups, "LOOK_S", 600.0)
+    monkeypatch.setattr(server_wakeups, "TRUST_S", 600.0)
 
 
 def test_a_topic_that_nobody_waits_on_any_more_is_not_listened_to(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "IDLE_S", 0.1)
+    monkeypatch.setattr(server_wakeups, "IDLE_S", 0.1)
     engine = opened()
     mailbox = engine.mailbox("work")
     assert mailbox.receive(1, 60, 0.05) == []
-    bell = mailbox.polls.bell
-    until(lambda: not bell.listening)
+    topic = mailbox.polls.topic
+    until(lambda: not topic.listening)
     poll = Poll(lambda: mailbox.receive(1, 60, 60))
-    until(lambda: bell.listening)
+    until(lambda: topic.listening)
     mailbox.send(2)
     assert [message.body for message in poll.result()] == [2]
 
@@ -54,7 +55,7 @@ def test_everything_that_makes_a_message_visible_earlier_wakes(opened: Opened) -
 
     def wakes(act: Callable[[], object]) -> None:
         poll = Poll(lambda: waiting.receive(1, 60, 60))
-        until(lambda: waiting.polls.bell.listening and waiting.polls.bell.waiting == 1)
+        until(lambda: waiting.polls.topic.listening and waiting.polls.topic.waiting == 1)
         time.sleep(0.1)  # it looks once more after it began to listen
         act()
         (message,) = poll.result()
@@ -77,7 +78,7 @@ def test_closing_the_engine_ends_the_listener(opened: Opened) -> None:
     engine = opened()
     mailbox = engine.mailbox("work")
     poll = Poll(lambda: mailbox.receive(1, 60, 60))
-    until(lambda: mailbox.polls.bell.listening)
+    until(lambda: mailbox.polls.topic.listening)
     engine.close()
     assert poll.result() == []
     until(lambda: not [t for t in threading.enumerate() if t.name.endswith("-listener")])
@@ -86,7 +87,29 @@ def test_closing_the_engine_ends_the_listener(opened: Opened) -> None:
 def test_a_follower_of_a_journal_is_told_of_an_append(opened: Opened) -> None:
     journal, other = opened().journal("log"), opened().journal("log")
     poll = Poll(lambda: other.follow(0, 60))
-    until(lambda: other.polls.bell.listening)
+    until(lambda: other.polls.topic.listening)
     time.sleep(0.1)
     journal.append([b"a"], epoch=1, expect=0, append_id="1")
     assert [entry.seq for entry in poll.result()] == [1]
+
+
+def test_a_forked_child_is_told_too(opened: Opened) -> None:
+    """Its parent's listener does not run in it, and what the parent waited for says nothing of the child's waiters."""
+    mailbox = opened().mailbox("work")
+    parent = Poll(lambda: mailbox.receive(1, 60, 60))
+    until(lambda: mailbox.polls.topic.listening)
+    mailbox.wake()
+    assert parent.result() == []
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            poll = Poll(lambda: mailbox.receive(1, 60, 60))
+            until(lambda: mailbox.polls.topic.waiting == 1 and mailbox.polls.topic.listening)
+            time.sleep(0.1)
+            mailbox.send("x")
+            code = 0 if [message.body for message in poll.result()] == ["x"] else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -5,22 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
-from weakref import WeakSet
 
 import psycopg
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
 from tenure.engines.postgres.connections import PostgresConnections, open_session, translate
-from tenure.engines.postgres.ear import PostgresEar
 from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
 from tenure.engines.postgres.mailbox import PostgresMailbox
 from tenure.engines.postgres.pace import Pace
+from tenure.engines.postgres.wakeup_listener import PostgresWakeupListener
+from tenure.engines.server_wakeups import ServerWakeups
 from tenure.errors import EngineUnavailableError, TenureError
 from tenure.randomness import Random, fresh_random
 
@@ -57,15 +56,14 @@ class PostgresEngine(Engine):
         self.metrics = OperationMetrics("postgres")
         self._prepare_server()
         self.connections = PostgresConnections(settings, clock, self._random, self.metrics)
-        self.bells = Bells(
+        self.wakeups = ServerWakeups(
             "postgres",
-            lambda: PostgresEar(settings, self.statements, clock),
+            lambda: PostgresWakeupListener(settings, self.statements, clock),
             clock,
             Backoff(self._random, first_s=0.05, most_s=5.0),
             poll_s=None if settings.notify else settings.poll_s,
         )
         self._paces: dict[str, Pace] = {}
-        self._polls: WeakSet[Polls] = WeakSet()
         self._lock = threading.Lock()
         self._latest = 0.0
         # The first round of tidying comes soon, and not at the same moment in every process.
@@ -96,15 +94,11 @@ class PostgresEngine(Engine):
         max_delivery_count: int | None = None,
     ) -> Mailbox[BodyT, ReplyT]:
         self.connections.check_open()
-        mailbox: PostgresMailbox[BodyT, ReplyT] = PostgresMailbox(self, name, body, reply, max_delivery_count)
-        self._enlist(mailbox.polls)
-        return mailbox
+        return PostgresMailbox(self, name, body, reply, max_delivery_count)
 
     def journal(self, name: str) -> Journal:
         self.connections.check_open()
-        journal = PostgresJournal(self, name)
-        self._enlist(journal.polls)
-        return journal
+        return PostgresJournal(self, name)
 
     def election(self, name: str) -> Election:
         self.connections.check_open()
@@ -131,12 +125,9 @@ class PostgresEngine(Engine):
             return [Finding(Level.ERROR, told.fact, told.remedy)]
 
     def close(self) -> None:
-        with self._lock:
-            polls = list(self._polls)
-        for one in polls:
-            one.close()
+        self.wakeups.end_polls()
         self.connections.close()
-        self.bells.close()
+        self.wakeups.close()
 
     # What its handles use
 
@@ -161,10 +152,6 @@ class PostgresEngine(Engine):
                 self._tidy_at = 0.0  # there is more
         except TenureError as error:
             log.warning("old keys and values were not removed: %s", error.fact)
-
-    def _enlist(self, polls: Polls) -> None:
-        with self._lock:
-            self._polls.add(polls)
 
 
 def open_postgres(url: str, clock: Clock) -> PostgresEngine:

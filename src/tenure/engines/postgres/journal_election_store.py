@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenure.engines.bells import Look, Polls
 from tenure.engines.checks import (
     check_append,
     check_key,
@@ -33,6 +32,7 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
+from tenure.engines.long_poll import Look
 from tenure.engines.postgres.connections import Rows
 from tenure.errors import (
     LimitError,
@@ -52,7 +52,7 @@ class PostgresJournal(Journal):
     def __init__(self, engine: PostgresEngine, name: str) -> None:
         self.name = check_name(name, "journal name")
         self._engine = engine
-        self.polls = Polls(engine.bells, f"j/{name}")
+        self.polls = engine.wakeups.long_polls(f"j/{name}")
 
     def _query(self, operation: str, *values: Any) -> Rows:
         statement = getattr(self._engine.statements, operation)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from tenure.engines.bells import Look, Polls
-from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMailbox, CheckedMessage, DeliveredContent, LeasedMessage
+from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMessage, DeliveredContent, LeasedMessage, PolledMailbox
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import (
     BodyT,
@@ -21,11 +20,11 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
+from tenure.engines.long_poll import Look
 from tenure.engines.postgres.connections import Rows
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
-    MailboxClosedError,
     MailboxConnectionError,
     ReceiptHandleExpiredError,
     TenureError,
@@ -149,16 +148,15 @@ def _number(message_id: str | None) -> int:
 _PROVISIONAL, _HELD = 0, 1
 
 
-class PostgresMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(
         self, engine: PostgresEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None
     ) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
+        super().__init__(name, body, reply, max_delivery_count, engine.wakeups, f"m/{name}")
         self.engine = engine
         self.pace = engine.pace(name)
-        self.polls = Polls(engine.bells, f"m/{name}")
 
     def query(self, operation: str, values: Sequence[Any]) -> Rows:
         """One round trip. For messages too: they stay valid when the handle is closed, not when the engine is."""
@@ -285,10 +283,6 @@ class PostgresMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         held = {str(number) for (number,) in self.query("acknowledge_many", (rows, tokens))}
         return [message for message in messages if message.id not in held]
 
-    def wake(self) -> None:
-        self.check_open()
-        self.polls.wake()
-
     def revoke(self, key: str) -> bool:
         check_key(key)
         return bool(self.asked("revoke", (self.name, key))[0][0])
@@ -303,20 +297,10 @@ class PostgresMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def dead_letters(self) -> DeadLetters:
         return PostgresDeadLetters(self)
 
-    @property
-    def closed(self) -> bool:
-        return self.polls.closed
-
-    def close(self) -> None:
-        self.polls.close()
-
     def asked(self, operation: str, values: Sequence[Any]) -> Rows:
         """One round trip for the handle itself, which must be open."""
         self.check_open()
         return self.query(operation, values)
 
-    def check_open(self) -> None:
-        if not self.polls.closed:
-            return
+    def check_engine_open(self) -> None:
         self.engine.connections.check_open()
-        raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")

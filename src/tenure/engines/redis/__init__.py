@@ -2,7 +2,7 @@
 
 Files: `address` reads the URL and examines the server for `tenure doctor`, `lua/` holds one script per operation (one script, one round
 trip, one atomic step), `scripts` puts them together from their parts and names them by SHA, `connections` owns the sessions and translates
-the server's errors, `ear` hears of what others did, `handover` takes what the sender's script gave us while we waited, `aside` tells the
+the server's errors, `wakeup_listener` hears of what others did, `handover` takes what the sender's script gave us while we waited, `aside` tells the
 server what needs no answer, and `mailbox` and `journal_election_store` keep the contracts.
 
 Keys, all under `{namespace}:` so that they are in one slot: `q:` and `h:` (sorted sets of a mailbox: waiting, by the time at which

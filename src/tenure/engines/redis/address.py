@@ -178,7 +178,7 @@ def examine(session: RedisSession, settings: RedisSettings, clock: Clock) -> lis
     findings += capacity(session, facts, settings)
     findings += transport(settings)
     findings += clocks(session, clock)
-    findings += bells(session, settings)
+    findings += notifications(session, settings)
     return findings
 
 
@@ -289,7 +289,7 @@ def clocks(session: RedisSession, clock: Clock) -> list[Finding]:
     return [Finding(Level.OK, text)]
 
 
-def bells(session: RedisSession, settings: RedisSettings) -> list[Finding]:
+def notifications(session: RedisSession, settings: RedisSettings) -> list[Finding]:
     """May this user publish and subscribe? Since Redis 7 a new user may not."""
     channel = f"{settings.prefix}bell:check"
     try:

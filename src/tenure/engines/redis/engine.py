@@ -5,24 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
-from weakref import WeakSet
 
 import redis.exceptions as r
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.bells import Bells, Polls
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
 from tenure.engines.redis.aside import Aside
 from tenure.engines.redis.connections import RedisConnections, RedisSession, translate
-from tenure.engines.redis.ear import RedisEar
 from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
 from tenure.engines.redis.mailbox import LostClaims, RedisMailbox
 from tenure.engines.redis.scripts import every_script
+from tenure.engines.redis.wakeup_listener import RedisWakeupListener
+from tenure.engines.server_wakeups import ServerWakeups
 from tenure.errors import EngineUnavailableError, EngineVersionError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import Random, fresh_random
@@ -78,9 +77,10 @@ class RedisEngine(Engine):
         self.offers = Offers(name, self.aside)
         # With replicas to wait for, a message belongs to its consumer only when they know it. In a cluster every node gets every publication.
         self.hands_over = not settings.wait and self._facts.get("cluster_enabled") != "1"
-        self.bells = Bells("redis", self._new_ear, clock, Backoff(self._random, first_s=0.05, most_s=5.0))
+        self.wakeups = ServerWakeups(
+            "redis", self._new_listener, clock, Backoff(self._random, first_s=0.05, most_s=5.0)
+        )
         self._lost_claims: dict[str, LostClaims] = {}
-        self._polls: WeakSet[Polls] = WeakSet()
         self._lock = threading.Lock()
         self._latest = 0.0
         self.instance = self._begin(ids())
@@ -126,15 +126,11 @@ class RedisEngine(Engine):
         max_delivery_count: int | None = None,
     ) -> Mailbox[BodyT, ReplyT]:
         self.connections.check_open()
-        mailbox: RedisMailbox[BodyT, ReplyT] = RedisMailbox(self, name, body, reply, max_delivery_count)
-        self._enlist(mailbox.polls)
-        return mailbox
+        return RedisMailbox(self, name, body, reply, max_delivery_count)
 
     def journal(self, name: str) -> Journal:
         self.connections.check_open()
-        journal = RedisJournal(self, name)
-        self._enlist(journal.polls)
-        return journal
+        return RedisJournal(self, name)
 
     def election(self, name: str) -> Election:
         self.connections.check_open()
@@ -164,11 +160,8 @@ class RedisEngine(Engine):
             return [Finding(Level.ERROR, told.fact, told.remedy)]
 
     def close(self) -> None:
-        with self._lock:
-            polls = list(self._polls)
-        for one in polls:
-            one.close()
-        self.bells.close()
+        self.wakeups.end_polls()
+        self.wakeups.close()
         self.offers.close()
         self.aside.close()
         self.connections.close()
@@ -183,12 +176,8 @@ class RedisEngine(Engine):
         """Names one claim. Random, so that a receipt never fits a message that took its number after data was lost."""
         return f"{self._random.getrandbits(64):016x}"
 
-    def _new_ear(self) -> RedisEar:
-        return RedisEar(self.settings, self.offers.address, self.offers.deliver)
-
-    def _enlist(self, polls: Polls) -> None:
-        with self._lock:
-            self._polls.add(polls)
+    def _new_listener(self) -> RedisWakeupListener:
+        return RedisWakeupListener(self.settings, self.offers.address, self.offers.deliver)
 
 
 def load_scripts(session: RedisSession) -> None:

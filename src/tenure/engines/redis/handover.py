@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from tenure.engines.bells import Look
 from tenure.engines.contracts import BodyT, Message, ReplyT
+from tenure.engines.long_poll import Look
 from tenure.engines.redis.scripts import HANDED_S
 from tenure.errors import EngineUnavailableError
 
@@ -80,7 +80,7 @@ class Offers:
     def make(self, mailbox: RedisMailbox[Any, Any], lease_us: int, stage: int) -> Offer:
         token = mailbox.engine.new_token()
         words = f"{token} {self._name} {self.address} {lease_us} {stage}"
-        offer = Offer(token, words, mailbox.engine.clock.boottime(), mailbox.polls.bell.condition)
+        offer = Offer(token, words, mailbox.engine.clock.boottime(), mailbox.topic.condition)
         self._open[token] = (mailbox.name, offer)
         return offer
 
@@ -131,7 +131,7 @@ class Waiter(Generic[BodyT, ReplyT]):
                 return accepted
             self._stale.append(offered.words)
         offer = None
-        if self._mailbox.polls.bell.listening:  # otherwise nobody would be told
+        if self._mailbox.topic.listening:  # otherwise nobody would be told
             offer = self._offers.make(self._mailbox, round(self._lease_s * 1e6), self._stage)
         try:
             look = self._mailbox.claim(1, self._lease_s, self._stage, offer, self._stale)
@@ -153,7 +153,7 @@ class Waiter(Generic[BodyT, ReplyT]):
             self._offers.forget(self._offer)
             self._stale.append(self._offer.words)
             self._offer = None
-        if self._stale and self._mailbox.polls.bell.listening:  # without an ear nothing is handed over
+        if self._stale and self._mailbox.topic.listening:  # without an ear nothing is handed over
             self._engine.aside.tell("withdraw", self._mailbox.name, *self._stale)
 
     def _accept(self, offer: Offer, notice: Notice) -> Look[Message[BodyT, ReplyT]] | None:

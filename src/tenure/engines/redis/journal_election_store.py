@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenure.engines.bells import Look, Polls
 from tenure.engines.checks import (
     check_append,
     check_key,
@@ -34,6 +33,7 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
+from tenure.engines.long_poll import Look
 from tenure.engines.redis.connections import Answer, Argument
 from tenure.errors import (
     LimitError,
@@ -60,7 +60,7 @@ class RedisJournal(Journal):
     def __init__(self, engine: RedisEngine, name: str) -> None:
         self.name = check_name(name, "journal name")
         self._engine = engine
-        self.polls = Polls(engine.bells, f"j:{name}")
+        self.polls = engine.wakeups.long_polls(f"j:{name}")
 
     def _call(self, operation: str, *values: Argument) -> Answer:
         return self._engine.connections.call(operation, (self.name, *values))

@@ -6,16 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from tenure.engines.bells import Look, Polls
-from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMailbox, CheckedMessage, DeliveredContent, LeasedMessage
+from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMessage, DeliveredContent, LeasedMessage, PolledMailbox
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.long_poll import Look
 from tenure.engines.redis.connections import Answer, Argument
 from tenure.engines.redis.handover import Offer, Waiter
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
-    MailboxClosedError,
     MailboxConnectionError,
     ReceiptHandleExpiredError,
 )
@@ -167,14 +166,14 @@ PURGE_STEP = 1_000
 """The messages that one script removes: other clients get their turn in between."""
 
 
-class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(self, engine: RedisEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
-        self.engine = engine
+        super().__init__(name, body, reply, max_delivery_count, engine.wakeups, f"m:{name}")
+        self.engine: RedisEngine = engine
+        self.topic = engine.wakeups.topic(self.polls.topic.name)
         self.limit: Argument = "" if max_delivery_count is None else max_delivery_count
-        self.polls = Polls(engine.bells, f"m:{name}")
         self.lost_claims = engine.lost_claims(name)
 
     def call(self, operation: str, *values: Argument) -> Answer:
@@ -219,7 +218,7 @@ class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def _wait_for_one(self, wait_s: float, waiter: Waiter[BodyT, ReplyT]) -> list[Message[BodyT, ReplyT]]:
         try:
-            return self.polls.poll(wait_s, waiter.look, waiter.handed)
+            return self.polls.poll(wait_s, waiter.look, handed=waiter.handed)
         finally:
             waiter.leave()
 
@@ -288,10 +287,6 @@ class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         refused = {ours[position].receipt_handle for position in answer[1]}
         return [m for m in messages if not isinstance(m, RedisMessage) or m.receipt_handle in refused]
 
-    def wake(self) -> None:
-        self.check_open()
-        self.polls.wake()
-
     def revoke(self, key: str) -> bool:
         check_key(key)
         return bool(self.asked("revoke", key)[1])
@@ -313,18 +308,8 @@ class RedisMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def dead_letters(self) -> DeadLetters:
         return RedisDeadLetters(self)
 
-    @property
-    def closed(self) -> bool:
-        return self.polls.closed
-
-    def close(self) -> None:
-        self.polls.close()
-
-    def check_open(self) -> None:
-        if not self.polls.closed:
-            return
+    def check_engine_open(self) -> None:
         self.engine.connections.check_open()
-        raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
 
 
 def _words(message: CheckedMessage) -> tuple[Argument, ...]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from typing import Any
-from weakref import WeakSet
 
 from tenure.clock import Clock
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, ReplyT, Store
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
-from tenure.engines.sqlite.bells import Bells
 from tenure.engines.sqlite.database import SCHEMA_VERSION, Database
 from tenure.engines.sqlite.journal_election_store import SqliteElection, SqliteJournal, SqliteStore
 from tenure.engines.sqlite.mailbox import SqliteMailbox, topic_of
 from tenure.engines.sqlite.message import KEY_MEMORY_US
+from tenure.engines.sqlite.wakeup_page import FileWakeups
 from tenure.errors import EngineClosedError, EngineError
 from tenure.ids import IdSource, new_id
 
@@ -73,10 +72,9 @@ class SqliteEngine(Engine):
     def __init__(self, address: Address, clock: Clock, *, ids: IdSource = new_id) -> None:
         self.url, self.clock, self.new_id = address.url, clock, ids
         self.database = Database(address, clock)
-        self.bells = Bells(address.path, clock, self.database.data_version)
-        self.database.after_fork = self.bells.renew_after_fork
+        self.wakeups = FileWakeups(address.path, clock, self.database.data_version)
+        self.database.after_fork = self.wakeups.renew_after_fork
         self.upkeep = Upkeep(self.database)
-        self._handles: WeakSet[SqliteMailbox[Any, Any] | SqliteJournal] = WeakSet()
 
     def mailbox(
         self,
@@ -87,15 +85,11 @@ class SqliteEngine(Engine):
         max_delivery_count: int | None = None,
     ) -> Mailbox[BodyT, ReplyT]:
         self.check_open()
-        handle: SqliteMailbox[BodyT, ReplyT] = SqliteMailbox(self, name, body, reply, max_delivery_count)
-        self._handles.add(handle)
-        return handle
+        return SqliteMailbox(self, name, body, reply, max_delivery_count)
 
     def journal(self, name: str) -> Journal:
         self.check_open()
-        handle = SqliteJournal(self, name)
-        self._handles.add(handle)
-        return handle
+        return SqliteJournal(self, name)
 
     def election(self, name: str) -> Election:
         self.check_open()
@@ -110,7 +104,7 @@ class SqliteEngine(Engine):
 
     def ring_mailbox(self, name: str) -> None:
         """Tell whoever waits for that mailbox."""
-        self.bells.ring(topic_of(name))
+        self.wakeups.ring(topic_of(name))
 
     def describe(self) -> dict[str, str]:
         """Returns facts about this engine for people; `wake-up` says when it polls, and why."""
@@ -119,14 +113,14 @@ class SqliteEngine(Engine):
             "engine": f"SQLite {sqlite3.sqlite_version}, schema {SCHEMA_VERSION}",
             "file": str(address.path),
             "synchronous": address.synchronous.value,
-            "wake-up": self.bells.notice or f"sockets in {address.path}-bells",
+            "wake-up": self.wakeups.notice or f"sockets in {address.path}-bells",
         }
 
     def check(self) -> list[Finding]:
         def integrity() -> str:
             return str(self.database.reader.read("PRAGMA quick_check(1)", ())[0][0])
 
-        return examine(self.database.address, self.bells.notice, integrity=integrity)
+        return examine(self.database.address, self.wakeups.notice, integrity=integrity)
 
     def check_open(self) -> None:
         if not self.database.is_open:
@@ -135,9 +129,8 @@ class SqliteEngine(Engine):
     def close(self) -> None:
         if not self.database.is_open:
             return
-        for handle in list(self._handles):
-            handle.close()
-        self.bells.close()
+        self.wakeups.end_polls()
+        self.wakeups.close()
         self.database.close()
 
 

@@ -7,7 +7,6 @@ grows. A store keeps bytes under a key, and the highest fence that wrote it, whi
 from __future__ import annotations
 
 import builtins
-import math
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -38,6 +37,7 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
+from tenure.engines.long_poll import Look
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.engines.sqlite.message import KEY_MEMORY_US
@@ -78,7 +78,7 @@ class SqliteJournal(Journal):
         self.name = check_name(name, "journal")
         self._engine, self._database = engine, engine.database
         self._topic = f"journal/{name}"
-        self._polls = engine.bells.polls(self._topic)
+        self.polls = engine.wakeups.long_polls(self._topic)
 
     def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
         check_append(events, epoch, expect, append_id)
@@ -87,7 +87,7 @@ class SqliteJournal(Journal):
             row = self._advance(tx, epoch, expect)
             seq: int = row[1]
             tx.execute(sql.INSERT_ENTRY, (row[0], seq, epoch, self._database.now(), append_id, packed))
-        self._engine.bells.ring(self._topic)
+        self._engine.wakeups.ring(self._topic)
         self._engine.upkeep.after_write()
         return seq
 
@@ -126,22 +126,13 @@ class SqliteJournal(Journal):
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        found = self.read(after)
-        if found or not wait_time_seconds:
-            return found
-        # Time alone brings no entry.
-        return self._engine.bells.wait_for(self._polls, wait_time_seconds, lambda: (self._look(after), math.inf))
-
-    def _look(self, after: int) -> list[Entry]:
-        return [] if self._polls.closed else self.read(after)
+        if not wait_time_seconds:
+            return self.read(after)
+        return self.polls.poll(wait_time_seconds, lambda: Look(self.read(after)))
 
     def wake(self) -> None:
         self._engine.check_open()
-        self._polls.wake()
-
-    def close(self) -> None:
-        """The engine is closing: end the follows."""
-        self._polls.close()
+        self.polls.wake()
 
     def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
         check_snapshot(state)

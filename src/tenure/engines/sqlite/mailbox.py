@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
+from tenure.engines.checked_mailbox import CheckedMessage, PolledMailbox
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import (
     BodyT,
@@ -21,10 +21,11 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
+from tenure.engines.long_poll import Look
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.engines.sqlite.message import Death, NewMessage, SqliteMessage, bury, insert_keyed, queue, select_key
-from tenure.errors import KeyRefusedError, MailboxClosedError
+from tenure.errors import KeyRefusedError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -114,29 +115,27 @@ def topic_of(mailbox: str) -> str:
     return f"mailbox/{mailbox}"
 
 
-class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on one mailbox of one engine. Safe to share between threads."""
 
     def __init__(self, engine: SqliteEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
+        self._topic = topic_of(name)
+        super().__init__(name, body, reply, max_delivery_count, engine.wakeups, self._topic)
         self.engine, self.clock, self.database = engine, engine.clock, engine.database
         self.new_id = engine.new_id
-        self._topic = topic_of(name)
-        self._polls = engine.bells.polls(self._topic)
         self._dead_letters = SqliteDeadLetters(engine, name, self.check_open)
 
-    def check_open(self) -> None:
-        if self._polls.closed:
-            raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Ask the engine for it again")
+    def check_engine_open(self) -> None:
+        self.engine.check_open()
 
     def ring(self, other: str | None = None) -> None:
         """Tell those who wait for this mailbox, and for another one that got something in the same step."""
-        self.engine.bells.ring(self._topic)
+        self.engine.wakeups.ring(self._topic)
         if other is not None:
             self.ring_mailbox(other)
 
     def ring_mailbox(self, name: str) -> None:
-        self.engine.bells.ring(topic_of(name))
+        self.engine.wakeups.ring(topic_of(name))
 
     def _send(self, message: CheckedMessage) -> str:
         database, message_id = self.database, self.new_id()
@@ -149,7 +148,7 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return message_id
 
     def _sent(self) -> None:
-        self.engine.bells.ring(self._topic)
+        self.engine.wakeups.ring(self._topic)
         self.engine.upkeep.after_write()
 
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
@@ -175,18 +174,18 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return Sent(message.id)
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
-        found = self._claim(most, lease_s, provisional)
-        if found or not wait_s:
-            return found
+        def claim() -> Look[Message[BodyT, ReplyT]]:
+            return Look(self._claim(most, lease_s, provisional))
 
-        def look() -> tuple[list[Message[BodyT, ReplyT]], float]:
+        def look() -> Look[Message[BodyT, ReplyT]]:
             """Reads before it claims: of many who were woken for one message, one writes."""
             due_in = self._due_in()
-            if due_in > 0 or self._polls.closed:
-                return [], due_in
-            return self._claim(most, lease_s, provisional), 0.0
+            if due_in > 0 or self.polls.closed:
+                return Look([], due_in=due_in)
+            found = self._claim(most, lease_s, provisional)
+            return Look(found, again=not found)  # another consumer was faster: see when the next one is due
 
-        return self.engine.bells.wait_for(self._polls, wait_s, look)
+        return self.polls.poll(wait_s, look, first=claim) if wait_s else claim().found
 
     def _due_in(self) -> float:
         """Seconds until something can be claimed."""
@@ -251,10 +250,6 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         return SqliteMessage(self, ticket)
 
-    def wake(self) -> None:
-        self.check_open()
-        self._polls.wake()
-
     def revoke(self, key: str) -> bool:
         self.check_open()
         check_key(key)
@@ -286,13 +281,6 @@ class SqliteMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     @property
     def dead_letters(self) -> SqliteDeadLetters:
         return self._dead_letters
-
-    @property
-    def closed(self) -> bool:
-        return self._polls.closed
-
-    def close(self) -> None:
-        self._polls.close()
 
 
 def _new(message_id: str, message: CheckedMessage) -> NewMessage:

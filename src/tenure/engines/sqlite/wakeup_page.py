@@ -1,11 +1,11 @@
-"""A table of waiting processes in shared memory beside the file: a page of bytes and one socket per process.
+"""Wake-ups between the processes that share a file: a page of bytes in shared memory beside it, and one socket per process.
 
     FILE-bells/page      one row per topic (64, by hash), one column per process (256): 1 means "ring me"
     FILE-bells/NUMBER    the datagram socket of the process that has that column
 
 A sender looks at one row, which costs well under a microsecond, and sends one byte to the processes that wait. It clears the
 byte first, so a burst of sends rings once; a waiter sets it again before it looks into the database. Nothing here is
-trusted: a socket without a reader is removed by whoever notices, and a bell that was lost is made good by `bells`,
+trusted: a socket without a reader is removed by the process that notices, and a wake-up that was lost is made good by `FileWakeups`,
 which looks once a second whether anything was committed.
 """
 
@@ -14,14 +14,31 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
+import math
 import mmap
 import os
+import select
 import socket
 import stat
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+from tenure.clock import Clock
+from tenure.engines.long_poll import Look, Topic, WakeupSource
+from tenure.errors import EngineError
+
+T = TypeVar("T")
+
+log = logging.getLogger("tenure.engines.sqlite")
+
+_LOOK_EVERY_S = 1.0
+"""The seconds between looks of the listener at the file itself, in case a wake-up was lost: a sender died between commit and ring."""
+_POLL_EVERY_S = 0.05
+"""The seconds between looks where sockets are impossible."""
 
 ROWS = 64
 COLUMNS = 256
@@ -37,7 +54,7 @@ def row_of(topic: str) -> int:
     return zlib.crc32(topic.encode()) % ROWS
 
 
-class Page:
+class WakeupPage:
     """This process's view of the page. Raises `OSError` where the file system cannot do it."""
 
     def __init__(self, database: Path) -> None:
@@ -210,3 +227,156 @@ class Page:
             if fd >= 0:
                 os.close(fd)
         self._folder_fd = self._page_fd = -1
+
+
+class FileTopic(Topic):
+    """A topic with its row of the page. Several topics may share a row: then they are rung together."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.row = row_of(name)
+
+
+class FileWakeups(WakeupSource[FileTopic]):
+    """The topics of one engine. One listener thread, started by the first long poll, rings them when another process rang their row."""
+
+    def __init__(self, database: Path, clock: Clock, data_version: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self._path, self._data_version = database, data_version
+        self._waiting = 0
+        """The polls that wait for any topic: without one, the listener asks the file nothing."""
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self.notice = ""
+        """Empty, or why this process polls."""
+        self._page = self._open_page()
+
+    def _open_page(self) -> WakeupPage | None:
+        try:
+            return WakeupPage(self._path)
+        except OSError as error:
+            self._fall_back(error)
+            return None
+
+    def _fall_back(self, error: OSError) -> None:
+        if not self.notice:
+            self.notice = f"consumers of {self._path} poll every {_POLL_EVERY_S * 1000:.0f} ms, for want of sockets beside it: {error}"
+            log.warning(self.notice)
+
+    @property
+    def listens(self) -> bool:
+        """True when a poll waits, and the thread that rings for it runs."""
+        return self._waiting > 0 and self._thread is not None
+
+    @property
+    def column(self) -> int | None:
+        """This process's column of the page, once it has waited."""
+        return self._page.column if self._page is not None else None
+
+    def new_topic(self, name: str) -> FileTopic:
+        return FileTopic(name)
+
+    def entered(self, topic: FileTopic) -> bool:
+        self._waiting += 1
+        if self._thread is None and not self._closing.is_set():
+            self._start_listening()
+        return True  # the look before was made unarmed: a commit after it rang nothing
+
+    def left(self, topic: FileTopic) -> None:
+        self._waiting -= 1
+        page = self._page
+        if page is not None and not any(other.waiting for other in self._topics.values() if other.row == topic.row):
+            page.disarm(topic.row)
+
+    def look_again(self, topic: FileTopic, look: Callable[[], Look[T]]) -> Look[T]:
+        if (page := self._page) is not None:
+            page.arm(topic.row)
+        return look()
+
+    def ring(self, name: str) -> None:
+        """A transaction was committed that waiters on this topic may want."""
+        topic = self._topics.get(name)
+        if topic is not None and topic.waiting:
+            topic.ring()
+        page = self._page
+        if page is not None:
+            page.ring(topic.row if topic is not None else row_of(name))
+
+    def _start_listening(self) -> None:
+        listener: socket.socket | None = None
+        if self._page is not None:
+            try:
+                listener = self._page.join()
+            except OSError as error:
+                self._fall_back(error)
+        listen = self._listen if listener is not None else self._poll
+        self._thread = threading.Thread(target=listen, args=(listener,), name="tenure-sqlite-bells", daemon=True)
+        self._thread.start()
+
+    def _listen(self, listener: socket.socket) -> None:
+        """Rings the topics of rows that arrive; once a second, asks the file itself."""
+        page, closing = self._page, self._closing
+        ready = select.poll()
+        ready.register(listener, select.POLLIN)
+        seen = math.nan
+        while not closing.is_set():
+            if ready.poll(_LOOK_EVERY_S * 1000):
+                rows = _drain(listener)
+                everything = page is not None and page.take_overflow()
+                self._ring_rows(None if everything else rows)
+            elif self._waiting:
+                seen = self._ring_if_changed(seen)
+
+    def _poll(self, _: None) -> None:
+        seen = math.nan
+        while not self._closing.wait(_POLL_EVERY_S):
+            if self._waiting:
+                seen = self._ring_if_changed(seen)
+
+    def _ring_if_changed(self, seen: float) -> float:
+        try:
+            version = float(self._data_version())
+        except EngineError:
+            version = math.nan  # the waiters meet the error themselves
+        if version != seen:
+            self._ring_rows(None)
+        return version
+
+    def _ring_rows(self, rows: set[int] | None) -> None:
+        """Rings the topics of these rows here; None means all of them."""
+        with self.lock:
+            topics = [topic for topic in self._topics.values() if topic.waiting and (rows is None or topic.row in rows)]
+        for topic in topics:
+            topic.ring()
+
+    def close(self) -> None:
+        """Ends the listener and gives back the column. The polls have ended before."""
+        self._closing.set()
+        thread, page = self._thread, self._page
+        if page is not None and page.column is not None:
+            page.ring_self()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+        self._page = None
+        if page is not None:
+            page.close()
+
+    def renew_after_fork(self) -> None:
+        """In the child: own conditions, own page, no listener yet; the parent's column is left alone."""
+        super().renew_after_fork()
+        if self._page is not None:
+            self._page.forget()
+        self._closing = threading.Event()
+        self._thread, self._waiting = None, 0
+        self._page = self._open_page()
+
+
+def _drain(listener: socket.socket) -> set[int]:
+    rows: set[int] = set()
+    while True:
+        try:
+            rows.update(listener.recv(1))
+        except BlockingIOError:
+            return rows
+        except OSError:
+            return rows  # closed under us: the engine is closing

@@ -15,9 +15,8 @@ import pytest
 from tests.engines.sqlite.conftest import Opener
 
 from tenure.clock import ManualClock, SystemClock
-from tenure.engines.sqlite import SqliteEngine, open_sqlite
-from tenure.engines.sqlite import page as page_module
-from tenure.engines.sqlite.page import COLUMNS, ROWS, Page, row_of
+from tenure.engines.sqlite import SqliteEngine, open_sqlite, wakeup_page
+from tenure.engines.sqlite.wakeup_page import COLUMNS, ROWS, WakeupPage, row_of
 
 
 class Waiting:
@@ -45,7 +44,7 @@ def until_waiting(engine: SqliteEngine) -> None:
     """Until a long poll of this engine, on the system's clock, has looked and waits."""
     pause = threading.Event()
     for _ in range(12_000):
-        if engine.bells._waiting and engine.bells._thread is not None:
+        if engine.wakeups.listens:
             pause.wait(0.02)
             return
         pause.wait(0.005)
@@ -102,7 +101,7 @@ def test_topics_that_share_a_row_of_the_page_do_not_lose_each_others_bells(opene
 
 
 def test_a_burst_of_sends_rings_once_until_the_waiter_asks_again(path: Path, engine: SqliteEngine) -> None:
-    page, other = Page(path), Page(path)
+    page, other = WakeupPage(path), WakeupPage(path)
     listener = page.join()
     try:
         for _ in range(2):
@@ -121,7 +120,7 @@ def test_a_burst_of_sends_rings_once_until_the_waiter_asks_again(path: Path, eng
 
 def test_a_full_socket_loses_no_bell(path: Path, opened: Opener) -> None:
     engine = opened(live=True)
-    page, other = Page(path), Page(path)
+    page, other = WakeupPage(path), WakeupPage(path)
     listener = page.join()
     try:
         with contextlib.suppress(BlockingIOError):
@@ -139,7 +138,7 @@ def test_a_full_socket_loses_no_bell(path: Path, opened: Opener) -> None:
 
 
 def test_what_a_crashed_waiter_left_is_removed_by_the_next_sender(path: Path, engine: SqliteEngine) -> None:
-    crashed = Page(path)
+    crashed = WakeupPage(path)
     listener = crashed.join()
     crashed.arm(row_of("mailbox/work"))
     socket_path = Path(f"{path}-bells/{crashed.column}")
@@ -148,19 +147,17 @@ def test_what_a_crashed_waiter_left_is_removed_by_the_next_sender(path: Path, en
     assert stat.S_ISSOCK(socket_path.stat().st_mode)
     engine.mailbox("work").send("x")
     assert not socket_path.exists()
-    page = engine.bells._page
-    assert page is not None
-    assert not any(page._flags[:])
+    assert not any(Path(f"{path}-bells/page").read_bytes())
 
 
 def test_a_column_whose_owner_died_is_given_to_the_next_one(path: Path, engine: SqliteEngine) -> None:
-    dead, alive = Page(path), Page(path)
+    dead, alive = WakeupPage(path), WakeupPage(path)
     dead.join()
     number = dead.column
     alive.join()
     assert alive.column != number
     dead.forget()
-    heir = Page(path)
+    heir = WakeupPage(path)
     heir.join()
     assert heir.column == number
     for page in (alive, heir):
@@ -170,13 +167,13 @@ def test_a_column_whose_owner_died_is_given_to_the_next_one(path: Path, engine: 
 
 
 def test_who_joins_removes_what_all_the_dead_left(path: Path, engine: SqliteEngine) -> None:
-    dead = [Page(path) for _ in range(3)]
+    dead = [WakeupPage(path) for _ in range(3)]
     for page in dead:
         page.join()
     for page in dead:
         page.forget()  # killed while they did not wait: their flags are down, so no sender notices
     assert sorted(os.listdir(f"{path}-bells")) == ["0", "1", "2", "page"]
-    heir = Page(path)
+    heir = WakeupPage(path)
     heir.join()
     assert sorted(os.listdir(f"{path}-bells")) == ["0", "page"]
     heir.close()
@@ -187,11 +184,11 @@ def test_more_processes_than_columns_are_told_to_poll(
     path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = opened(live=True)
-    monkeypatch.setattr(page_module, "COLUMNS", 2)
-    pages = [Page(path) for _ in range(2)]
+    monkeypatch.setattr(wakeup_page, "COLUMNS", 2)
+    pages = [WakeupPage(path) for _ in range(2)]
     for page in pages:
         page.join()
-    last = Page(path)
+    last = WakeupPage(path)
     with pytest.raises(OSError, match="wait already"):
         last.join()
     consumer = Waiting(lambda: engine.mailbox("work").receive(1, 60, 20))
@@ -208,7 +205,7 @@ def test_a_path_too_long_for_a_socket_works_too(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     clock = SystemClock()
     with open_sqlite(f"sqlite:///{deep}/t.db", clock) as first, open_sqlite(f"sqlite:///{deep}/t.db", clock) as second:
-        assert first.bells.notice == ""
+        assert first.wakeups.notice == ""
         consumer = Waiting(lambda: first.mailbox("work").receive(1, 60, 20))
         until_waiting(first)
         second.mailbox("work").send("x")
@@ -253,7 +250,7 @@ def test_a_bell_that_was_lost_costs_a_second_and_no_more(opened: Opener, monkeyp
     engine, sender = opened(live=True), opened(live=True)
     consumer = Waiting(lambda: engine.mailbox("work").receive(1, 60, 20))
     until_waiting(engine)
-    monkeypatch.setattr(Page, "ring", lambda page, row: None)  # killed between its commit and its ring
+    monkeypatch.setattr(WakeupPage, "ring", lambda page, row: None)  # killed between its commit and its ring
     sender.mailbox("work").send("x")
     assert bodies(consumer) == ["x"]
 
@@ -293,7 +290,7 @@ def test_whoever_may_write_the_file_may_ring_its_bells(path: Path, opened: Opene
         opened().close()
         path.chmod(0o660)
         engine = opened()
-        page = Page(path)
+        page = WakeupPage(path)
         page.join()
     finally:
         os.umask(before)
@@ -304,7 +301,7 @@ def test_whoever_may_write_the_file_may_ring_its_bells(path: Path, opened: Opene
 
 
 def test_the_page_has_its_blocks_so_that_a_full_disk_cannot_kill_who_rings(path: Path, engine: SqliteEngine) -> None:
-    assert engine.bells.notice == ""
+    assert engine.wakeups.notice == ""
     page = Path(f"{path}-bells/page").stat()
     assert page.st_size == (ROWS + 1) * COLUMNS
     assert page.st_blocks * 512 >= page.st_size

@@ -18,7 +18,7 @@ from tenure.errors import EngineUnavailableError
 T = TypeVar("T")
 
 
-class PostgresEar:
+class PostgresWakeupListener:
     """A listener. A connection that the network forgot is found out by libpq's keepalives, so it asks nothing while idle."""
 
     def __init__(self, settings: PostgresSettings, statements: Statements, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Bells on an ear without a server: what it hears, when it is lost, and how polls end."""
+"""Long polls on a listener without a server: what it hears, when it is lost, and how polls end."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pytest
 
 from tenure.backoff import Backoff
 from tenure.clock import SystemClock
-from tenure.engines.bells import Bells, Look, Polls
+from tenure.engines.long_poll import LongPolls, Look, Poll
+from tenure.engines.server_wakeups import ServerWakeups
 from tenure.errors import EngineUnavailableError
 
 
-class Ear:
+class Listener:
     """Hears what a test says, and notes what it was asked to listen to."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._ours, self.theirs = socket.socketpair()
-        script.ears.append(self)
+        script.listeners.append(self)
 
     def fileno(self) -> int:
         return self._ours.fileno()
@@ -53,7 +54,7 @@ class Ear:
 
 class Script:
     def __init__(self) -> None:
-        self.ears: list[Ear] = []
+        self.listeners: list[Listener] = []
         self.topics: set[str] = set()
         self.news: list[str] = []
         self.deaf = False
@@ -62,7 +63,7 @@ class Script:
 
     def say(self, topic: str) -> None:
         self.news.append(topic)
-        self.ears[-1].theirs.send(b"x")
+        self.listeners[-1].theirs.send(b"x")
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def script() -> Script:
 
 
 @pytest.fixture
-def bells(script: Script) -> Iterator[Bells]:
-    made = Bells("test", lambda: Ear(script), SystemClock(), Backoff(Random(1), first_s=0.01, most_s=0.02))
+def wakeups(script: Script) -> Iterator[ServerWakeups]:
+    made = ServerWakeups("test", lambda: Listener(script), SystemClock(), Backoff(Random(1), first_s=0.01, most_s=0.02))
     yield made
     made.close()
     assert "tenure-test-listener" not in {thread.name for thread in threading.enumerate()}
@@ -88,7 +89,7 @@ def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
 class Waiter:
     """A poll in a thread, which finds whatever was put into `there`."""
 
-    def __init__(self, polls: Polls, wait_s: float = 10.0) -> None:
+    def __init__(self, polls: LongPolls, wait_s: float = 10.0) -> None:
         self.polls, self.looks = polls, 0
         self.there: list[int] = []
         self.found: list[int] | None = None
@@ -108,17 +109,17 @@ class Waiter:
         return self.found
 
 
-def waiting(bells: Bells, topic: str) -> Waiter:
-    bell = bells.bell(topic)
-    before = bell.waiting
-    waiter = Waiter(Polls(bells, topic))
-    until(lambda: bell.listening and bell.waiting > before)
+def waiting(wakeups: ServerWakeups, topic: str) -> Waiter:
+    waited = wakeups.topic(topic)
+    before = waited.waiting
+    waiter = Waiter(wakeups.long_polls(topic))
+    until(lambda: waited.listening and waited.waiting > before)
     time.sleep(0.05)  # it looks once more after it began to listen
     return waiter
 
 
-def test_what_is_heard_wakes_who_waits_for_it_and_nobody_else(bells: Bells, script: Script) -> None:
-    one, two = waiting(bells, "a"), waiting(bells, "b")
+def test_what_is_heard_wakes_who_waits_for_it_and_nobody_else(wakeups: ServerWakeups, script: Script) -> None:
+    one, two = waiting(wakeups, "a"), waiting(wakeups, "b")
     looks = two.looks
     one.there.append(1)
     script.say("a")
@@ -128,30 +129,30 @@ def test_what_is_heard_wakes_who_waits_for_it_and_nobody_else(bells: Bells, scri
     assert two.result() == []
 
 
-def test_news_that_came_with_an_answer_are_not_left_lying(bells: Bells, script: Script) -> None:
-    """They are in the ear then, and no byte on the wire announces them."""
-    one = waiting(bells, "a")
+def test_news_that_came_with_an_answer_are_not_left_lying(wakeups: ServerWakeups, script: Script) -> None:
+    """They have been read then, and no byte on the wire announces them."""
+    one = waiting(wakeups, "a")
     one.there.append(1)
-    listen = Ear.listen
+    listen = Listener.listen
 
-    class Chatty(Ear):
+    class Chatty(Listener):
         def listen(self, topics: Iterable[str]) -> None:
             listen(self, topics)
             script.news.append("a")
 
-    script.ears[0].__class__ = Chatty
+    script.listeners[0].__class__ = Chatty
     begun = time.monotonic()
-    two = waiting(bells, "b")
+    two = waiting(wakeups, "b")
     assert one.result() == [1]
     assert time.monotonic() - begun < 3
     two.polls.close()
     two.result()
 
 
-def test_a_lost_ear_rings_every_bell_and_is_replaced(
-    bells: Bells, script: Script, caplog: pytest.LogCaptureFixture
+def test_a_lost_listener_rings_every_topic_and_is_replaced(
+    wakeups: ServerWakeups, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, two = waiting(bells, "a"), waiting(bells, "b")
+    one, two = waiting(wakeups, "a"), waiting(wakeups, "b")
     looks = one.looks, two.looks
     script.deaf = True
     script.say("a")
@@ -169,9 +170,9 @@ def test_a_lost_ear_rings_every_bell_and_is_replaced(
 
 @pytest.mark.parametrize(("failures", "survives"), [(1, True), (2, False)])
 def test_a_waiter_whose_idle_connection_broke_looks_once_more_and_a_server_that_is_down_is_an_error(
-    bells: Bells, failures: int, survives: bool
+    wakeups: ServerWakeups, failures: int, survives: bool
 ) -> None:
-    polls, looks = Polls(bells, "a"), 0
+    polls, looks = wakeups.long_polls("a"), 0
 
     def look() -> Look[int]:
         nonlocal looks
@@ -189,7 +190,7 @@ def test_a_waiter_whose_idle_connection_broke_looks_once_more_and_a_server_that_
             polls.poll(10, look)
 
 
-def test_the_first_look_of_a_poll_is_not_repeated(bells: Bells) -> None:
+def test_the_first_look_of_a_poll_is_not_repeated(wakeups: ServerWakeups) -> None:
     looks: list[int] = []
 
     def look() -> Look[int]:
@@ -197,24 +198,24 @@ def test_the_first_look_of_a_poll_is_not_repeated(bells: Bells) -> None:
         raise EngineUnavailableError("down")
 
     with pytest.raises(EngineUnavailableError):
-        Polls(bells, "a").poll(10, look)
+        wakeups.long_polls("a").poll(10, look)
     assert len(looks) == 1
 
 
-def test_wake_ends_the_polls_of_one_handle_or_the_next_one(bells: Bells) -> None:
-    first = waiting(bells, "a")
-    other = waiting(bells, "a")
+def test_wake_ends_the_polls_of_one_handle_or_the_next_one(wakeups: ServerWakeups) -> None:
+    first = waiting(wakeups, "a")
+    other = waiting(wakeups, "a")
     first.polls.wake()
     assert first.result() == []
     other.there.append(2)
-    bells.bell("a").ring()
+    wakeups.topic("a").ring()
     assert other.result() == [2]
     first.polls.wake()
     assert Waiter(first.polls).result() == []
 
 
-def test_a_wait_ends_when_something_is_due(bells: Bells) -> None:
-    polls, looks = Polls(bells, "a"), 0
+def test_a_wait_ends_when_something_is_due(wakeups: ServerWakeups) -> None:
+    polls, looks = wakeups.long_polls("a"), 0
 
     def look() -> Look[int]:
         nonlocal looks
@@ -226,18 +227,18 @@ def test_a_wait_ends_when_something_is_due(bells: Bells) -> None:
     assert 0.04 < time.monotonic() - begun < 5
 
 
-def test_closing_the_bells_lets_nobody_wait_for_a_subscription(bells: Bells) -> None:
-    bells.close()
-    assert not bells.subscribe(bells.bell("a"), 10, lambda: False)
+def test_closing_the_wakeups_lets_nobody_wait_for_a_subscription(wakeups: ServerWakeups) -> None:
+    wakeups.close()
+    assert not wakeups.watch(wakeups.topic("a"), 10, Poll(lambda: None))
 
 
 def test_a_poll_that_waits_for_a_silent_server_to_subscribe_ends_at_once_when_it_is_woken_or_closed(
-    bells: Bells, script: Script
+    wakeups: ServerWakeups, script: Script
 ) -> None:
     script.silent = True
-    for end in (Polls.wake, Polls.close):
-        waiter = Waiter(Polls(bells, "a"))
-        until(lambda: bells.bell("a").waiting == 1)
+    for end in (LongPolls.wake, LongPolls.close):
+        waiter = Waiter(wakeups.long_polls("a"))
+        until(lambda: wakeups.topic("a").waiting == 1)
         time.sleep(0.05)
         begun = time.monotonic()
         end(waiter.polls)

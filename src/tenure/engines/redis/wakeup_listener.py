@@ -14,7 +14,7 @@ from tenure.errors import EngineUnavailableError, TenureError
 T = TypeVar("T")
 
 
-class RedisEar:
+class RedisWakeupListener:
     """A subscriber. Pings when it hears nothing, so that a connection which the network forgot is found out."""
 
     def __init__(self, settings: RedisSettings, address: str, deliver: Callable[[bytes], None]) -> None:
