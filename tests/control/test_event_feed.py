@@ -57,7 +57,7 @@ async def completed(office: Office, manager: Manager, job_id: str) -> None:
     await ask(manager, Submit(submission=submission(job_id)))
     await office.until(lambda: office.work.depth().ready)
     office.answer(office.claim(), 1)
-    await office.until(lambda: manager._has_ended(job_id))
+    await office.until(lambda: manager.jobs.has_ended(job_id))
 
 
 async def settled(office: Office, manager: Manager) -> None:

@@ -43,8 +43,9 @@ from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
+from tenure.nodes.job_handlers import RETRY_OF, next_id
 from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.manager.job_desk import EVIDENCE, LOGS, RETRY_OF, cut, next_id
+from tenure.nodes.manager.job_handlers import EVIDENCE, LOGS, cut
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.presence import Presence
 
@@ -59,7 +60,7 @@ async def completed(office: Office, manager: Manager, job_id: str, value: Any = 
     await ask(manager, Submit(submission=submission(job_id)))
     await office.until(lambda: office.work.depth().ready)
     office.answer(office.claim(), value)
-    await office.until(lambda: manager._has_ended(job_id))
+    await office.until(lambda: manager.jobs.has_ended(job_id))
 
 
 def test_many_submissions_are_few_appends_and_each_has_its_own_outcome() -> None:

@@ -217,7 +217,7 @@ def test_a_result_that_is_too_large_for_the_journal_comes_back_whole() -> None:
         await ask(manager, Submit(submission=submission()))
         await office.until(lambda: office.work.depth().ready)
         office.answer(office.claim(), "x" * 400_000)
-        await office.until(lambda: manager._has_ended("j-1"))
+        await office.until(lambda: manager.jobs.has_ended("j-1"))
         view = await ask(manager, GetJob(job_id="j-1"))
         assert view.workflows[0].result == "x" * 400_000
         assert office.engine.journal(JOURNAL).head().seq < 100

@@ -23,7 +23,6 @@ from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
-    Done,
     ListJobs,
     Problem,
     ProblemKind,
@@ -43,13 +42,12 @@ from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.ids import IdSource
-from tenure.jobs.gate_jobs import GateCancel
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.gathering import GATHERED, Gathering
-from tenure.nodes.gate.job_desk import GateJobDesk
+from tenure.nodes.gate.job_handlers import GateJobHandlers
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.load import Load, memory_percent
 from tenure.nodes.gate.placing import Placing
@@ -139,21 +137,19 @@ class Gate:
         )
         self.placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
         self.gathering = Gathering(name, self.lines, self.watch.why_silent, self.failures)
-        self._desk = GateJobDesk(self, engine, calls, clock)
+        self._jobs = GateJobHandlers(self, engine, calls, clock)
         self.events = EventFeed(
             engine.journal(JOURNAL),
             calls,
             clock=clock,
-            state=self._desk.state_for,
-            queue_of=self._desk.queue_of,
+            state=self._jobs.state_for,
+            queue_of=self._jobs.queue_of,
             keep=self.keeper.keep,
         )
         self._connect()
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
-            Submit: self._submit,
-            Cancel: self._cancel,
             TellGate: self._told,
-            **self._desk.handlers,
+            **self._jobs.handlers,
         }
         """Maps the requests that only the leader answers to their handlers; other gates pass such requests on to it."""
         self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -165,7 +161,7 @@ class Gate:
 
     def _connect(self) -> None:
         """Connects the callbacks between the parts of this gate."""
-        self.candidacy.on_change = self._desk.look
+        self.candidacy.on_change = self._jobs.look
         self.watch.on_return = self._returned
         self.fitness.on_hand_over = self._hand_over
         if self._metrics is not None:
@@ -184,7 +180,7 @@ class Gate:
                 }
             )
         finally:
-            self._desk.close()
+            self._jobs.close()
             self.events.close()
             await self.lines.close()
 
@@ -316,18 +312,6 @@ class Gate:
         )
 
     # Writes
-
-    async def _submit(self, request: Submit) -> Reply:
-        decision = await self.placing.place(request.submission)
-        return Done(
-            job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.candidacy.epoch
-        )
-
-    async def _cancel(self, request: Cancel) -> Reply:
-        decision = await self.candidacy.submit(GateCancel(by=request.by, job_id=request.job_id, reason=request.reason))
-        return Done(
-            job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.candidacy.epoch
-        )
 
     async def _told(self, request: TellGate) -> Reply:
         leader = self.candidacy.leader

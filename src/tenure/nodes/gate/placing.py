@@ -14,7 +14,6 @@ from tenure.jobs.model import Address, JobSubmission
 from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
 
 
@@ -26,10 +25,6 @@ class Placing:
     ) -> None:
         self._address, self._peers = address, peers
         self._candidacy, self._watch, self._flow = candidacy, watch, flow
-
-    async def place(self, submission: JobSubmission) -> GateDecision:
-        """Places one job, durably. Raises `DeposedError`, and `NodeUnavailableError` where too few datacenters can take it."""
-        return decided(await self.place_all((submission,)))[0]
 
     async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
         """Places many jobs. Returns for each its decision, or the error that refused it."""

@@ -7,7 +7,7 @@ simulator runs it unchanged. Any manager answers reads of jobs, from a book that
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tenure import __version__
 from tenure.bound_checks import check
@@ -15,20 +15,12 @@ from tenure.clock import Clock
 from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import (
-    MAX_LISTED,
     AskLeader,
-    AskWhy,
-    Cancel,
     Done,
-    GetJob,
-    JobView,
     LeaderView,
-    ListJobs,
     Problem,
     ProblemKind,
     Redirect,
-    Submit,
-    WhyReply,
     address_of,
 )
 from tenure.control.messages.nodes import ManagerNode, WorkerNode
@@ -37,24 +29,17 @@ from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError, TenureError, UnknownJobError
-from tenure.jobs import Decision, JobBook
+from tenure.errors import DeposedError, TenureError
+from tenure.jobs import Decision
 from tenure.jobs.budget import check_worker
 from tenure.jobs.decisions import Command
-from tenure.jobs.endings import CancelJob
-from tenure.jobs.model import JobInfo
-from tenure.jobs.submission import SubmitJob
-from tenure.jobs.why import Why, why
 from tenure.nodes.fleet.member import WorkerStanding, crew
-from tenure.nodes.job_listing import manager_list
-from tenure.nodes.job_views import Granted, Live, large_results, manager_view, with_results
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
 from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
-from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
-from tenure.nodes.manager.job_desk import JobDesk
+from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.ledger import Ledger
 from tenure.nodes.manager.node_desk import NodeDesk, worker_node
@@ -62,13 +47,9 @@ from tenure.nodes.manager.observing import Observer
 from tenure.nodes.manager.overview_desk import OverviewDesk
 from tenure.nodes.manager.queue_desk import QueueDesk
 from tenure.nodes.manager.schedules import ScheduleDesk
-from tenure.nodes.manager.waiting import Waiting
-from tenure.nodes.stored_record import read_record
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.metrics import ManagerMetrics
-
-ViewT = TypeVar("ViewT")
 
 
 class Manager:
@@ -93,7 +74,6 @@ class Manager:
             candidacy.time.now,
             say,
         )
-        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self.observer = Observer(
             candidacy,
             clock=clock,
@@ -101,31 +81,26 @@ class Manager:
             crew=lambda mailbox: crew(self.standings(), mailbox, candidacy.ledger.book.state.drained),
             metrics=metrics,
         )
-        self._waiting = Waiting(self._has_ended, clock)
+        self.jobs = ManagerJobHandlers(self, engine, calls, clock)
         self.events = EventFeed(
             engine.journal(JOURNAL),
             calls,
             clock=clock,
-            state=self._state_for,
-            queue_of=self._queue_of,
+            state=self.jobs.state_for,
+            queue_of=self.jobs.queue_of,
             keep=candidacy.keeper.keep,
         )
-        candidacy.on_change = self._waiting.look
+        candidacy.on_change = self.jobs.look
         candidacy.parts.append(Families)
         candidacy.parts.append(JobTraces)
         nodes = NodeDesk(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
-            Submit: self._submit,
-            Cancel: self._cancel,
-            GetJob: self._job,
-            ListJobs: self._list,
-            AskWhy: self._why,
             AskLeader: self._leader_view,
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
             **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
-            **JobDesk(self, engine, calls).handlers,
+            **self.jobs.handlers,
             **QueueDesk(self).handlers,
             **DeadLetterDesk(self, engine, calls).handlers,
             **nodes.handlers,
@@ -138,7 +113,7 @@ class Manager:
         try:
             await self._candidacy.keeper.keep_all({"node": self._candidacy.run, "observer": self.observer.run})
         finally:
-            self._waiting.close()
+            self.jobs.close()
             self.events.close()
 
     @property
@@ -238,12 +213,6 @@ class Manager:
 
     # Writes
 
-    async def _submit(self, request: Submit) -> Reply:
-        return await self.write(SubmitJob(submission=request.submission, by=request.submission.submitted_by))
-
-    async def _cancel(self, request: Cancel) -> Reply:
-        return await self.write(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
-
     async def commit(self, command: Command) -> Decision:
         """Decides a command and makes it durable. Raises `DeposedError` when this node does not lead."""
         return await self._candidacy.submit(command)
@@ -292,104 +261,8 @@ class Manager:
             )
         return Redirect(address=address, epoch=state.epoch)
 
-    # Reads
-
-    async def _list(self, request: ListJobs) -> Reply:
-        now = self._now()
-        return await self._candidacy.ledger.read(
-            lambda book: manager_list(book, now, request, self._live(), self._granted())
-        )
-
-    async def _job(self, request: GetJob) -> Reply:
-        if request.wait_s:
-            await self._waiting.until_ended(request.job_id, request.wait_s)
-        now = self._now()
-
-        def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
-            info = book.jobs.get(request.job_id)
-            if info is None:
-                return None
-            return manager_view(info, now, self._live(), self._granted()), large_results(info)
-
-        found = await self._candidacy.ledger.read(look)
-        if found is None:
-            info = await self._archived(request.job_id)
-            if info is None:
-                return self._unknown(request.job_id)
-            found = manager_view(info, now), large_results(info)
-        return await self._with_results(*found)
-
-    async def _state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
-        """Returns a journal position, read first, and the state (no older) from which a client that missed events begins."""
-        seq = self._candidacy.ledger.seq
-        if request.job_id:
-            found = await self._job(GetJob(job_id=request.job_id))
-            return seq, found if isinstance(found, JobView) else None
-        return seq, await self._list(ListJobs(limit=MAX_LISTED, queue=request.queue))
-
-    def _queue_of(self, job_id: str) -> str:
-        info = self._candidacy.ledger.book.jobs.get(job_id)
-        return info.job.submission.queue if info is not None else ""
-
-    def _live(self) -> Live | None:
-        return self._candidacy.leader.desk.live if self._candidacy.leader is not None else None
-
-    def _granted(self) -> Granted | None:
-        return self._candidacy.leader.desk.granted if self._candidacy.leader is not None else None
-
-    async def _with_results(self, view: JobView, keys: list[tuple[str, str]]) -> JobView:
-        results: dict[str, Any] = {}
-        for name, key in keys:
-            stored = await self._calls.run(self._large.get, key)
-            results[name] = read_record(stored, Any, f"result {key!r}") if stored is not None else None
-        return with_results(view, results) if results else view
-
-    async def look_at(self, job_id: str, look: Callable[[JobInfo], ViewT]) -> ViewT | Reply:
-        """Returns what `look` finds in a job, live or archived; for an unknown job, the reply. `look` must return what no fold changes."""
-        found = await self.ledger.read(lambda book: (look(book.jobs[job_id]),) if job_id in book.jobs else None)
-        if found is not None:
-            return found[0]
-        info = await self._archived(job_id)
-        return look(info) if info is not None else self._unknown(job_id)
-
-    async def _why(self, request: AskWhy) -> Reply:
-        job_id = request.job_id
-
-        def look(book: JobBook) -> Why | None:
-            return why(book, job_id) if job_id in book.jobs else None
-
-        found = await self._candidacy.ledger.read(look)
-        if found is None:
-            info = await self._archived(job_id)
-            if info is None:
-                return self._unknown(job_id)
-            book = JobBook()
-            book.state.jobs[job_id] = info
-            found = why(book, job_id)
-        return WhyReply(why=found, text=str(found))
-
-    async def _archived(self, job_id: str) -> JobInfo | None:
-        stored = await self._calls.run(self._archive.get, job_id)
-        return read_record(stored, JobInfo, f"job {job_id!r}") if stored is not None else None
-
-    def _unknown(self, job_id: str) -> Reply:
-        """Returns the reply for a job that this node did not find. Only the leader may call it unknown: a standby may not have read so far."""
-        if not self.leads:
-            return self._elsewhere()
-        if job_id in self._candidacy.ledger.book.jobs:
-            # The job was not in the book when we looked. While we asked the archive, this node was elected and read on.
-            return Problem(
-                kind=ProblemKind.UNAVAILABLE, fact=f"job {job_id!r} came to be known just now", retryable=True
-            )
-        return problem(UnknownJobError(job_id))
-
     async def _leader_view(self, request: AskLeader) -> Reply:
         ledger = self._candidacy.ledger
         leader = self._candidacy.name if self.leads else ledger.book.state.leader
         epoch = self._candidacy.epoch if self.leads else ledger.book.epoch
         return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)
-
-    def _has_ended(self, job_id: str) -> bool:
-        book = self._candidacy.ledger.book
-        info = book.jobs.get(job_id)
-        return info.state.terminal if info is not None else job_id in book.state.archive

@@ -1,0 +1,197 @@
+"""Answers a gate's requests about jobs, from the gate's own record and the answers of the datacenters.
+
+A workflow of a job in several datacenters is called `datacenter/workflow` here, because each datacenter runs the whole job. Results live in the
+datacenters. When a job has ended in a datacenter, the gate keeps the datacenter's answer, so that it need not ask again, and can show the answer while
+that datacenter is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.control.messages.job_details import GetEvidence, GetLogs
+from tenure.control.messages.jobs import AskWhy, Cancel, GetJob, JobView, ListJobs, Problem, ProblemKind, WhyReply
+from tenure.control.messages.wire import Reply, Request
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
+from tenure.jobs.decisions import GateDecision
+from tenure.jobs.gate_jobs import GateCancel
+from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
+from tenure.jobs.states import JobState
+from tenure.jobs.why import why_everywhere
+from tenure.nodes.gate.leader import ARCHIVE
+from tenure.nodes.job_handlers import JobHandlers, Repeatable
+from tenure.nodes.job_listing import gate_list
+from tenure.nodes.job_views import gate_view, in_our_time
+from tenure.nodes.stored_record import read_record
+
+if TYPE_CHECKING:
+    from tenure.nodes.gate.gate import Gate
+
+ANSWERS = "gate-answers"
+"""The store with the answers of datacenters in which a job has ended."""
+ANSWERS_TTL_S = 7 * 86_400
+
+
+class GateJobHandlers(JobHandlers):
+    """Part of a gate: its handlers run where the gate leads."""
+
+    def __init__(self, gate: Gate, engine: Engine, calls: Calls, clock: Clock) -> None:
+        super().__init__(clock)
+        self._gate, self._calls = gate, calls
+        self._archive, self._answers = engine.store(ARCHIVE), engine.store(ANSWERS)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self._gate.candidacy.epoch, self._gate.candidacy.ledger.seq
+
+    async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[GateDecision | TenureError]:
+        return await self._gate.placing.place_all(submissions)
+
+    async def cancel(self, request: Cancel) -> GateDecision:
+        command = GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
+        return await self._gate.candidacy.submit(command)
+
+    # The gate's own record
+
+    def has_ended(self, job_id: str) -> bool:
+        tracker = self._gate.candidacy.ledger.book
+        info = tracker.jobs.get(job_id)
+        return info.state.terminal if info is not None else job_id in tracker.state.archive
+
+    def queue_of(self, job_id: str) -> str:
+        info = self._gate.candidacy.ledger.book.jobs.get(job_id)
+        return info.submission.queue if info is not None and info.submission is not None else ""
+
+    async def list_jobs(self, request: ListJobs) -> Reply:
+        candidacy = self._gate.candidacy
+        now, leader = candidacy.time.now(), candidacy.leader
+        counts = leader.tally.of if leader is not None else None
+        return await candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, counts))
+
+    async def repeatable(self, job_id: str) -> Repeatable:
+        info = await self._known(job_id)
+        return Repeatable(info.submission, info.state.terminal)
+
+    async def _known(self, job_id: str) -> GateJobTrackingInfo:
+        """Returns a copy of a job's record, also of an archived job. Raises `UnknownJobError`."""
+
+        def look(tracker: GateJobTracker) -> GateJobTrackingInfo | None:
+            info = tracker.jobs.get(job_id)
+            return None if info is None else _copy(info)
+
+        info = await self._gate.candidacy.ledger.read(look)
+        if info is None:
+            stored = await self._calls.run(self._archive.get, job_id)
+            if stored is None:
+                raise UnknownJobError(job_id)
+            info = read_record(stored, GateJobTrackingInfo, f"job {job_id!r}")
+        return info
+
+    # Answers of the datacenters
+
+    async def view(self, job_id: str, *, whole: bool = True) -> JobView | Problem:
+        """Returns the view of all datacenters together. With `whole`, it returns a `Problem` where a datacenter with a result does not answer."""
+        info = await self._known(job_id)
+        names = list(info.target_datacenters)
+        answers = dict(zip(names, await asyncio.gather(*(self._ask(info, name) for name in names)), strict=True))
+        missing = [name for name in names if answers[name] is None and info.dc_status[name] is JobState.COMPLETED]
+        if whole and info.state.terminal and missing:
+            # A caller would take an ended job without its result for a job that has none.
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact=f"job {job_id!r} ended ({info.state}), and its result is in {', '.join(missing)}, which does not answer",
+                remedy="Ask again when the datacenter is back: nothing is lost",
+                retryable=True,
+            )
+        candidacy = self._gate.candidacy
+        deadline, now = candidacy.ledger.book.deadline(info), candidacy.time.now()
+        return gate_view(info, deadline, now, answers, self._gate.watch.class_of)
+
+    async def _ask(self, info: GateJobTrackingInfo, datacenter: str) -> JobView | None:
+        key = f"{info.job_id}/{datacenter}"
+        if info.dc_status[datacenter].terminal:
+            stored = await self._calls.run(self._answers.get, key)
+            if stored is not None:
+                with suppress(EngineCorruptError):  # a copy: the datacenter itself is asked instead
+                    return read_record(stored, JobView, f"job {key!r}")
+        if not info.dc_heard[datacenter]:
+            return None
+        reply = await self._ask_datacenter(datacenter, GetJob(job_id=info.job_id))
+        if not isinstance(reply, JobView):
+            return None  # the datacenter does not answer, never knew the job, or has forgotten it
+        reply = in_our_time(reply, self._gate.candidacy.time.now())
+        if reply.ended and info.dc_status[datacenter].terminal and (ttl := _kept_for(info, reply)) > 0:
+            await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ttl)
+        return reply
+
+    async def why(self, request: AskWhy) -> WhyReply:
+        """Returns the gate's chain of decisions, and below it that of each datacenter that answers."""
+        job_id, tracker = request.job_id, GateJobTracker()
+        info = tracker.state.jobs[job_id] = await self._known(job_id)
+        told, names = why_everywhere(tracker, job_id), list(info.target_datacenters)
+        answers = await asyncio.gather(*(self._ask_datacenter(name, AskWhy(job_id=job_id)) for name in names))
+        parts = [str(told)]
+        for name, answer in zip(names, answers, strict=True):
+            silent = f"it does not answer; {info.dc_status[name]} by its last word\n"
+            parts.append(f"In {name}: {answer.text if isinstance(answer, WhyReply) else silent}")
+        return WhyReply(why=told, text="\n".join(parts))
+
+    async def _ask_datacenter(self, datacenter: str, request: Request) -> Reply | None:
+        """Returns a datacenter's reply, or None. It does not ask a silent datacenter, so that the caller need not wait for the timeout."""
+        line = self._gate.lines.get(datacenter)
+        if line is None or self._gate.watch.silent(datacenter):
+            return None
+        try:
+            return await line.ask(request)
+        except NodeUnavailableError:
+            return None
+
+    async def logs(self, request: GetLogs) -> Reply:
+        return await self._where_it_ran(request)
+
+    async def evidence(self, request: GetEvidence) -> Reply:
+        return await self._where_it_ran(request)
+
+    async def _where_it_ran(self, request: GetLogs | GetEvidence) -> Reply:
+        """Passes the request on to the datacenter where the workflow ran."""
+        datacenter, workflow = where(await self._known(request.job_id), request.workflow)
+        line = self._gate.lines.get(datacenter)
+        if line is None:
+            raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
+        return await line.ask(msgspec.structs.replace(request, workflow=workflow))
+
+
+def where(info: GateJobTrackingInfo, workflow: str) -> tuple[str, str]:
+    """Splits `datacenter/workflow` into its two parts. A job in one datacenter may leave out the first part."""
+    if len(info.target_datacenters) == 1:
+        only = info.target_datacenters[0]
+        return only, workflow.removeprefix(f"{only}/")
+    datacenter, _, rest = workflow.partition("/")
+    if datacenter in info.target_datacenters:
+        return datacenter, rest
+    raise ConfigurationError(
+        f"job {info.job_id!r} ran in {len(info.target_datacenters)} datacenters, and {workflow!r} names none of them",
+        remedy=f"Name one as DATACENTER/WORKFLOW, of: {', '.join(info.target_datacenters)}",
+    )
+
+
+def _kept_for(info: GateJobTrackingInfo, view: JobView) -> float:
+    """Returns the seconds for which the gate may keep this answer: not longer than the submission lets anybody keep its results."""
+    ttl = info.submission.result_ttl if info.submission is not None else None
+    if ttl is None or view.results_expired:
+        return ANSWERS_TTL_S
+    return min(ANSWERS_TTL_S, view.ended_at + ttl - view.now)
+
+
+def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:
+    """Returns a deep copy, because the fold changes the record in place."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=GateJobTrackingInfo)

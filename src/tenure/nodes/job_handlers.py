@@ -1,0 +1,251 @@
+"""Answers the requests about jobs that managers and gates answer alike: submissions, waits for an end, results, retries, and states for listeners.
+
+A subclass for each kind of node finds the jobs of that node (`manager/job_handlers.py`, `gate/job_handlers.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.job_details import (
+    GetEvidence,
+    GetLogs,
+    GetResult,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
+    SubmitMany,
+    Submitted,
+)
+from tenure.control.messages.jobs import (
+    MAX_LISTED,
+    AskWhy,
+    Cancel,
+    Done,
+    GetJob,
+    JobView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    Submit,
+)
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.problems import problem
+from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, TenureError, UnknownJobError
+from tenure.jobs.decisions import Decision, GateDecision, Outcome
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import WorkflowState
+from tenure.nodes.held import Held
+
+RETRY_OF = "tenure.retry_of"
+"""The label that links a retry to the job that it repeats."""
+_RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
+
+Handlers = Mapping[type[Request], Callable[[Any], Awaitable[Reply]]]
+
+
+class Repeatable(NamedTuple):
+    """The part of a job that a retry needs."""
+
+    submission: JobSubmission | None
+    """None for a job that a gate rebuilt from reports: it cannot be submitted again."""
+    ended: bool
+
+
+class JobHandlers(ABC):
+    """Part of a node. Only a leader takes its writes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._held = Held(clock)
+        """The requests that wait for the end of a job, by its id."""
+        self._closed = False
+        self.handlers: Handlers = {
+            Submit: self._submit,
+            SubmitMany: self._submit_many,
+            Cancel: self._cancel,
+            GetJob: self._job,
+            ListJobs: self.list_jobs,
+            AskWhy: self.why,
+            GetResult: self._result,
+            RetryJob: self._retry,
+            GetLogs: self.logs,
+            GetEvidence: self.evidence,
+        }
+
+    # The jobs of this kind of node
+
+    @property
+    @abstractmethod
+    def position(self) -> tuple[int, int]:
+        """Returns the epoch in which this node leads, and the sequence up to which it has read the journal."""
+
+    @abstractmethod
+    async def accept(
+        self, submissions: Sequence[JobSubmission]
+    ) -> Sequence[Decision | TenureError] | Sequence[GateDecision | TenureError]:
+        """Submits jobs, all with as few appends as they need. Returns for each its decision, or the error that refused it."""
+
+    @abstractmethod
+    async def cancel(self, request: Cancel) -> Decision | GateDecision: ...
+
+    @abstractmethod
+    async def view(self, job_id: str, *, whole: bool = True) -> Reply:
+        """Returns the view of a job, or the reply that explains why there is none. With `whole`, a view without a result that there is does not do."""
+
+    @abstractmethod
+    async def list_jobs(self, request: ListJobs) -> Reply: ...
+
+    @abstractmethod
+    async def why(self, request: AskWhy) -> Reply: ...
+
+    @abstractmethod
+    async def logs(self, request: GetLogs) -> Reply: ...
+
+    @abstractmethod
+    async def evidence(self, request: GetEvidence) -> Reply: ...
+
+    @abstractmethod
+    async def repeatable(self, job_id: str) -> Repeatable | Reply: ...
+
+    @abstractmethod
+    def has_ended(self, job_id: str) -> bool:
+        """Returns True when this node's book shows that the job has ended."""
+
+    @abstractmethod
+    def queue_of(self, job_id: str) -> str:
+        """Returns the queue of a job in this node's book; empty for one that is not there."""
+
+    # Waiting for the end of a job
+
+    def look(self) -> None:
+        """Wakes the requests whose job has ended. The node calls it after each change of its book; it costs one question per job."""
+        for job_id in self._held.keys:
+            if self.has_ended(job_id):
+                self._held.ring(job_id)
+
+    def close(self) -> None:
+        """Wakes every request, and holds no more: the node stops."""
+        self._closed = True
+        self._held.ring_all()
+
+    async def _job(self, request: GetJob) -> Reply:
+        if request.wait_s and not self._closed and not self.has_ended(request.job_id):
+            await self._held.hold(request.job_id, request.wait_s)
+        return await self.view(request.job_id)
+
+    # Writes
+
+    def _done(self, decision: Decision | GateDecision) -> Done:
+        epoch, _ = self.position
+        return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=epoch)
+
+    async def _submit(self, request: Submit) -> Reply:
+        (outcome,) = await self.accept((request.submission,))
+        if isinstance(outcome, TenureError):
+            raise outcome
+        return self._done(outcome)
+
+    async def _submit_many(self, request: SubmitMany) -> Reply:
+        outcomes = await self.accept(request.submissions)
+        answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
+        epoch, _ = self.position
+        return ManySubmitted(jobs=answers, epoch=epoch)
+
+    async def _cancel(self, request: Cancel) -> Reply:
+        return self._done(await self.cancel(request))
+
+    async def _retry(self, request: RetryJob) -> Reply:
+        """Submits an ended job again, as a new job that names the old one."""
+        found = await self.repeatable(request.job_id)
+        if isinstance(found, Reply):
+            return found
+        submission, ended = found
+        if not ended:
+            return Problem(
+                kind=ProblemKind.CONFLICT,
+                fact=f"job {request.job_id!r} has not ended",
+                remedy="Wait for its end, or cancel it first",
+            )
+        if submission is None:
+            return Problem(
+                kind=ProblemKind.UNKNOWN,
+                fact=f"the gate lost its journal, and knows of job {request.job_id!r} only how it ended",
+                remedy="Submit it anew",
+            )
+        again = msgspec.structs.replace(
+            submission,
+            job_id=request.new_job_id or next_id(request.job_id),
+            idempotency_key="",
+            delay=0.0,
+            labels={**submission.labels, RETRY_OF: request.job_id},
+            submitted_by=request.by or submission.submitted_by,
+        )
+        return await self._submit(Submit(submission=again))
+
+    # Results, and states for those who follow events
+
+    async def _result(self, request: GetResult) -> Reply:
+        view = await self._job(GetJob(job_id=request.job_id, wait_s=request.wait_s))
+        if not isinstance(view, JobView):
+            return view
+        names = [one.name for one in view.workflows]
+        if not names and not view.ended:  # no datacenter of a gate has answered yet
+            return ResultView(job_id=view.job_id, workflow=request.workflow, state=view.state, ready=False)
+        name = choose(request.job_id, request.workflow, names)
+        one = next(one for one in view.workflows if one.name == name)
+        done = one.state is WorkflowState.COMPLETED
+        return ResultView(
+            job_id=view.job_id,
+            workflow=name,
+            state=view.state,
+            ready=done,
+            result=one.result,
+            error=one.error or ("" if done else view.reason),
+        )
+
+    async def state_for(self, request: GetEvents) -> tuple[int, Reply | None]:
+        """Returns a journal position and the state from which a listener that missed events begins.
+
+        The position is read first, so the state holds at least everything up to it.
+        """
+        _, seq = self.position
+        if not request.job_id:
+            return seq, await self.list_jobs(ListJobs(limit=MAX_LISTED, queue=request.queue))
+        try:
+            found = await self.view(request.job_id, whole=False)
+        except UnknownJobError:
+            return seq, None
+        return seq, found if isinstance(found, JobView) else None
+
+
+def submitted(submission: JobSubmission, outcome: Decision | GateDecision | TenureError) -> Submitted:
+    """Returns the answer to one submission of many. Raises an error that concerns them all, so that the caller submits all of them again."""
+    if isinstance(outcome, (DeposedError, NodeUnavailableError)):
+        raise outcome
+    if isinstance(outcome, TenureError):
+        kind = problem(outcome).kind
+        return Submitted(job_id=submission.job_id, outcome=Outcome.REFUSED, reason=str(outcome), problem=kind)
+    return Submitted(job_id=outcome.job_id, outcome=outcome.outcome, reason=outcome.reason)
+
+
+def next_id(job_id: str) -> str:
+    """Returns the id of a retry: that of `encode` is `encode~2`, and the retry of that is `encode~3`."""
+    numbered = _RETRIED.fullmatch(job_id)
+    return f"{numbered[1]}~{int(numbered[2]) + 1}" if numbered else f"{job_id}~2"
+
+
+def choose(job_id: str, given: str, names: Sequence[str]) -> str:
+    """Returns the workflow that a request means. A job of one workflow need not name it."""
+    if given in names:
+        return given
+    if not given and len(names) == 1:
+        return names[0]
+    fact = f"job {job_id!r} has no workflow {given!r}" if given else f"job {job_id!r} has {len(names)} workflows"
+    raise ConfigurationError(fact, remedy=f"Name one of: {', '.join(names[:20])}")
