@@ -24,7 +24,7 @@ from tenure.sim import Scenario, run_one, run_seeds
 
 CHUNK = 3 * len(TURNS)
 """Every misfortune has its turn three times in each."""
-CHUNKS = sized("times 45 schedules of five datacenters and three gates", short=2, long=230)
+CHUNKS = sized("times 45 schedules of five datacenters and three gates", short=1, long=230)
 """Each chunk sees everything that can happen (`AT_LEAST`), and has as many schedules as the rule needs that is hardest to find (`MUTANTS`)."""
 PATIENCE_S = 1_800
 """A chunk takes some fifteen seconds of CPU; on a machine that nine people share it took ten minutes."""

@@ -8,13 +8,17 @@ from tests.soak import sized
 from tests.worlds.struck import datacenter, gates
 from tests.worlds.struck.datacenter import Struck
 from tests.worlds.struck.gates import StruckGates
+from tests.worlds.struck.striker import Blow
 
 from tenure.sim import Scenario, run_one, run_seeds, story
+from tenure.sim.world import World
 
 CHUNK = 200
 """More than there are functions: each has its turn in each chunk."""
+GATE_CHUNK = 100
+"""A run strikes two of some 300 functions: a chunk strikes more than a third of them, the chunks of `make soak` all."""
 CHUNKS = sized("times 200 schedules of a datacenter whose own code raises", short=2, long=40)
-GATE_CHUNKS = sized("times 200 schedules of gates whose own code raises", short=1, long=10)
+GATE_CHUNKS = sized("times 100 schedules of gates whose own code raises", short=1, long=20)
 LEAST_STRUCK = 0.75
 """The share of the functions that a quiet run calls. Chunks of 200 schedules strike 0.79 to 0.83 of them: a blow at a late call may find that what was struck first has made it come no more."""
 
@@ -40,12 +44,23 @@ def test_in_hundreds_of_schedules_no_node_ends_and_at_most_the_struck_job_fails(
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(GATE_CHUNKS))
 def test_nor_does_a_gate_end_or_lose_what_was_not_struck(chunk: int) -> None:
-    report = run_seeds(StruckGates, range(chunk * CHUNK, (chunk + 1) * CHUNK))
+    report = run_seeds(StruckGates, range(chunk * GATE_CHUNK, (chunk + 1) * GATE_CHUNK))
     report.require_ok()
     struck = {what for what in report.tally if what.startswith("struck ")}
-    assert len(struck) > 0.5 * len(gates.calls_of(StruckGates))
-    assert report.tally["failed"] > 3
-    assert report.tally["jobs"] > 4 * CHUNK
+    assert len(struck) > 0.35 * len(gates.calls_of(StruckGates))
+    assert report.tally["failed"] > 1
+    assert report.tally["jobs"] > 4 * GATE_CHUNK
+
+
+class WrittenAndRaised(StruckGates):
+    """Our own code raises after the engine has appended: the journal holds what nobody was told of."""
+
+    def blows(self, world: World) -> list[Blow]:
+        return [Blow("SureAppend.append", at_call=1 + world.seed % 3, kind=TypeError, late=True)]
+
+
+def test_what_was_written_before_our_own_code_raised_is_followed_up() -> None:
+    run_seeds(WrittenAndRaised, range(9)).require_ok()
 
 
 @pytest.mark.slow

@@ -209,7 +209,6 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
                 if self._doubted:
                     self._doubted, self._spoiled = False, True
                     await self._make_durable([])
-                    self._missed()
                 else:
                     batch, self._waiting = self._waiting[:MOST_COMMANDS], self._waiting[MOST_COMMANDS:]
                     await self._write_batch(batch)
@@ -296,7 +295,6 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         failed = self._failures.note(FailedOn.LOOP, "journal writer", "writing to the journal", error)
         self._spoiled = True
         await self._make_durable([])
-        self._missed()
         for waiting in batch:
             if self.deposed is not None:
                 self._refuse(waiting)
@@ -317,12 +315,14 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         if not encoded and not self._spoiled:
             return None
         refused: TenureError | None = None
+        rebuilt = False
         self._in_flight = asyncio.get_running_loop().create_future()
         try:
             if encoded:
                 refused = await self._append_or_refuse(encoded)
             if self._spoiled and self.deposed is None:
                 await self._rebuild()
+                rebuilt = True
         except DeposedError as error:
             self.deposed = error
         except Exception as error:
@@ -333,6 +333,9 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             self._in_flight.set_result(None)
             self._in_flight = None
         self._changed()
+        if rebuilt:
+            # The journal may hold events that nobody followed up: of an append that was done before it raised.
+            self._missed()
         return refused
 
     async def _append_or_refuse(self, encoded: list[bytes]) -> TenureError | None:

@@ -42,14 +42,15 @@ class Found:
         return f"{self.broken}{lines}\n      ({seen})"
 
 
-def search(*, leaders: int = 2, cancel: bool = False) -> Found:
+def search(*, leaders: int = 2, replaced: int = 2, cancel: bool = False) -> Found:
     """All states under the rulings as they hold. Should a promise break, it is told as `counterexample` tells it."""
     cast = Cast(Rules())
-    world = SmallWorld(cast, leaders=leaders, cancel=cancel)
+    world = SmallWorld(cast, leaders=leaders, replaced=replaced, cancel=cancel)
     world.live = Liveness(world)
     found = Search(world, symmetry=True).run()
     if found.broken:
-        found = Search(SmallWorld(cast, leaders=leaders, cancel=cancel, unasked=False), symmetry=False).run()
+        told = SmallWorld(cast, leaders=leaders, replaced=replaced, cancel=cancel, unasked=False)
+        found = Search(told, symmetry=False).run()
     return counted(found, cast)
 
 
