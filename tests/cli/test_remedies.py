@@ -10,7 +10,7 @@ import click
 import pytest
 
 import tenure.control
-import tenure.nodes.manager.troubles
+import tenure.nodes.manager.overview
 from tenure.cli.root import tenure as root
 
 PAGE = Path(tenure.control.__file__).parent / "dashboard" / "js"
@@ -23,7 +23,7 @@ def named() -> list[str]:
         found |= {
             text.replace("${id()}", "j-1") for text in re.findall(r"<code>(tenure [^<]+)</code>", path.read_text())
         }
-    source = Path(tenure.nodes.manager.troubles.__file__).read_text()
+    source = Path(tenure.nodes.manager.overview.__file__).read_text()
     found |= {re.sub(r"\{[^}]*\}", "x", text) for text in re.findall(r'"(?:[^"]*: )?(tenure [a-z][^"`]+)"', source)}
     return sorted(found)
 

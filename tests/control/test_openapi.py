@@ -19,7 +19,7 @@ from tools.servers.process import CannotStart
 from tenure.control.messages.operations import OPERATIONS, AtGate
 from tenure.control.messages.wire import Placed
 from tenure.control.openapi import document
-from tenure.nodes.gate.gathering import GATHERED
+from tenure.nodes.gate.datacenter_queries import GATHERED
 from tools.servers import client_generator
 
 DOCUMENT: dict[str, Any] = json.loads(document())

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,7 +36,7 @@ from tenure.control.messages.jobs import (
     ProblemKind,
     Submit,
 )
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.problems import problem
 from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.decisions import Decision, GateDecision, Outcome
@@ -47,8 +47,6 @@ from tenure.nodes.held import Held
 RETRY_OF = "tenure.retry_of"
 """The label that links a retry to the job that it repeats."""
 _RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
-
-Handlers = Mapping[type[Request], Callable[[Any], Awaitable[Reply]]]
 
 
 class Repeatable(NamedTuple):

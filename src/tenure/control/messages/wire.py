@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +31,9 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """An answer of a node."""
 
+
+Handlers = Mapping[type[Request], Callable[[Any], Awaitable[Reply]]]
+"""Maps each type of request that a part of a node answers to its handler."""
 
 RequestT = TypeVar("RequestT", bound=Request)
 

@@ -44,9 +44,9 @@ from tenure.health.shedding import Asked
 from tenure.ids import IdSource
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
+from tenure.nodes.gate.datacenter_queries import GATHERED, DatacenterQueries
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
-from tenure.nodes.gate.gathering import GATHERED, Gathering
 from tenure.nodes.gate.job_handlers import GateJobHandlers
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.load import Load, memory_percent
@@ -136,7 +136,7 @@ class Gate:
             **given,
         )
         self.placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
-        self.gathering = Gathering(name, self.lines, self.watch.why_silent, self.failures)
+        self.queries = DatacenterQueries(name, self.lines, self.watch.why_silent, self.failures)
         self._jobs = GateJobHandlers(self, engine, calls, clock)
         self.events = EventFeed(
             engine.journal(JOURNAL),
@@ -210,7 +210,7 @@ class Gate:
             if why := self._turned_away(request):
                 return why
             if isinstance(request, Placed) and (request.datacenter or _at_gate(request) is not AtGate.OWN):
-                reply = await self.gathering.answer(request)
+                reply = await self.queries.answer(request)
                 return reply if request.datacenter else self._with_gates(reply)
             if kind in self.everywhere:
                 return await self.everywhere[kind](request)
@@ -241,7 +241,7 @@ class Gate:
         """Yields the events of this gate cluster, or of the datacenter that the request names. Any gate can, leading or not."""
         if shed := self.load.why_not(ASKED[GetEvents]):
             raise NodeUnavailableError(shed.fact, remedy=shed.remedy, retry_after_s=shed.retry_after_s)
-        source = self.gathering.stream(request) if request.datacenter else self.events.stream(request)
+        source = self.queries.stream(request) if request.datacenter else self.events.stream(request)
         async with aclosing(source) as stream:
             async for batch in stream:
                 yield batch

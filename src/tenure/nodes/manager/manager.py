@@ -36,16 +36,15 @@ from tenure.jobs.decisions import Command
 from tenure.nodes.fleet.member import WorkerStanding, crew
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
-from tenure.nodes.manager.dead_letter_desk import DeadLetterDesk
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.node_desk import NodeDesk, worker_node
+from tenure.nodes.manager.node_handlers import NodeHandlers, worker_node
 from tenure.nodes.manager.observing import Observer
-from tenure.nodes.manager.overview_desk import OverviewDesk
-from tenure.nodes.manager.queue_desk import QueueDesk
+from tenure.nodes.manager.overview import OverviewHandlers
+from tenure.nodes.manager.queue_handlers import DeadLetterHandlers, QueueHandlers
 from tenure.nodes.manager.schedules import ScheduleDesk
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Manager:
         candidacy.on_change = self.jobs.look
         candidacy.parts.append(Families)
         candidacy.parts.append(JobTraces)
-        nodes = NodeDesk(self, engine, calls)
+        nodes = NodeHandlers(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
             WorkerReport: self._report,
@@ -101,10 +100,10 @@ class Manager:
             GetEvents: self.events.page,
             **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
             **self.jobs.handlers,
-            **QueueDesk(self).handlers,
-            **DeadLetterDesk(self, engine, calls).handlers,
+            **QueueHandlers(self).handlers,
+            **DeadLetterHandlers(self, engine, calls).handlers,
             **nodes.handlers,
-            **OverviewDesk(self, nodes, clock).handlers,
+            **OverviewHandlers(self, nodes, clock).handlers,
         }
         """Maps each type of request to its handler. Other parts of the node (`GateDesk`) add theirs before the port serves this manager."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
-from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.wire import Handlers, Reply
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.jobs.model import DrainRecord
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
 
 
-class NodeDesk:
+class NodeHandlers:
     """Part of a manager. Only the leader answers: workers report to no other."""
 
     def __init__(self, manager: Manager, engine: Engine, calls: Calls) -> None:
         self._manager, self._store, self._calls = manager, engine.store(NODES), calls
-        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+        self.handlers: Handlers = {
             ListNodes: self._list,
             DrainNode: self._drain,
             UndrainNode: self._undrain,

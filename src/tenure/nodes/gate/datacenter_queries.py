@@ -48,7 +48,7 @@ GATHERED: Mapping[type[Placed], Part] = {
 }
 
 
-class Gathering:
+class DatacenterQueries:
     """Part of a gate: asks its datacenters on behalf of a caller."""
 
     def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str], failures: ProductFailures) -> None:
