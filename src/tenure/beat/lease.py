@@ -139,7 +139,7 @@ class LeaseHold:
         return self._reason
 
     def _remaining(self) -> float:
-        return self._message.lease_until - self._heartbeat.clock.boottime() if self._message is not None else math.inf
+        return self._message.lease_left(self._heartbeat.clock.boottime()) if self._message is not None else math.inf
 
 
 class LeaseExtender:

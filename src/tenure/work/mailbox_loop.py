@@ -385,7 +385,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         )
 
     def _left(self, message: Message[BodyT, ReplyT]) -> float:
-        return message.lease_until - self.clock.boottime()
+        return message.lease_left(self.clock.boottime())
 
     def _ended(self, ending: Ending) -> None:
         self.endings[ending] += 1

@@ -107,7 +107,7 @@ def waiting(keys: Keys, mailbox: Any, *, offers: int = 1, lease: float = 300, **
 def deaf(engine: RedisEngine, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """From now on this process is told of hand-overs and does not hear: what it was told."""
     missed: list[bytes] = []
-    monkeypatch.setattr(engine.offers, "deliver", missed.append)
+    monkeypatch.setattr(engine.offers, "hand_over", missed.append)
     return missed
 
 
@@ -129,7 +129,7 @@ def test_a_message_is_handed_over_by_the_call_that_sends_it(
     until(lambda: keys.scripts_run() == before + 1 + confirmed)
     assert message.body == {"n": 1}
     assert (message.delivery_count, message.forgiven, message.fence) == (1, 0, (0, 1))
-    until(lambda: message.lease_until - begun > lease - 3)
+    until(lambda: message.lease_left(begun) > lease - 3)
     assert message.lease_until - time.clock_gettime(time.CLOCK_BOOTTIME) <= lease
     assert sender.depth() == (0, 0, 1)
     message.extend_visibility(lease)
@@ -279,7 +279,7 @@ def test_offers_leave_nothing_behind(opened: Opened, keys: Keys, stand_in: Stand
     poll.result()[0].acknowledge()
     assert keys.offers() == 0
     until(lambda: not keys.client.keys(keys("n:*").replace("{", "\\{")))
-    assert engine.offers._open == {}
+    assert engine.offers.is_empty
 
 
 # Consumers that do not take it
@@ -417,7 +417,7 @@ def test_a_forked_child_that_closes_leaves_the_offers_of_its_parent_alone(
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)
         engine.offers.close()
-    engine.aside.close()  # whatever it told was answered
+    engine.commands.close()  # whatever it told was answered
     assert keys.offers() == 1
     opened().mailbox("work").send("x")
     assert [message.body for message in poll.result()] == ["x"]  # confirmed the slow way
@@ -435,7 +435,7 @@ def test_a_hand_over_whose_news_were_lost_with_the_listener_is_found_by_the_next
     (message,) = poll.result()
     assert (message.body, message.delivery_count) == ("x", 1)
     engine.offers._open.clear()
-    type(engine.offers).deliver(engine.offers, missed[0])  # the old news: nobody waits for them
+    type(engine.offers).hand_over(engine.offers, missed[0])  # the old news: nobody waits for them
     message.acknowledge()
 
 
@@ -477,11 +477,23 @@ def test_a_lease_is_a_short_one_until_the_server_has_answered(
         (message,) = poll.result()
         begun = engine.clock.boottime()
         until(lambda: proxy.fired == 1)
-        assert message.lease_until < begun + 0.6 or message.lease_until > begun + 200  # told once more, and answered
-        until(lambda: message.lease_until > begun + 200)
+        assert message.lease_left(begun) < 0.6 or message.lease_left(begun) > 200  # told once more, and answered
+        until(lambda: message.lease_left(begun) > 200)
         time.sleep(short + 0.2)
         assert other.receive(1, 60) == []
         message.acknowledge()
+
+
+def test_the_attribute_asks_nobody_and_the_question_takes_in_the_answer(opened: Opened, keys: Keys) -> None:
+    poll = waiting(keys, opened().mailbox("work"))
+    sender = opened().mailbox("work")
+    before, begun = keys.scripts_run(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    sender.send("x")
+    (message,) = poll.result()
+    until(lambda: keys.scripts_run() == before + 2)  # the send, and the confirmation, which is answered by now
+    assert message.lease_until < begun + 100
+    until(lambda: message.lease_left(begun) > 200)
+    assert message.lease_until > begun + 200
 
 
 def test_a_confirmation_that_never_arrived_is_told_again(
@@ -496,8 +508,8 @@ def test_a_confirmation_that_never_arrived_is_told_again(
         (message,) = poll.result()
         until(lambda: proxy.fired == 1)
         begun = engine.clock.boottime()
-        until(lambda: message.lease_until > begun + 200 or engine.clock.boottime() > begun + 30)
-        assert message.lease_until > begun + 200
+        until(lambda: message.lease_left(begun) > 200 or engine.clock.boottime() > begun + 30)
+        assert message.lease_left(begun) > 200
         message.acknowledge()
 
 
@@ -508,7 +520,7 @@ def test_scripts_that_the_server_forgot_are_sent_with_the_answer(short: float, o
     sender.send("x")
     (message,) = poll.result()
     begun = time.clock_gettime(time.CLOCK_BOOTTIME)
-    until(lambda: message.lease_until > begun + 200)
+    until(lambda: message.lease_left(begun) > 200)
 
 
 def test_calls_with_a_receipt_need_not_wait_for_the_answer(opened: Opened, keys: Keys) -> None:
@@ -518,7 +530,7 @@ def test_calls_with_a_receipt_need_not_wait_for_the_answer(opened: Opened, keys:
         sender.send(act)
         (message,) = poll.result()
         getattr(message, act)(*([60] if act == "extend_visibility" else []))
-        engine.aside.hear()
+        engine.commands.read_answers()
         if act in ("release", "nack"):
             (again,) = sender.receive(1, 60, 60)
             assert again.delivery_count == (1 if act == "release" else 2)

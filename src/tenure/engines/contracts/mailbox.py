@@ -139,6 +139,14 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     def fence(self) -> Fence:
         return Fence(self.generation, self.delivery_count)
 
+    def lease_left(self, now: float) -> float:
+        """Returns the seconds for which the lease is certainly held, at our boot time `now`.
+
+        It waits for nothing, but an engine may take in answers that have arrived and that no thread has read yet: `lease_until` alone
+        may then be too careful.
+        """
+        return self.lease_until - now
+
     @property
     def attempt(self) -> int:
         """Which try this is, as limits count them: deliveries that were handed over are no tries."""

@@ -218,10 +218,10 @@ class RedisConnections:
             raise
         finally:
             self.metrics.took(operation, self.clock.monotonic() - begun)
-        self.learn(answer[0])
+        self.note_writes(answer[0])
         return answer
 
-    def learn(self, writes: int) -> None:
+    def note_writes(self, writes: int) -> None:
         """The server has told us of so many writes of ours."""
         if writes > self._acknowledged:
             with self._counting:  # of two answers that come together, the higher one stays

@@ -14,11 +14,11 @@ from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, 
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
-from tenure.engines.redis.aside import Aside
 from tenure.engines.redis.connections import RedisConnections, RedisSession, translate
 from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
 from tenure.engines.redis.mailbox import LostClaims, RedisMailbox
+from tenure.engines.redis.pipelined_commands import PipelinedCommands
 from tenure.engines.redis.scripts import every_script
 from tenure.engines.redis.wakeup_listener import RedisWakeupListener
 from tenure.engines.server_wakeups import ServerWakeups
@@ -73,8 +73,8 @@ class RedisEngine(Engine):
         counter = f"{settings.prefix}w:{name}"
         self._prepare_server()
         self.connections = RedisConnections(settings, counter, clock, self._random, self.metrics)
-        self.aside = Aside(self.connections)
-        self.offers = Offers(name, self.aside)
+        self.commands = PipelinedCommands(self.connections)
+        self.offers = Offers(name, self.commands)
         # With replicas to wait for, a message belongs to its consumer only when they know it. In a cluster every node gets every publication.
         self.hands_over = not settings.wait and self._facts.get("cluster_enabled") != "1"
         self.wakeups = ServerWakeups(
@@ -163,7 +163,7 @@ class RedisEngine(Engine):
         self.wakeups.end_polls()
         self.wakeups.close()
         self.offers.close()
-        self.aside.close()
+        self.commands.close()
         self.connections.close()
 
     # What its handles use
@@ -177,7 +177,7 @@ class RedisEngine(Engine):
         return f"{self._random.getrandbits(64):016x}"
 
     def _new_listener(self) -> RedisWakeupListener:
-        return RedisWakeupListener(self.settings, self.offers.address, self.offers.deliver)
+        return RedisWakeupListener(self.settings, self.offers.address, self.offers.hand_over)
 
 
 def load_scripts(session: RedisSession) -> None:

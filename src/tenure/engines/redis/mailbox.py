@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMessage, DeliveredContent, LeasedMessage, PolledMailbox
@@ -11,7 +11,7 @@ from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.long_poll import Look
 from tenure.engines.redis.connections import Answer, Argument
-from tenure.engines.redis.handover import Offer, Waiter
+from tenure.engines.redis.handover import HandoverPoll, Offer
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
@@ -20,8 +20,8 @@ from tenure.errors import (
 )
 
 if TYPE_CHECKING:
-    from tenure.engines.redis.aside import Aside
     from tenure.engines.redis.engine import RedisEngine
+    from tenure.engines.redis.pipelined_commands import PipelinedCommands
 
 
 class LostClaims:
@@ -46,34 +46,28 @@ class LostClaims:
 class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Named by its id and the token of the claim: a later claim has another token."""
 
-    __slots__ = ("_aside", "_lease_until", "_mailbox", "_token")
+    __slots__ = ("_confirming", "_mailbox", "_token")
 
     def __init__(self, mailbox: RedisMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
-        self._aside: Aside | None = None
         super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
         self._mailbox, self._token = mailbox, ticket.receipt_handle.rpartition(".")[2]
+        self._confirming: PipelinedCommands | None = None
+        """The commands among which the confirmation of a handed-over message waits for its answer."""
 
-    @property
-    def lease_until(self) -> float:
-        """The boot time at which the lease ends. For a handed-over message it is the short lease, until the server has confirmed the whole one."""
-        if self._aside is not None:
-            self._aside.hear()
-        return self._lease_until
+    def confirming(self, commands: PipelinedCommands) -> None:
+        """The message was handed over: its lease is a short one until `confirmed`."""
+        self._confirming = commands
 
-    @lease_until.setter
-    def lease_until(self, boottime: float) -> None:
-        self._lease_until = boottime
+    def confirmed(self, lease_until: float | None) -> None:
+        """The server's answer was read, by any thread: the whole lease, or None where the receipt is dead."""
+        self._confirming = None
+        if lease_until is not None:
+            self.lease_until = max(self.lease_until, lease_until)
 
-    def to_be_confirmed(self, aside: Aside, lease_until: float) -> Callable[[Answer], None]:
-        """The lease is a short one until what this returns is called with the server's answer, which `aside` will hear."""
-
-        def confirmed(answer: Answer) -> None:
-            self._aside = None
-            if len(answer) == 1:
-                self._lease_until = max(self._lease_until, lease_until)
-
-        self._aside = aside
-        return confirmed
+    def lease_left(self, now: float) -> float:
+        if (commands := self._confirming) is not None:
+            commands.read_answers()
+        return self.lease_until - now
 
     @property
     def receipt(self) -> tuple[str, str]:
@@ -208,7 +202,7 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         stage = _PROVISIONAL if provisional else _HELD
         if wait_s and most == 1 and self.engine.hands_over:
-            return self._wait_for_one(wait_s, Waiter(self, lease_s, stage))
+            return self._wait_for_one(wait_s, HandoverPoll(self, lease_s, stage))
         if wait_s:
             return self.polls.poll(wait_s, lambda: self.claim(most, lease_s, stage))
         while True:
@@ -216,11 +210,11 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if not claimed.again:
                 return claimed.found
 
-    def _wait_for_one(self, wait_s: float, waiter: Waiter[BodyT, ReplyT]) -> list[Message[BodyT, ReplyT]]:
+    def _wait_for_one(self, wait_s: float, poll: HandoverPoll[BodyT, ReplyT]) -> list[Message[BodyT, ReplyT]]:
         try:
-            return self.polls.poll(wait_s, waiter.look, handed=waiter.handed)
+            return self.polls.poll(wait_s, poll.look, handed=poll.handed)
         finally:
-            waiter.leave()
+            poll.withdraw()
 
     def claim(
         self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
@@ -228,10 +222,10 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         """One claim. Poison messages among it become dead letters; then there may be more to claim."""
         if lost := self.lost_claims.take():
             self._give_back(lost)
-        token, words = (offer.token, offer.words) if offer is not None else (self.engine.new_token(), "")
+        token, text = (offer.token, offer.text) if offer is not None else (self.engine.new_token(), "")
         asked, values = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
         try:
-            _, due, rows, *at = self.call("claim", *values, words, *withdrawn)
+            _, due, rows, *at = self.call("claim", *values, text, *withdrawn)
         except EngineUnavailableError:
             self.lost_claims.add(token)
             raise

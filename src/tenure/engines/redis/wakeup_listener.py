@@ -17,11 +17,11 @@ T = TypeVar("T")
 class RedisWakeupListener:
     """A subscriber. Pings when it hears nothing, so that a connection which the network forgot is found out."""
 
-    def __init__(self, settings: RedisSettings, address: str, deliver: Callable[[bytes], None]) -> None:
-        """`deliver` gets what is handed over to this process, at that address."""
+    def __init__(self, settings: RedisSettings, address: str, hand_over: Callable[[bytes], None]) -> None:
+        """`hand_over` gets each message that is handed over to this process, at that address."""
         self._settings = settings
         self._prefix = f"{settings.prefix}bell:"
-        self._address, self._deliver = f"{settings.prefix}hand:{address}", deliver
+        self._address, self._hand_over = f"{settings.prefix}hand:{address}", hand_over
         self._heard: list[str] = []
         self._pinged = False
         self._session = self._try(lambda: RedisSession(settings))
@@ -71,7 +71,7 @@ class RedisWakeupListener:
         if kind == "message":
             channel = answer[1].decode()
             if channel == self._address:
-                self._deliver(answer[2])
+                self._hand_over(answer[2])
             else:
                 self._heard.append(channel.removeprefix(self._prefix))
         return kind
