@@ -9,15 +9,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from random import Random
+from typing import Any
 
 from bench.harness import Report, rate
 from tenure.beat import Heartbeat
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import SystemClock
-from tenure.engines import Engine, InMemoryMailbox, Outgoing
+from tenure.engines import Engine, InMemoryMailbox, MemoryEngine, Outgoing
 from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import Context
+from tenure.work.delivery import EngineDelivery
 from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.slots.settler import Settler
 
 BEATS = 200_000
 JOBS = 1_500
@@ -39,7 +43,10 @@ def beats(report: Report) -> None:
     board = BeatBoard.private(1)
     occupant = Occupant(ticket=message.ticket, job="j", workflow="w", attempt=1, queue="q", stall_s=60)
     board.records[0].occupy(Phase.RUNNING, occupant, clock.monotonic())
-    context, heartbeat = Context(AttemptHandle(board.records[0], message, occupant, clock)), Heartbeat()
+    delivery: Any = EngineDelivery(
+        message, "q", Settler(MemoryEngine(), clock=clock, random=Random(), say=print), clock
+    )
+    context, heartbeat = Context(AttemptHandle(board.records[0], delivery, occupant, clock)), Heartbeat()
 
     def in_slot() -> float:
         beat = context.beat

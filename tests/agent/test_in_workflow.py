@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,12 +24,14 @@ from tenure.agent import (
 )
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import ManualClock
-from tenure.engines import InMemoryMailbox
+from tenure.engines import InMemoryMailbox, MemoryEngine
 from tenure.errors import Cancelled, ConfigurationError
 from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
 from tenure.work.attempt_handle import AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context
+from tenure.work.delivery import EngineDelivery
+from tenure.work.slots.settler import Settler
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class Bench:
         [message] = self.mailbox.receive(1, 60)
         occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
         self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
-        return AttemptHandle(self.board.records[0], message, occupant, self.clock)
+        settler = Settler(MemoryEngine(), clock=self.clock, random=Random(1), say=print)
+        delivery = EngineDelivery(message, "q", settler, self.clock)
+        return AttemptHandle(self.board.records[0], delivery, occupant, self.clock)
 
     def again(self, **changes: Any) -> AttemptHandle:
         """The next attempt, after the lease of this one is over."""

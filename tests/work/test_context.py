@@ -5,13 +5,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import ManualClock
-from tenure.engines import InMemoryMailbox
+from tenure.engines import InMemoryMailbox, MemoryEngine
 from tenure.errors import (
     Cancelled,
     CommandFailedError,
@@ -28,6 +29,8 @@ from tenure.work.context import (
     current,
     run_with_context,
 )
+from tenure.work.delivery import EngineDelivery
+from tenure.work.slots.settler import Settler
 
 
 class Bench:
@@ -44,7 +47,9 @@ class Bench:
         [message] = self.mailbox.receive(1, 60, provisional=True)
         occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
         self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
-        return AttemptHandle(self.board.records[0], message, occupant, self.clock)
+        settler = Settler(MemoryEngine(), clock=self.clock, random=Random(1), say=print)
+        delivery = EngineDelivery(message, "q", settler, self.clock)
+        return AttemptHandle(self.board.records[0], delivery, occupant, self.clock)
 
 
 @pytest.fixture
@@ -182,7 +187,7 @@ def test_a_delivery_that_never_started_keeps_its_number_and_is_no_attempt(bench:
     bench.clock.advance(60)
     second = bench.sit()
     assert Context(second).fence == (0, 2)
-    assert second.message.attempt == 1
+    assert second.delivery.attempt == 1
 
 
 def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(bench: Bench) -> None:

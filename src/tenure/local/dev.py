@@ -19,7 +19,7 @@ from tenure.errors import TenureError
 from tenure.jobs.event_text import words_of
 from tenure.jobs.why import utc
 from tenure.local.site import Gateway, Site
-from tenure.local.sources import Found, Sources
+from tenure.local.sources import FoundWorkflow, Sources
 
 ResultT = TypeVar("ResultT")
 LOOK_EVERY_S = 0.3
@@ -52,7 +52,7 @@ class Dev:
         self,
         sites: Sequence[Site],
         sources: Sources,
-        workflows: Callable[[], list[Found]],
+        workflows: Callable[[], list[FoundWorkflow]],
         *,
         gate: Gateway | None = None,
         clock: Clock,

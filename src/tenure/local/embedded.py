@@ -86,7 +86,7 @@ class Embedded(Client):
             queue=self.default_queue,
             settings=settings,
         )
-        self._log = Log(self.folder / "embedded.log")
+        self._log = HostLog(self.folder / "embedded.log")
         self._closed = False
         self._host = HostProcess(begin, self._log.write)
         self._host.start()
@@ -169,7 +169,7 @@ def queue_of(workflows: Sequence[Workflow[..., Any]]) -> str:
     return f"embedded-{hashlib.blake2b(' '.join(names).encode(), digest_size=4).hexdigest()}"
 
 
-class Log:
+class HostLog:
     """Writes the host's output to one file, which begins anew when it has grown."""
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from tenure import __version__, tracing
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.local.lines import PRIORITIES, Begin, Failed, Listening, Said, Serving, ToHost, channel_of_host
+from tenure.local.lines import PRIORITIES, Begin, Failed, HostSaid, Listening, Serving, ToHost, channel_of_host
 from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.supervised import SupervisedSlots
 from tenure.nodes.worker.working import WorkerSettings, WorkerThread
@@ -32,7 +32,7 @@ from tenure.work.slots.supervisor import BROKEN, Supervisor
 MANAGER_ENDS_S = 10.0
 
 
-class Host:
+class LocalHost:
     """The parts of one host process. `run` in its main thread, which owns the slots."""
 
     def __init__(self, begin: Begin, line: LineChannel[ToHost]) -> None:
@@ -99,7 +99,7 @@ class Host:
         self._line.send(Serving())
 
     def _say(self, text: str) -> None:
-        self._line.send(Said(text))
+        self._line.send(HostSaid(text))
 
 
 class ManagerThread:
@@ -171,7 +171,7 @@ class ManagerThread:
 
     def _say(self, who: str) -> Callable[[str], None]:
         def say(text: str) -> None:
-            self._line.send(Said(f"{who}: {text}"))
+            self._line.send(HostSaid(f"{who}: {text}"))
 
         return say
 
@@ -187,7 +187,7 @@ def main() -> int:
     begin = next(lines, None)
     if not isinstance(begin, Begin):
         return 1
-    host = Host(begin, line)
+    host = LocalHost(begin, line)
     signal.signal(signal.SIGTERM, lambda *_: host.stop())
 
     def listen() -> None:

@@ -58,13 +58,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     trace: str = ""
 
 
-class Said(msgspec.Struct, frozen=True, tag="said"):
+class HostSaid(msgspec.Struct, frozen=True, tag="said"):
     """A line for a log."""
 
     text: str
 
 
-FromHost = Listening | Serving | Failed | Said
+FromHost = Listening | Serving | Failed | HostSaid
 ToHost = Begin | Stop
 _from_host: msgspec.json.Decoder[FromHost] = decoder_of(FromHost)
 _to_host: msgspec.json.Decoder[ToHost] = decoder_of(ToHost)
@@ -72,7 +72,7 @@ _to_host: msgspec.json.Decoder[ToHost] = decoder_of(ToHost)
 
 def channel_to_host(end: socket.socket) -> LineChannel[FromHost]:
     """Returns the program's end of the line. It hears what the host sends."""
-    return LineChannel(end, _from_host, unreadable=Said)
+    return LineChannel(end, _from_host, unreadable=HostSaid)
 
 
 def channel_of_host(end: socket.socket) -> LineChannel[ToHost]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tenure.errors import WorkError
-from tenure.local.lines import Begin, Failed, Listening, Said, Serving, Stop, channel_to_host
+from tenure.local.lines import Begin, Failed, HostSaid, Listening, Serving, Stop, channel_to_host
 from tenure.work.slots.processes import kill_tree
 
 START_S = 60.0
@@ -97,7 +97,7 @@ class HostProcess:
 
     def _listen(self) -> None:
         for line in self._line:
-            if isinstance(line, Said):
+            if isinstance(line, HostSaid):
                 self._say(line.text)
                 continue
             with self._changed:

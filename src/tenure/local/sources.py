@@ -46,7 +46,7 @@ class Sources:
         return found
 
 
-class Found(NamedTuple):
+class FoundWorkflow(NamedTuple):
     """A workflow as its source shows it."""
 
     name: str
@@ -58,7 +58,7 @@ class Found(NamedTuple):
         return " ".join(["tenure run", self.name, *(f"{argument}=..." for argument in self.arguments)])
 
 
-def workflows_in(path: Path) -> list[Found]:
+def workflows_in(path: Path) -> list[FoundWorkflow]:
     """The functions marked @workflow; empty where the file cannot be read as Python."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def workflows_in(path: Path) -> list[Found]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             marks = [mark for mark in node.decorator_list if _last_name(mark) == "workflow"]
             if marks:
-                found.append(Found(_given_name(marks[0]) or node.name, tuple(_required(node))))
+                found.append(FoundWorkflow(_given_name(marks[0]) or node.name, tuple(_required(node))))
     return found
 
 

@@ -13,6 +13,7 @@ from tenure.clock import SystemClock
 from tenure.control.async_caller import HttpCaller
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
+from tenure.local.lines import PRIORITIES
 from tenure.nodes.process import open_engine
 from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots
@@ -36,7 +37,8 @@ class ThreadWorker:
         say: Callable[[str], None],
     ) -> None:
         self._engine_url, self._registry, self._say = engine_url, Registry(workflows), say
-        self._settings = SlotSettings(**{**settings, "queue": mailbox_name(queue, 0)})
+        lanes = tuple(mailbox_name(queue, priority) for priority in PRIORITIES)
+        self._settings = SlotSettings(**{**settings, "queue": lanes[0], "more_queues": lanes[1:]})
         self._thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -201,7 +201,7 @@ class TestDatacenter(Client):
                 clock=self.clock,
                 random=Random(f"{self._seed}/{name}"),
                 ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
-                threads=self._loop.threads,
+                start_thread=self._loop.threads.start,
                 courier=lambda: LoopCourier(self),
                 say=self._say(name),
             )

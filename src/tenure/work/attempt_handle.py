@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
 
 from tenure.beat.board import BeatRecord, Occupant
 from tenure.clock import Clock
-from tenure.engines.contracts import Message
 from tenure.errors import ReceiptHandleExpiredError
-
-if TYPE_CHECKING:
-    from tenure.work.children import JobCourier
+from tenure.work.delivery import WorkDelivery
 
 
 class CancelCode(IntEnum):
@@ -39,24 +35,22 @@ CANCEL_REASONS = {
 
 
 class AttemptHandle:
-    """Holds the record on the board, the message and the clock of one attempt. The context and the runner use it from several threads."""
+    """Holds the record on the board, the delivery and the clock of one attempt. The context and the runner use it from several threads."""
 
     def __init__(
         self,
         record: BeatRecord,
-        message: Message[Any, Any],
+        delivery: WorkDelivery,
         occupant: Occupant,
         clock: Clock,
-        courier: Callable[[], JobCourier] | None = None,
     ) -> None:
-        self.record, self.message, self.occupant, self.clock = record, message, occupant, clock
-        self.courier = courier
+        self.record, self.delivery, self.occupant, self.clock = record, delivery, occupant, clock
         self.trace = ""
         """The id of the trace that this attempt belongs to, for its logs."""
         self.cancel_code = CancelCode.NONE
         """Set once, under `changed`: the first reason stays."""
-        self.resumed_from: bytes | None = message.checkpoint
-        self.saved: bytes | None = message.checkpoint
+        self.resumed_from: bytes | None = delivery.saved
+        self.saved: bytes | None = delivery.saved
         self.changed = threading.Condition()
         """Notified by `cancel`, so that a sleeping workflow wakes at once."""
         self.on_cancel: list[Callable[[], object]] = []
@@ -94,8 +88,7 @@ class AttemptHandle:
 
     def keep(self, checkpoint: bytes | None) -> None:
         try:
-            # 0 s: the expiry is the supervisor's to move; this only starts the delivery and saves the data.
-            self.message.extend_visibility(0, checkpoint)
+            self.delivery.checkpoint(checkpoint)
             if checkpoint is not None:
                 self.saved = checkpoint
         except ReceiptHandleExpiredError:

@@ -164,17 +164,17 @@ class BaseContext:
     def fence(self) -> Fence:
         """Orders the attempts at this work: give it to whatever you write to, and let it refuse lower ones."""
         self._handle.confirm_start()
-        return self._handle.message.fence
+        return self._handle.delivery.fence
 
     def _child(
         self, target: Any, arguments: Mapping[str, Any] | None, key: str, given: dict[str, Any]
     ) -> tuple[JobCourier, JobSubmission, Any]:
         """Returns the submission that `submit` of both contexts sends, and the courier that sends it."""
         # Imported here: most workflows submit nothing, and a slot shall start quickly.
-        from tenure.work.children import Children, no_courier
+        from tenure.work.children import Children
         from tenure.work.registry import Workflow
 
-        courier = (self._handle.courier or no_courier)()
+        courier = self._handle.delivery.courier()
         if self._children is None:
             self._children = Children(self)
         submission = self._children.prepare(target, given, arguments, key)

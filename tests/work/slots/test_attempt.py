@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -12,9 +13,11 @@ from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import BoardError
+from tenure.work.delivery import EngineDelivery
 from tenure.work.envelope import MAX_REASON_CHARS, Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.slots.attempt import Attempt, failure_of_exception, failure_of_tenure
+from tenure.work.slots.settler import Settler
 
 STARTED: list[int] = []
 
@@ -53,12 +56,12 @@ class Desk:
         return self.work.receive(1, 10)[0]
 
     def attempt(self, message: Message[WorkItem, WorkResult]) -> Attempt:
+        settler = Settler(self.engine, clock=self.clock, random=Random(1), say=print)
         return Attempt(
-            message,
+            EngineDelivery(message, "work", settler, self.clock),
             self.record,
             registry=Registry([poison, picky]),
             clock=self.clock,
-            queue="work",
             stall_s=60,
             worker="w-1",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +14,16 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
-from tenure.engines.contracts import Fence
 from tenure.work import context
 from tenure.work.slots.attempt_logs import (
     MAX_LINE_CHARS,
     MAX_LOG_BYTES,
     AttemptLogHandler,
+    FileLines,
     LoggedStream,
+    LogLines,
+    MemoryLines,
     keep_log,
-    log_path,
     publish_log,
 )
 
@@ -32,14 +32,17 @@ class Desk:
     """An attempt in record 3 that runs here, and what it wrote."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.handler = folder, AttemptLogHandler(folder, ManualClock())
+        self.lines_kept = FileLines(folder)
+        self.handler, self.path = AttemptLogHandler(self.lines_kept, ManualClock()), self.lines_kept.path(3)
+        self.handle = self.attempt()
+        self.handler.begin(self.handle)
+
+    def attempt(self) -> Any:
         occupant = SimpleNamespace(job="j", workflow="w", attempt=1)
-        self.handle: Any = SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
-        self.handler.begin(3)
+        return SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
 
     def lines(self) -> list[tuple[str, str]]:
-        path = log_path(self.folder, 3)
-        found = path.read_bytes().splitlines() if path.exists() else []
+        found = self.lines_kept.read(3).splitlines()
         return [(line["level"], line["text"]) for line in map(msgspec.json.decode, found)]
 
 
@@ -90,36 +93,59 @@ def test_a_line_that_never_ends_and_text_that_is_no_text_are_kept_within_bounds(
     assert desk.lines()[-1] == ("stdout", "? lone")
     for _ in range(200):
         out.write("y" * 4_000 + "\n")
-    assert log_path(desk.folder, 3).stat().st_size < MAX_LOG_BYTES + 20_000
+    assert desk.path.stat().st_size < MAX_LOG_BYTES + 20_000
     assert "the log is cut here" in desk.lines()[-1][1]
 
 
 def test_the_next_attempt_begins_with_an_empty_log(desk: Desk) -> None:
     desk.handler.printed("stdout", "old\nhalf")
-    desk.handler.begin(3)
+    desk.handler.begin(desk.handle)
     desk.handler.printed("stdout", " new\n")
     assert desk.lines() == [("stdout", " new")]
 
 
+def test_a_thread_that_outlives_its_attempt_writes_nothing_into_the_next_one(desk: Desk) -> None:
+    desk.handler.end(desk.handle)
+    desk.handler.begin(desk.attempt())
+    desk.handler.printed("stdout", "late\n")
+    assert desk.lines() == []
+
+
+@pytest.mark.parametrize("kind", ["files", "memory"])
+def test_files_and_memory_keep_the_same_lines(tmp_path: Path, kind: str) -> None:
+    lines: LogLines = FileLines(tmp_path) if kind == "files" else MemoryLines()
+    store, occupant = MemoryEngine().store("logs"), occupant_of(delivery=2)
+    assert (lines.holds(3), lines.read(3), keep_log(store, lines, 3, occupant)) == (False, b"", False)
+    lines.append(3, b"one\n")
+    lines.append(3, b"two\n")
+    assert lines.holds(3)
+    assert keep_log(store, lines, 3, occupant)
+    assert (lines.holds(3), store.get("j/w/1")) == (False, b"one\ntwo\n")
+
+
+def occupant_of(delivery: int) -> Any:
+    ticket = SimpleNamespace(generation=1, delivery_count=delivery)
+    return SimpleNamespace(job="j", workflow="w", workflow_id="", attempt=1, ticket=ticket)
+
+
 def test_what_is_shown_of_a_running_attempt_never_replaces_what_was_kept_at_its_end(tmp_path: Path) -> None:
-    store, path = MemoryEngine().store("logs"), log_path(tmp_path, 3)
+    store, lines, key = MemoryEngine().store("logs"), FileLines(tmp_path), "j/w/1"
+    path, occupant = lines.path(3), occupant_of(delivery=2)
     path.write_bytes(b"one\ntwo\nhal")
-    fence = Fence(1, 2)
-    shown = publish_log(store, tmp_path, 3, key="k", fence=fence, shown=0)
-    assert (shown, store.get("k")) == (8, b"one\ntwo\n")
-    assert publish_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
+    shown = publish_log(store, lines, 3, occupant, 0)
+    assert (shown, store.get(key)) == (8, b"one\ntwo\n")
+    assert publish_log(store, lines, 3, occupant, shown) == shown
     path.write_bytes(b"one\ntwo\nhalf\nlast\n")
     late = path.read_bytes()[:13]
-    assert keep_log(store, tmp_path, 3, key="k", fence=fence)
+    assert keep_log(store, lines, 3, occupant)
     path.write_bytes(late)  # what a thread that was held up had read before
-    assert publish_log(store, tmp_path, 3, key="k", fence=fence, shown=shown) == shown
-    assert store.get("k") == b"one\ntwo\nhalf\nlast\n"
+    assert publish_log(store, lines, 3, occupant, shown) == shown
+    assert store.get(key) == b"one\ntwo\nhalf\nlast\n"
     # The next delivery of the same attempt shows its own.
     path.write_bytes(b"anew\n")
-    assert publish_log(store, tmp_path, 3, key="k", fence=Fence(1, 3), shown=0) == 5
-    assert store.get("k") == b"anew\n"
+    assert publish_log(store, lines, 3, occupant_of(delivery=3), 0) == 5
+    assert store.get(key) == b"anew\n"
 
 
 def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
-    assert publish_log(MemoryEngine().store("logs"), tmp_path, 9, key="k", fence=Fence(1, 1), shown=0) == 0
-    assert sys.stdout is not None
+    assert publish_log(MemoryEngine().store("logs"), FileLines(tmp_path), 9, occupant_of(delivery=1), 0) == 0

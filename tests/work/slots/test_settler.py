@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from tenure.engines import MemoryEngine, Message
 from tenure.errors import EngineUnavailableError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.slots.settler import Settler
+from tenure.work.steps import run_steps
 
 
 class Desk:
@@ -32,7 +34,8 @@ class Desk:
         result = WorkResult(
             job_id="j", workflow_id="", workflow="w", attempt=1, fence=message.fence, worker="w-1", failure=failure
         )
-        return self.settler.settle(message, result, **{"managed": False, "retry": Retry(max_attempts=2), **options})
+        settle = partial(self.settler.settle, message, **{"managed": False, "retry": Retry(max_attempts=2), **options})
+        return run_steps(self.settler.until_settled(settle, result, lambda: message.lease_until), self.clock)
 
 
 def failure(cause: Cause = Cause.EXCEPTION, **evidence: str) -> WorkFailure:

@@ -1,61 +1,69 @@
 """Runs attempts without slot processes: async workflows on the event loop, sync ones in threads. For tests, notebooks and tiny set-ups.
 
-Attempts, watches and settlements are those of slot processes, so a stall is noticed here, too. Only the end differs: a thread cannot be
-killed. An attempt that does not stop when it is asked to is abandoned: its result is ignored, and its seat gets a new record to beat on.
+Attempts, watches and settlements are those of slot processes (`work.runner`), so a stall is noticed here, too. Only the end differs: a
+thread cannot be killed. An attempt that does not stop when it is asked to is abandoned: its result is ignored, and its seat gets a new
+record to beat on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
-from tenure.beat.board import BeatBoard, BeatRecord, Phase
+from tenure.backoff import Backoff
+from tenure.beat.board import BeatBoard, BeatReading, BeatRecord
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox, Message
-from tenure.errors import ReceiptHandleExpiredError, TenureError
+from tenure.engines.contracts import Engine
+from tenure.errors import TenureError
 from tenure.ids import IdSource, new_id
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.board_report import attempt_report
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.children import JobCourier
+from tenure.work.delivery import EngineDelivery, WorkDelivery
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.slots.attempt import CAUSES, Attempt, failure_of_tenure, unstarted_result
-from tenure.work.slots.attempt_logs import MemoryLogHandler, log_key
-from tenure.work.slots.attempt_watch import Act, AttemptWatch
+from tenure.work.runner import AttemptRunner, Extension, WatchedAttempt
+from tenure.work.slots.attempt import CAUSES, Attempt
+from tenure.work.slots.attempt_logs import AttemptLogHandler, MemoryLines
+from tenure.work.slots.attempt_watch import Act
+from tenure.work.slots.claim_filter import ClaimFilter
+from tenure.work.slots.priority_mailboxes import ClaimedMessage, PriorityMailboxes
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.settler import ONCE, Settler
+from tenure.work.steps import Steps, await_steps
 
-REST_S = 1.0
+T = TypeVar("T")
 WORKFLOW_LOGGER = "tenure.workflow"
 _NOT_CAUSED_BY_WORK = (CancelCode.NONE, CancelCode.DRAIN)
 
 
-class Threads(Protocol):
-    """Starts the threads of sync workflows. A test kit brings its own, which knows when they stand still."""
-
-    def start(self, work: Callable[[], None]) -> None: ...
-
-
-class DaemonThreads:
-    """Starts a daemon thread for each attempt, so that an abandoned one keeps no program from ending."""
-
-    def start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="tenure-workflow", daemon=True).start()
+def start_daemon_thread(work: Callable[[], None]) -> None:
+    """Starts the thread of a sync workflow. A daemon, so that an abandoned one keeps no program from ending."""
+    threading.Thread(target=work, name="tenure-workflow", daemon=True).start()
 
 
-class Seated:
+class SeatedAttempt:
     """One attempt that runs here."""
 
-    def __init__(self, attempt: Attempt, watch: AttemptWatch, ended: asyncio.Future[WorkResult]) -> None:
-        self.attempt, self.watch, self.ended = attempt, watch, ended
+    def __init__(self, attempt: Attempt, watched: WatchedAttempt) -> None:
+        self.attempt, self.watched = attempt, watched
+        self.outcome: asyncio.Future[WorkResult] = asyncio.get_running_loop().create_future()
+        """The result to settle: the attempt's own, or one that says that it was abandoned."""
+        self.task: asyncio.Task[WorkResult] | None = None
+        self.abandoned = False
+
+    def end(self, result: WorkResult) -> None:
+        """Sets the outcome, unless there is one: the result of an abandoned attempt comes too late."""
+        if not self.outcome.done():
+            self.outcome.set_result(result)
 
 
 class InlineSlots:
@@ -72,22 +80,31 @@ class InlineSlots:
         clock: Clock,
         random: Random,
         ids: IdSource = new_id,
-        threads: Threads | None = None,
+        start_thread: Callable[[Callable[[], None]], None] = start_daemon_thread,
         courier: Callable[[], JobCourier] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._engine, self._calls, self.registry, self.settings = engine, calls, registry, settings
-        self._worker = worker
-        """The worker's name, under which the leader knows it and excludes it. The incarnation changes with an eviction; the name stays."""
-        self._clock, self._ids, self._say = clock, ids, say
-        self._threads = threads or DaemonThreads()
-        self._courier = courier
-        self._mailbox: Mailbox[WorkItem, WorkResult] = engine.mailbox(settings.queue, WorkItem, WorkResult)
-        self._logs, self._held = engine.store("logs"), MemoryLogHandler()
-        self._settler = Settler(engine, clock=clock, random=random, say=say)
-        self._incarnation = ids()
-        self._seated: dict[int, Seated] = {}
+        self._calls, self.registry, self.settings = calls, registry, settings
+        self._clock, self._random, self._ids, self._say = clock, random, ids, say
+        self._start_thread, self._courier = start_thread, courier
+        self._mailboxes = PriorityMailboxes.of(engine, settings.lanes)
+        self._log = AttemptLogHandler(MemoryLines(), clock)
+        self._runner = AttemptRunner(
+            engine, registry, settings, self._log, worker=worker, clock=clock, random=random, say=say
+        )
+        self._claim_filter = ClaimFilter(worker, knows=registry.knows)
+        self._away = Backoff(random, first_s=0.2, most_s=2.0)
+        """The pauses while the engine does not answer."""
+        self._incarnation, self._records = ids(), itertools.count()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """The task of each seat."""
+        self._seated: dict[int, SeatedAttempt] = {}
+        """The attempts that run, by seat, until their outcome is settled."""
+        self._background: set[asyncio.Task[Any]] = set()
         self._most: int | None = None
+        self._peers: int | None = None
+        """Other workers that could do the same work; None until a leader has said so."""
+        self._room, self._busy = asyncio.Event(), asyncio.Event()
         self._bell: Callable[[], None] = lambda: None
         self._completed = self._failed = self._steps = self._mishaps = 0
         self._draining = self._crashed = False
@@ -109,7 +126,7 @@ class InlineSlots:
             slots=self.settings.slots,
             free=self.settings.slots - len(self._seated),
             accepting=not self._draining,
-            lanes=(self.settings.queue,),
+            lanes=self.settings.lanes,
             completed=self._completed,
             failed=self._failed,
             steps=self._steps + sum(reading.steps for _, reading in read),
@@ -120,7 +137,8 @@ class InlineSlots:
         self._bell = bell
 
     def allow(self, most: int | None, *, peers: int = 0) -> None:
-        self._most = most
+        self._most, self._peers = most, peers
+        self._make_room()
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         found = [
@@ -131,12 +149,13 @@ class InlineSlots:
             and attempt in (0, occupant.attempt)
         ]
         for one in found:
-            self._stop(one, CancelCode.CANCEL, reason or "cancelled by request")
+            if one.watched.watch.code is CancelCode.NONE:
+                self._ask_to_end(one, CancelCode.CANCEL, reason or "cancelled by request")
         return bool(found)
 
     def evict(self, reason: str) -> None:
         for one in self._seated.values():
-            self._stop(one, CancelCode.DRAIN, reason)
+            self._ask_to_end(one, CancelCode.DRAIN, reason)
         self._incarnation = self._ids()
         self._completed = self._failed = self._steps = 0
         self._bell()
@@ -149,219 +168,227 @@ class InlineSlots:
 
     async def run(self) -> None:
         """Claims and runs work until it is cancelled."""
-        logging.getLogger().addHandler(self._held)
+        logging.getLogger().addHandler(self._log)
         if not logging.getLogger(WORKFLOW_LOGGER).level:
             logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
-        seats = [asyncio.create_task(self._keep(seat)) for seat in range(self.settings.slots)]
+        watching = asyncio.create_task(self._keeper.keep("watch over the attempts", self._watch))
+        self._seat_all()
         try:
             # Not `gather`: when this call is cancelled, it would cancel the seats, too, before they could hand over.
-            done, _ = await asyncio.wait(seats, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            await self._hand_over(seats)
-            logging.getLogger().removeHandler(self._held)
+            await self._hand_over()
+            watching.cancel()
+            logging.getLogger().removeHandler(self._log)
         for seat in done:
             seat.result()
 
-    async def _hand_over(self, seats: list[asyncio.Task[None]]) -> None:
+    def _seat_all(self) -> None:
+        self._tasks = {seat: asyncio.create_task(self._keep(seat)) for seat in range(self.settings.slots)}
+
+    async def _hand_over(self) -> None:
         """Asks the running attempts to stop. An attempt that stops in time is released, and goes on at another worker from its checkpoint."""
         self._draining = True
         for one in list(self._seated.values()):
             if self._crashed:
                 one.attempt.handle.cancel(CancelCode.LEASE_LOST)
             else:
-                self._stop(one, CancelCode.DRAIN, "the worker is shutting down")
-        busy = {f"seat-{index}" for index in self._seated} if not self._crashed else set()
-        for seat in seats:
-            if seat.get_name() not in busy:
-                seat.cancel()
-        await asyncio.gather(*seats, return_exceptions=True)
+                self._ask_to_end(one, CancelCode.DRAIN, "the worker is shutting down")
+        for seat, task in self._tasks.items():
+            if self._crashed or seat not in self._seated:
+                task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _keep(self, seat: int) -> None:
         """Keeps one seat serving. When handling a message raises, the message is left to its lease, and the seat takes the next one."""
-        task = asyncio.current_task()
-        assert task is not None
-        task.set_name(f"seat-{seat}")
         await self._keeper.keep(f"seat {seat}", partial(self._serve, seat))
 
     async def _serve(self, seat: int) -> None:
         record = self._new_record()
         while not self._draining:
-            message = await self._claim(seat)
-            if message is None:
+            claim = await self._claim()
+            if claim is None:
                 continue
+            delivery = self._delivery_of(claim)
             try:
-                ended = await self._run(seat, message, record)
+                ended = await self._run(seat, delivery, record)
             except Exception as error:
-                await self._fail_alone(message, error)
+                self._mishaps += 1
+                self._failed += 1
+                await self._take(self._runner.fail_alone(delivery, error))
                 ended = False
             if not ended:
                 record = self._new_record()  # an abandoned attempt may still beat on the old record
 
     def _new_record(self) -> BeatRecord:
         # Never closed: an abandoned attempt may still write to it. Python frees it when the last reference is gone.
-        return BeatBoard.private(1).records[0]
+        record = BeatBoard.private(1).records[0]
+        record.index = next(self._records)  # the log of the attempt is kept by it
+        return record
 
-    async def _claim(self, seat: int) -> Message[WorkItem, WorkResult] | None:
-        if self._most is not None and seat >= self._most:
-            await self._clock.async_sleep(REST_S)
-            return None
+    def _delivery_of(self, claim: ClaimedMessage) -> EngineDelivery:
+        return EngineDelivery(claim.message, claim.queue, self._runner.settler, self._clock, self._courier)
+
+    async def _take(self, steps: Steps[T]) -> T:
+        return await await_steps(steps, self._calls, self._clock)
+
+    # Claiming
+
+    def _has_room(self) -> bool:
+        return self._most is None or len(self._seated) < self._most
+
+    def _make_room(self) -> None:
+        if self._has_room():
+            self._room.set()
+
+    def _declines(self, item: WorkItem) -> bool:
+        return self._claim_filter.declines(item, self._peers, self._clock.monotonic())
+
+    async def _claim(self) -> ClaimedMessage | None:
+        """Returns at most one message, under a short lease, that this worker may run now."""
+        while not self._has_room():
+            self._room.clear()
+            await self._room.wait()
         try:
-            found = await self._calls.run(
-                self._mailbox.receive, 1, self.settings.claim_s, self.settings.wait_s, provisional=True
-            )
+            claim = await self._mailboxes.claim_async(self._calls, self.settings.claim_s, self.settings.wait_s)
         except TenureError as error:
             if not error.retryable:
                 raise
             self._say(f"cannot claim work: {error}")
-            await self._clock.async_sleep(REST_S)
+            await self._clock.async_sleep(self._away.next())
             return None
-        return found[0] if found else None
+        self._away.reset()
+        if claim is None:
+            return None
+        if self._declines(claim.message.body):
+            await self._take(self._runner.give_back(self._delivery_of(claim)))
+            await self._clock.async_sleep(self._claim_filter.pause_s * (0.5 + self._random.random()))
+            return None
+        if self._draining or not self._has_room():
+            await self._take(self._runner.give_back(self._delivery_of(claim)))
+            return None
+        return claim
 
-    async def _run(self, seat: int, message: Message[WorkItem, WorkResult], record: BeatRecord) -> bool:
+    # Running an attempt
+
+    async def _run(self, seat: int, delivery: WorkDelivery, record: BeatRecord) -> bool:
         """Runs one attempt from claim to settlement. Returns False when it was abandoned."""
-        attempt = Attempt(
-            message,
-            record,
-            registry=self.registry,
-            clock=self._clock,
-            queue=self.settings.queue,
-            stall_s=self.settings.stall_s,
-            worker=self._worker,
-            courier=self._courier,
-        )
-        failure = attempt.prepare()
-        if failure is not None:
-            await self._settle(attempt, attempt.result(failure))
-            return True
-        watch = AttemptWatch(
-            attempt.occupant,
-            self.settings.extend_every_s,
-            self.settings.grace_s,
-            message.lease_until,
-            self.settings.settle_within_s,
-        )
-        one = self._seated[seat] = Seated(attempt, watch, self._begin(attempt))
-        self._bell()
+        attempt = self._runner.begin(delivery, record)
         try:
-            abandoned = await self._watch(one)
-        finally:
-            del self._seated[seat]
-            self._steps += record.read().steps
-        result = abandoned or one.ended.result()
-        await self._settle(attempt, result)
-        self._bell()
-        return abandoned is None
-
-    async def _fail_alone(self, message: Message[WorkItem, WorkResult], error: Exception) -> None:
-        """Settles a message on which Tenure's own code failed. That ends the attempt of this message, and nothing else."""
-        self._mishaps += 1
-        self._failed += 1
-        failure, item = failure_of_tenure(error), message.body
-        self._say(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{failure.evidence.get('traceback', '')}")
-        known = self.registry.knows(item.workflow, item.version)
-        workflow = self.registry.find(item.workflow, item.version) if known else None
-        try:
-            await self._calls.run(
-                self._settler.settle,
-                message,
-                unstarted_result(message, self._worker, failure),
-                managed=item.managed,
-                retry=workflow.retry if workflow else ONCE,
-            )
-        except Exception as again:  # then the lease runs out, and the engine delivers the message again
-            self._say(f"and could not settle it: {again!r}")
-
-    def _begin(self, attempt: Attempt) -> asyncio.Future[WorkResult]:
-        assert attempt.workflow is not None
-        if attempt.workflow.is_async:
-            return asyncio.create_task(_guard(attempt.run_async()))
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[WorkResult] = loop.create_future()
-
-        def work() -> None:
-            result = attempt.run_sync()
+            failure = attempt.prepare()
+            if failure is not None:
+                await self._conclude(attempt, attempt.result(failure))
+                return True
+            watched = WatchedAttempt.of(record, attempt.occupant, record.serial, self.settings)
+            one = self._seated[seat] = SeatedAttempt(attempt, watched)
+            self._start(one)
+            self._busy.set()
+            self._bell()
             try:
-                loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(result))
-            except RuntimeError:
-                return  # the attempt was abandoned, and the loop has ended since
-
-        self._threads.start(work)
-        return ended
-
-    async def _watch(self, one: Seated) -> WorkResult | None:
-        """Watches an attempt until it ends. Returns None to settle its own result, or the result to settle in its place."""
-        record, watch = one.attempt.record, one.watch
-        while not one.ended.done():
-            verdict = watch.step(record.read(), self._clock.monotonic(), self._clock.boottime())
-            if verdict.act is Act.EXTEND:
-                await self._extend(one)
-            elif verdict.act is Act.CANCEL:
-                self._stop(one, verdict.code, verdict.reason)
-            elif verdict.act is Act.KILL:
-                self._say(f"{watch.occupant.workflow} ({watch.occupant.job}) does not stop, and is abandoned")
-                one.ended.cancel()
-                return one.attempt.result(self._blame(watch, "; it did not stop, and was abandoned"))
-            nap = asyncio.ensure_future(self._clock.async_sleep(self.settings.tick_s))
-            try:
-                both: tuple[asyncio.Future[Any], ...] = (one.ended, nap)
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                await self._conclude(attempt, self._blamed(one, await one.outcome))
             finally:
-                nap.cancel()
-        result = one.ended.result()
-        if result.failure is not None and watch.code not in _NOT_CAUSED_BY_WORK:
-            return one.attempt.result(self._blame(watch, ""))  # the watch's reason says more than "cancelled"
-        return None
-
-    def _blame(self, watch: AttemptWatch, more: str) -> WorkFailure:
-        return WorkFailure(cause=CAUSES[watch.code], reason=f"{watch.reason}{more}")
-
-    def _stop(self, one: Seated, code: CancelCode, reason: str) -> None:
-        if one.watch.code is CancelCode.NONE:
-            one.watch.cancel(code, reason, self._clock.monotonic())
-        occupant = one.watch.occupant
-        self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {one.watch.reason}")
-        one.attempt.record.request_cancel(code, one.attempt.record.serial)
-        one.attempt.handle.look()
-
-    async def _extend(self, one: Seated) -> None:
-        watch, record = one.watch, one.attempt.record
-        watch.extending(record.read(), self._clock.monotonic())
-        # Counted from before the call: the engine's lease begins later, so this worker never believes in a lease that is over.
-        asked = self._clock.boottime()
-        try:
-            await self._calls.run(one.attempt.message.extend_visibility, self.settings.lease_s)
-        except ReceiptHandleExpiredError as error:
-            self._stop(one, CancelCode.LEASE_LOST, str(error))
-        except TenureError as error:
-            self._say(f"cannot extend the lease of {watch.occupant.workflow} yet: {error}")
-            watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self.settings.lease_s / 20))
-        else:
-            watch.extended(asked + self.settings.lease_s)
-            record.set_lease_until(watch.lease_until, record.serial)
-
-    async def _settle(self, attempt: Attempt, result: WorkResult) -> None:
-        attempt.record.set_phase(Phase.SETTLING)
-        attempt.message.lease_until = max(attempt.message.lease_until, attempt.record.lease_until)
-        workflow, occupant = attempt.workflow, attempt.occupant
-        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
-        try:
-            await self._calls.run(self._held.keep, self._logs, attempt.handle, key=key, fence=attempt.message.fence)
-            await self._calls.run(
-                self._settler.settle,
-                attempt.message,
-                result,
-                managed=attempt.occupant.managed,
-                retry=workflow.retry if workflow else ONCE,
-            )
-        except TenureError as error:
-            self._say(f"the outcome of {attempt.item.workflow} could not be settled: {error}")
+                self._leave(seat, one)
         finally:
-            attempt.record.clear()
-        if result.failure is None:
+            record.clear()
+        return not one.abandoned
+
+    def _leave(self, seat: int, one: SeatedAttempt) -> None:
+        if self._seated.get(seat) is one:
+            del self._seated[seat]
+            self._steps += one.attempt.record.read().steps
+        self._make_room()
+        self._bell()
+
+    async def _conclude(self, attempt: Attempt, result: WorkResult) -> None:
+        await self._take(self._runner.conclude(attempt, result))
+        if result.ok:
             self._completed += 1
         else:
             self._failed += 1
 
+    def _start(self, one: SeatedAttempt) -> None:
+        attempt, loop = one.attempt, asyncio.get_running_loop()
+        assert attempt.workflow is not None
+        if attempt.workflow.is_async:
+            one.task = asyncio.create_task(attempt.run_async())
+            one.task.add_done_callback(partial(_pass_on, one))
+            return
 
-async def _guard(running: Coroutine[Any, Any, WorkResult]) -> WorkResult:
-    return await running
+        def work() -> None:
+            result = attempt.run_sync()
+            try:
+                loop.call_soon_threadsafe(one.end, result)
+            except RuntimeError:
+                return  # the attempt was abandoned, and the loop has ended since
+
+        self._start_thread(work)
+
+    def _blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
+        """Returns the result to settle. Where the watch ended the attempt, its reason says more than "cancelled"."""
+        watch = one.watched.watch
+        if one.abandoned or result.failure is None or watch.code in _NOT_CAUSED_BY_WORK:
+            return result
+        return one.attempt.result(WorkFailure(cause=CAUSES[watch.code], reason=watch.reason))
+
+    # Watching the attempts, as the supervisor of slot processes does
+
+    async def _watch(self) -> None:
+        while True:
+            await self._busy.wait()
+            while self._seated:
+                await self._clock.async_sleep(self.settings.tick_s)
+                for one in list(self._seated.values()):
+                    self._look_at(one)
+            self._busy.clear()
+
+    def _look_at(self, one: SeatedAttempt) -> None:
+        watched, reading = one.watched, one.attempt.record.read()
+        watched.watch.occupant = reading.occupant or watched.watch.occupant
+        verdict = watched.watch.step(reading, self._clock.monotonic(), self._clock.boottime())
+        if verdict.act is Act.EXTEND:
+            if not watched.extending:
+                self._in_background(self._extend(one, reading))
+        elif verdict.act is Act.CANCEL:
+            self._ask_to_end(one, verdict.code, verdict.reason)
+        elif verdict.act is Act.KILL:
+            self._abandon(one)
+
+    async def _extend(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+        lease_s = self.settings.lease_s
+        call = partial(one.attempt.delivery.extend, lease_s)
+        extension = await self._take(one.watched.extend(call, reading, lease_s, self._clock, self._say))
+        if extension is Extension.LOST and not one.outcome.done() and one.watched.watch.code is CancelCode.NONE:
+            self._ask_to_end(one, CancelCode.LEASE_LOST, one.watched.lost_because)
+        return extension
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _ask_to_end(self, one: SeatedAttempt, code: CancelCode, reason: str) -> None:
+        one.watched.judge(code, reason, self._clock, self._say)
+        one.watched.ask_to_end(code)
+        one.attempt.handle.look()
+
+    def _abandon(self, one: SeatedAttempt) -> None:
+        """Gives up an attempt that does not end in its grace. A thread cannot be killed, so it may go on; nobody hears of it."""
+        if one.outcome.done():
+            return  # it has ended, and its outcome is being settled
+        watch = one.watched.watch
+        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}) does not stop, and is abandoned")
+        one.abandoned = True
+        if one.task is not None:
+            one.task.cancel()
+        reason = f"{watch.reason}; it did not stop, and was abandoned"
+        one.end(one.attempt.result(WorkFailure(cause=CAUSES[watch.code], reason=reason)))
+
+
+def _pass_on(one: SeatedAttempt, task: asyncio.Task[WorkResult]) -> None:
+    if task.cancelled() or one.outcome.done():
+        return
+    error = task.exception()
+    if error is None:
+        one.end(task.result())
+    else:
+        one.outcome.set_exception(error)

@@ -45,13 +45,14 @@ async def _run_one(
     slot: Slot, pool: ThreadPoolExecutor, claim: ClaimedMessage, index: int, free: asyncio.Queue[int]
 ) -> None:
     loop = asyncio.get_running_loop()
-    attempt = await loop.run_in_executor(pool, slot.begin, claim, index)
+    delivery = slot.delivery_of(claim)
+    attempt = await loop.run_in_executor(pool, slot.begin, delivery, index)
     if attempt is None:
         free.put_nowait(index)
         return
     try:
         if slot.closed or attempt.handle.lease_is_over:
-            await loop.run_in_executor(pool, slot.give_back, attempt)
+            await loop.run_in_executor(pool, slot.give_back, delivery)
             return
         failure = attempt.prepare()
         if failure is not None:
@@ -60,9 +61,9 @@ async def _run_one(
             result = await attempt.run_async()
         else:
             result = await loop.run_in_executor(pool, attempt.run_sync)
-        await loop.run_in_executor(pool, slot.finisher.conclude, attempt, result)
+        await loop.run_in_executor(pool, slot.conclude, attempt, result)
     except Exception as error:
-        await loop.run_in_executor(pool, slot.finisher.fail_alone, claim.message, error)
+        await loop.run_in_executor(pool, slot.fail_alone, delivery, error)
     finally:
         slot.end(attempt)
         free.put_nowait(index)

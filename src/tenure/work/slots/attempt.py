@@ -7,14 +7,13 @@ import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tenure import tracing
 from tenure.beat.board import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
-from tenure.engines.contracts import Message
 from tenure.errors import (
     ArgumentsError,
     BoardError,
@@ -25,11 +24,9 @@ from tenure.errors import (
 )
 from tenure.work.attempt_handle import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.delivery import WorkDelivery
+from tenure.work.envelope import Cause, WorkFailure, WorkResult
 from tenure.work.registry import Registry, Workflow
-
-if TYPE_CHECKING:
-    from tenure.work.children import JobCourier
 
 _NAME_CHARS = 200
 """The longest name that `bounds.AnyName` allows."""
@@ -48,33 +45,31 @@ class Attempt:
 
     def __init__(
         self,
-        message: Message[WorkItem, WorkResult],
+        delivery: WorkDelivery,
         record: BeatRecord,
         *,
         registry: Registry,
         clock: Clock,
-        queue: str,
         stall_s: float,
         worker: str,
-        courier: Callable[[], JobCourier] | None = None,
     ) -> None:
-        self.message, self.record, self.item = message, record, message.body
+        self.delivery, self.record, self.item = delivery, record, delivery.item
         self._registry, self._clock, self._worker = registry, clock, worker
         self.workflow: Workflow[..., Any] | None = None
         self.arguments: dict[str, Any] = {}
         self.begun = clock.monotonic()
         self.occupant = Occupant(
-            ticket=message.ticket,
-            job=self.item.job_id or message.id,
+            ticket=delivery.ticket,
+            job=self.item.job_id or delivery.ticket.id,
             workflow=self.item.workflow,
-            attempt=self.item.attempt or message.attempt,
-            queue=queue,
+            attempt=self.item.attempt or delivery.attempt,
+            queue=delivery.queue,
             stall_s=stall_s,
             managed=self.item.managed,
             workflow_id=self.item.workflow_id,
         )
         record.occupy(Phase.CLAIMED, self.occupant, self.begun)
-        self.handle = AttemptHandle(record, message, self.occupant, clock, courier)
+        self.handle = AttemptHandle(record, delivery, self.occupant, clock)
         self.handle.trace = tracing.trace_id(self.item.trace)
 
     def prepare(self) -> WorkFailure | None:
@@ -113,7 +108,7 @@ class Attempt:
 
         An attempt that fails is settled at its limit. So a delivery beyond it means that earlier ones ended without any outcome.
         """
-        tries = self.message.attempt
+        tries = self.delivery.attempt
         if tries <= limit:
             return None
         times = f"{tries - 1} times" if tries > 2 else "once"
@@ -121,8 +116,8 @@ class Attempt:
             cause=Cause.WORKER_DIED,
             reason=f"its worker died {times} while it ran, or lost its lease, and {limit} attempts are allowed: not started again",
             evidence={
-                "deliveries": str(self.message.delivery_count),
-                "of which uncounted": str(self.message.forgiven),
+                "deliveries": str(self.delivery.ticket.delivery_count),
+                "of which uncounted": str(self.delivery.ticket.forgiven),
                 "attempts allowed": str(limit),
             },
         )
@@ -172,7 +167,7 @@ class Attempt:
         attributes = {
             "tenure.job": occupant.job,
             "tenure.attempt": occupant.attempt,
-            "tenure.delivery": self.message.delivery_count,
+            "tenure.delivery": self.delivery.ticket.delivery_count,
             "tenure.worker": self._worker,
         }
         name = f"attempt {occupant.attempt} of {occupant.workflow}"
@@ -210,13 +205,13 @@ class Attempt:
             workflow_id=self.item.workflow_id,
             workflow=self.item.workflow,
             attempt=self.occupant.attempt,
-            fence=self.message.fence,
+            fence=self.delivery.fence,
             worker=self._worker,
             result=msgspec.Raw(value),
             failure=failure,
             beats=self.record.read().steps,
             seconds=self._clock.monotonic() - self.begun,
-            redelivered=self.message.attempt - 1 if self.item.managed else 0,
+            redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
         )
 
 
@@ -252,18 +247,18 @@ def describe_error(error: BaseException) -> str:
         return f"{name}, which cannot be written as text"
 
 
-def unstarted_result(message: Message[WorkItem, WorkResult], worker: str, failure: WorkFailure) -> WorkResult:
-    """Returns the outcome of a message that never became an attempt. It cuts the names to what a result may hold."""
-    item = message.body
+def unstarted_result(delivery: WorkDelivery, worker: str, failure: WorkFailure) -> WorkResult:
+    """Returns the outcome of a delivery that never became an attempt. It cuts the names to what a result may hold."""
+    item = delivery.item
     return WorkResult(
         job_id=item.job_id[:_NAME_CHARS],
         workflow_id=item.workflow_id[:_NAME_CHARS],
         workflow=item.workflow[:_NAME_CHARS],
-        attempt=item.attempt or message.attempt,
-        fence=message.fence,
+        attempt=item.attempt or delivery.attempt,
+        fence=delivery.fence,
         worker=worker,
         failure=failure,
-        redelivered=message.attempt - 1 if item.managed else 0,
+        redelivered=delivery.attempt - 1 if item.managed else 0,
     )
 
 

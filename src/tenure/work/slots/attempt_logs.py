@@ -1,7 +1,7 @@
 """The log of an attempt: its log records and its printed lines.
 
-A slot process writes them to a file, which survives a SIGKILL of the slot. The supervisor publishes the file while the attempt runs. At
-the end the lines move into the store. Attempts that run inside this process keep their lines in memory instead.
+One handler collects the lines of all attempts in a process. A slot process keeps them in files, and the supervisor publishes the files while
+the attempts run; attempts in threads keep theirs in memory. At the end the lines move into the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import msgspec
 
@@ -31,38 +31,118 @@ MAX_LOG_BYTES = 262_144
 MOST_READ_BYTES = 2 * MAX_LOG_BYTES
 """No more than this is read of a log file: a workflow runs in the process that writes it, and may have made it longer."""
 MAX_LINE_CHARS = 8_000
+STREAMS = ("stdout", "stderr")
 LOG_TTL_S = 7 * 86_400
 PUBLISH_EVERY_S = 2.0
 """The supervisor publishes a running attempt's log this often, if it has grown."""
 
 
+class LogLines(Protocol):
+    """The place in which the lines of running attempts wait, by the number of their record."""
+
+    def clear(self, record: int) -> None: ...
+
+    def append(self, record: int, line: bytes) -> None:
+        """Adds a line. One that cannot be kept is lost: a workflow must not fail because its log did."""
+
+    def holds(self, record: int) -> bool:
+        """Returns True when there are lines. Most attempts log nothing, and this costs less than to find that out by reading."""
+
+    def read(self, record: int) -> bytes: ...
+
+
+class FileLines:
+    """Keeps the lines in one file for each record, which survives a SIGKILL of the slot. The supervisor reads the files, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths: dict[int, Path] = {}
+        """Made once for each record: every attempt asks for its path twice."""
+
+    def path(self, record: int) -> Path:
+        found = self._paths.get(record)
+        if found is None:
+            found = self._paths[record] = self._folder / f"attempt-{record}.log"
+        return found
+
+    def clear(self, record: int) -> None:
+        self.path(record).unlink(missing_ok=True)
+
+    def append(self, record: int, line: bytes) -> None:
+        """Makes one write(2), so that a line that was logged before a SIGKILL is there after it."""
+        with contextlib.suppress(OSError, ForeignFileError):
+            descriptor = open_own_file(self.path(record), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+
+    def read(self, record: int) -> bytes:
+        try:
+            return read_own_file(self.path(record), MOST_READ_BYTES)
+        except (OSError, ForeignFileError):
+            return b""
+
+    def holds(self, record: int) -> bool:
+        return self.size(record) > 0
+
+    def size(self, record: int) -> int:
+        try:
+            return self.path(record).stat().st_size
+        except OSError:
+            return 0
+
+
+class MemoryLines:
+    """Keeps the lines in memory, for attempts in threads of this process and on its event loop."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[bytes]] = {}
+
+    def clear(self, record: int) -> None:
+        self._held.pop(record, None)
+
+    def append(self, record: int, line: bytes) -> None:
+        self._held.setdefault(record, []).append(line)
+
+    def holds(self, record: int) -> bool:
+        return record in self._held
+
+    def read(self, record: int) -> bytes:
+        return b"".join(self._held.get(record, ()))
+
+
 class AttemptLogHandler(logging.Handler):
-    """Writes each line that a workflow logs to its attempt's file. A slot installs it on the root logger.
+    """Collects what workflows log in this process, and what they print where a `LoggedStream` says so. Install it on the root logger."""
 
-    It makes one write(2) per line, so that a line that was logged before a SIGKILL is there after it.
-    """
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, lines: LogLines, clock: Clock) -> None:
         super().__init__()
-        self._folder, self._clock = folder, clock
+        self.lines, self._clock = lines, clock
+        self._running: dict[int, AttemptHandle] = {}
+        """The attempt of each record. A thread that outlives its attempt logs nothing: another one may have the record."""
         self._written: dict[int, int] = {}
+        """The bytes that each of them has logged."""
         self._unfinished: dict[tuple[int, str], str] = {}
+        """The last line of each stream that a record's attempt has not ended yet."""
 
-    def begin(self, record: int) -> None:
-        log_path(self._folder, record).unlink(missing_ok=True)
-        self._written[record] = 0
-        self._drop(record)
+    def begin(self, handle: AttemptHandle) -> None:
+        index = handle.record.index
+        self.lines.clear(index)
+        self._running[index], self._written[index] = handle, 0
+        for stream in STREAMS:
+            self._unfinished.pop((index, stream), None)
 
     def end(self, handle: AttemptHandle) -> None:
         """Ends the log of an attempt: text that it printed without a line break becomes a line."""
-        for record, stream in [key for key in self._unfinished if key[0] == handle.record.index]:
-            self._write(handle, stream, self._unfinished.pop((record, stream)), self._clock.wall())
+        for stream in STREAMS:
+            if text := self._unfinished.pop((handle.record.index, stream), ""):
+                self._write(handle, stream, text, self._clock.wall())
+        self._running.pop(handle.record.index, None)
 
     def emit(self, line: logging.LogRecord) -> None:
         context = current_or_none()
-        if context is None:
-            return
-        self._write(context._handle, line.levelname.lower(), text_of(line), line.created)
+        if context is not None:
+            self._write(context._handle, line.levelname.lower(), text_of(line), line.created)
 
     def printed(self, stream: str, text: str) -> None:
         """Adds text that was printed to standard output or error. Whole lines go to the log of the attempt that runs in this context."""
@@ -80,53 +160,14 @@ class AttemptLogHandler(logging.Handler):
 
     def _write(self, handle: AttemptHandle, level: str, text: str, at: float) -> None:
         index = handle.record.index
-        if self._written.get(index, 0) > MAX_LOG_BYTES:
+        if self._running.get(index) is not handle or (written := self._written[index]) > MAX_LOG_BYTES:
             return
         entry = entry_of(handle, level, text, at)
         data = msgspec.json.encode(entry) + b"\n"
-        self._written[index] = self._written.get(index, 0) + len(data)
-        if self._written[index] > MAX_LOG_BYTES:
+        self._written[index] = written + len(data)
+        if written + len(data) > MAX_LOG_BYTES:
             data = msgspec.json.encode({**entry, "text": f"the log is cut here: over {MAX_LOG_BYTES:,} bytes"}) + b"\n"
-        # A line that cannot be written is lost: a workflow must not fail because its log did.
-        with contextlib.suppress(OSError, ForeignFileError):
-            descriptor = open_own_file(log_path(self._folder, index), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
-
-    def _drop(self, record: int) -> None:
-        for key in [key for key in self._unfinished if key[0] == record]:
-            del self._unfinished[key]
-
-
-class MemoryLogHandler(logging.Handler):
-    """Holds the lines that workflows log in this process until their attempt ends. Inline slots install it on the root logger."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: dict[int, list[bytes]] = {}
-        self._written: dict[int, int] = {}
-
-    def emit(self, line: logging.LogRecord) -> None:
-        context = current_or_none()
-        if context is None:
-            return
-        handle = context._handle
-        data = msgspec.json.encode(entry_of(handle, line.levelname.lower(), text_of(line), line.created)) + b"\n"
-        written = self._written.get(id(handle), 0) + len(data)
-        if written <= MAX_LOG_BYTES:
-            self._written[id(handle)] = written
-            self._held.setdefault(id(handle), []).append(data)
-
-    def keep(self, store: Store, handle: AttemptHandle, *, key: str, fence: Fence) -> bool:
-        """Moves the attempt's lines into the store; returns False when there are none."""
-        lines = self._held.pop(id(handle), None)
-        self._written.pop(id(handle), None)
-        if not lines:
-            return False
-        store.put(key, b"".join(lines), fence=fence, ttl=LOG_TTL_S)
-        return True
+        self.lines.append(index, data)
 
 
 class LoggedStream(io.TextIOBase):
@@ -183,42 +224,39 @@ def entry_of(handle: AttemptHandle, level: str, text: str, at: float) -> dict[st
     }
 
 
-def log_path(folder: Path, record: int) -> Path:
-    return folder / f"attempt-{record}.log"
-
-
 def log_key(job: str, workflow: str, attempt: int) -> str:
     return f"{job}/{workflow}/{attempt}"[:512]
 
 
-def keep_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence) -> bool:
-    """Moves an attempt's lines from its file into the store; returns False when there are none."""
-    path = log_path(folder, record)
-    try:
-        data = read_own_file(path, MOST_READ_BYTES)
-    except (OSError, ForeignFileError):
-        return False
+def key_of(occupant: Occupant) -> str:
+    return log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
+
+
+def fence_of(occupant: Occupant) -> Fence:
+    return Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
+
+
+def keep_log(store: Store, lines: LogLines, record: int, occupant: Occupant) -> bool:
+    """Moves an attempt's lines into the store; returns False when there are none."""
+    data = lines.read(record)
     if not data:
         return False
-    store.put(key, data, fence=fence, ttl=LOG_TTL_S)
-    path.unlink(missing_ok=True)
+    store.put(key_of(occupant), data, fence=fence_of(occupant), ttl=LOG_TTL_S)
+    lines.clear(record)
     return True
 
 
-def publish_log(store: Store, folder: Path, record: int, *, key: str, fence: Fence, shown: int) -> int:
+def publish_log(store: Store, lines: LogLines, record: int, occupant: Occupant, shown: int) -> int:
     """Puts a running attempt's lines into the store if there are more than `shown` bytes; returns how many are published now.
 
     It writes with the fence of the delivery before. So the store refuses it after this delivery has kept its whole log.
     """
-    try:
-        data = read_own_file(log_path(folder, record), MOST_READ_BYTES)
-    except (OSError, ForeignFileError):
-        return shown
+    data, fence = lines.read(record), fence_of(occupant)
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) <= shown:
         return shown
     try:
-        store.put(key, whole, fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
+        store.put(key_of(occupant), whole, fence=Fence(fence.generation, fence.delivery - 1), ttl=LOG_TTL_S)
     except StaleFenceError:
         return shown  # the attempt has ended since, and its whole log was kept
     return len(whole)
@@ -237,8 +275,10 @@ class PublishedLog:
 class LogPublisher:
     """Publishes the logs of running attempts. The supervisor calls `look` for each record; `submit` runs a call in another thread."""
 
-    def __init__(self, store: Store, folder: Path, clock: Clock, submit: Callable[[Callable[[], None]], Any]) -> None:
-        self._store, self._folder, self._clock, self._submit = store, folder, clock, submit
+    def __init__(
+        self, store: Store, lines: FileLines, clock: Clock, submit: Callable[[Callable[[], None]], Any]
+    ) -> None:
+        self._store, self._lines, self._clock, self._submit = store, lines, clock, submit
         self._shown: dict[int, PublishedLog] = {}
 
     def look(self, index: int, reading: BeatReading) -> None:
@@ -253,19 +293,13 @@ class LogPublisher:
         if shown.busy or now < shown.due:
             return
         shown.due = now + PUBLISH_EVERY_S
-        try:
-            grown = log_path(self._folder, index).stat().st_size > shown.size
-        except OSError:
-            return
-        if grown:
+        if self._lines.size(index) > shown.size:
             shown.busy = True
             self._submit(lambda: self._show(index, shown, occupant))
 
     def _show(self, index: int, shown: PublishedLog, occupant: Occupant) -> None:
-        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
-        fence = Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
         try:
-            shown.size = publish_log(self._store, self._folder, index, key=key, fence=fence, shown=shown.size)
+            shown.size = publish_log(self._store, self._lines, index, occupant, shown.size)
         except TenureError:
             return  # the engine is away: a later look or the end of the attempt publishes it
         finally:

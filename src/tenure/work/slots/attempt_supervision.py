@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
-from tenure.beat.board import BeatBoard, BeatReading, Occupant, Phase
+from tenure.beat.board import BeatBoard, BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
-from tenure.errors import BoardError, ReceiptHandleExpiredError
+from tenure.errors import BoardError
 from tenure.work.attempt_handle import CancelCode
 from tenure.work.envelope import WorkFailure
+from tenure.work.runner import Extension, WatchedAttempt
 from tenure.work.slots.attempt import CAUSES
 from tenure.work.slots.attempt_logs import LogPublisher
 from tenure.work.slots.attempt_watch import Act, AttemptWatch, WatchVerdict
@@ -25,6 +26,7 @@ from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 from tenure.work.slots.slot_process import SlotProcess
+from tenure.work.steps import Steps, hand_over_steps
 
 LINE_LOST_S = 2.0
 """A slot that dies closes its control line a moment before it can be reaped. One that lives on without it closed its own descriptors."""
@@ -32,19 +34,15 @@ LINE_LOST = "its outcome could not be handed over: its slot lost the line to its
 _ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
 
 
-@dataclass(slots=True, eq=False)
-class SupervisedAttempt:
-    """The supervisor's notes on one attempt."""
+class SupervisedAttempt(WatchedAttempt):
+    """An attempt in a slot process, with the evidence that is collected before its slot is killed."""
 
-    watch: AttemptWatch
-    serial: int
-    """The serial of the record when the attempt took it. Another serial is another attempt."""
-    extending: bool = False
-    """True while an extension is in flight: there is never a second one."""
-    facts: dict[str, str] | None = None
-    """Evidence that was collected before the kill; the process cannot give any after it."""
-    dump_offset: int = 0
-    """The size of the slot's stack dump before it was asked for another one."""
+    def __init__(self, record: BeatRecord, watch: AttemptWatch, serial: int) -> None:
+        super().__init__(record, watch, serial)
+        self.facts: dict[str, str] | None = None
+        """Evidence that was collected before the kill; the process cannot give any after it. None until it was asked to end."""
+        self.dump_offset = 0
+        """The size of the slot's stack dump before it was asked for another one."""
 
 
 class AttemptSupervision:
@@ -108,7 +106,7 @@ class AttemptSupervision:
         watched = self._watched.get(index)
         if watched is None and (occupant := self._board.records[index].read_occupant()) is not None:
             # The slot damaged it before our first look. If that attempt had ended already, the engine refuses its receipt, so this is safe.
-            watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), serial=0)
+            watched = self._watched[index] = self._watch(index, occupant, serial=0)
         if watched is not None and watched.watch.code is CancelCode.NONE:
             watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
         if not slot.killed_by_us:
@@ -148,18 +146,12 @@ class AttemptSupervision:
             # The slot was writing the cold part at this moment: the next look reads it.
             return watched if watched is not None and watched.serial == reading.serial else None
         if watched is None or watched.serial != reading.serial:
-            watched = self._watched[index] = SupervisedAttempt(self._watch_of(occupant), reading.serial)
+            watched = self._watched[index] = self._watch(index, occupant, reading.serial)
         watched.watch.occupant = occupant
         return watched
 
-    def _watch_of(self, occupant: Occupant) -> AttemptWatch:
-        return AttemptWatch(
-            occupant,
-            self._settings.extend_every_s,
-            self._settings.grace_s,
-            lease_until=occupant.ticket.lease_until,
-            settle_s=self._settings.settle_within_s,
-        )
+    def _watch(self, index: int, occupant: Occupant, serial: int) -> SupervisedAttempt:
+        return SupervisedAttempt.of(self._board.records[index], occupant, serial, self._settings)
 
     def _act(
         self, slot: SlotProcess, index: int, watched: SupervisedAttempt, reading: BeatReading, verdict: WatchVerdict
@@ -179,16 +171,13 @@ class AttemptSupervision:
     def _request_cancel(
         self, slot: SlotProcess, index: int, watched: SupervisedAttempt, code: CancelCode, reason: str
     ) -> None:
-        watch = watched.watch
         if watched.facts is not None:
             return
         watched.facts, watched.dump_offset = {}, 0
-        if watch.code is CancelCode.NONE:
-            watch.cancel(code, reason, self._clock.monotonic())
-        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}), attempt {watch.occupant.attempt}: {watch.reason}")
-        if code in _ASKS_FOR_STACKS:
+        watched.judge(code, reason, self._clock, self._say)
+        if code in _ASKS_FOR_STACKS:  # before it is asked to end: the stacks shall show where it hangs
             watched.facts, watched.dump_offset = slot.ask_for_stacks()
-        self._board.records[index].request_cancel(code, watched.serial)
+        watched.ask_to_end(code)
         slot.channel.send(CancelAttempt(index))
 
     def _kill(self, slot: SlotProcess, watched: SupervisedAttempt, reason: str) -> None:
@@ -229,43 +218,17 @@ class AttemptSupervision:
 
     def _extend(self, index: int, watched: SupervisedAttempt, reading: BeatReading) -> None:
         """Extends the lease of one attempt in another thread, with at most one call in flight."""
-        if watched.extending:
-            return
-        watched.extending = True
-        watched.watch.extending(reading, self._clock.monotonic())
-        occupant = watched.watch.occupant
+        if not watched.extending:
+            hand_over_steps(self._extending(index, watched, reading), self._engine_threads.submit, self._later)
 
-        def call() -> None:
-            answer: Callable[[], None]
-            try:
-                until = self._deliveries.extend(occupant, self._settings.lease_s)
-                answer = lambda: self._extended(index, watched, until)  # noqa: E731
-            except ReceiptHandleExpiredError as error:
-                reason = str(error)
-                answer = lambda: self._lost(index, watched, reason)  # noqa: E731
-            except Exception as error:
-                text = f"cannot extend the lease of {occupant.workflow} yet: {error!r}"
-                answer = lambda: self._not_extended(watched, text)  # noqa: E731
-            self._later(answer)
-
-        self._engine_threads.submit(call)
-
-    def _extended(self, index: int, watched: SupervisedAttempt, until: float) -> None:
-        watched.extending = False
-        watched.watch.extended(until)
-        # The answer may come after the attempt ended. The serial keeps it from the attempt that took the record since.
-        self._board.records[index].set_lease_until(watched.watch.lease_until, watched.serial)
-
-    def _lost(self, index: int, watched: SupervisedAttempt, reason: str) -> None:
-        watched.extending = False
-        reading = self._board.records[index].read()
-        if reading.phase is Phase.RUNNING and self._watched.get(index) is watched:
-            self.cancel(index, CancelCode.LEASE_LOST, reason, serial=reading.serial)
-
-    def _not_extended(self, watched: SupervisedAttempt, text: str) -> None:
-        watched.extending = False
-        self._say(text)
-        watched.watch.extension_failed(self._clock.monotonic(), retry_in_s=min(1.0, self._settings.lease_s / 20))
+    def _extending(self, index: int, watched: SupervisedAttempt, reading: BeatReading) -> Steps[None]:
+        lease_s = self._settings.lease_s
+        call = partial(self._deliveries.extend, watched.watch.occupant, lease_s)
+        extension = yield from watched.extend(call, reading, lease_s, self._clock, self._say)
+        if extension is Extension.LOST:
+            now = self._board.records[index].read()
+            if now.phase is Phase.RUNNING and self._watched.get(index) is watched:
+                self.cancel(index, CancelCode.LEASE_LOST, watched.lost_because, serial=now.serial)
 
     # The dead.
 

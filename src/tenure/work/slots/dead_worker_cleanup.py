@@ -20,6 +20,7 @@ from tenure.clock import Clock
 from tenure.engines.contracts import Engine
 from tenure.errors import BoardError, ForeignFileError
 from tenure.work.envelope import Cause, WorkFailure
+from tenure.work.slots.attempt_logs import FileLines
 from tenure.work.slots.processes import is_alive, kill_strays
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 
@@ -98,7 +99,7 @@ class DeadWorkerCleanup:
         deliveries = SlotDeliveries(
             self._engine,
             identity.worker or identity.incarnation,
-            files,
+            FileLines(files) if files is not None else None,
             clock=self._clock,
             random=self._random,
             say=self._say,

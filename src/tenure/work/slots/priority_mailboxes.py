@@ -6,16 +6,18 @@ priority leaves the low ones an eighth of the slots (decision 0146).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
-from tenure.engines.contracts import Mailbox, Message
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine, Mailbox
 from tenure.errors import TenureError
+from tenure.work.delivery import WorkMessage
 from tenure.work.envelope import WorkItem, WorkResult
 
 WorkMailbox = Mailbox[WorkItem, WorkResult]
-WorkMessage = Message[WorkItem, WorkResult]
 FAIR_EVERY = 8
 
 
@@ -35,6 +37,10 @@ class PriorityMailboxes:
         # A long poll waits on one mailbox; several are several threads, made when they are needed.
         self._pool = ThreadPoolExecutor(max(1, len(self._mailboxes)), thread_name_prefix="tenure-lane")
 
+    @classmethod
+    def of(cls, engine: Engine, lanes: Sequence[str]) -> PriorityMailboxes:
+        return cls([(lane, engine.mailbox(lane, WorkItem, WorkResult)) for lane in lanes])
+
     def wake(self) -> None:
         """Ends the wait that is under way, or the next one."""
         for _, mailbox in self._mailboxes:
@@ -46,12 +52,44 @@ class PriorityMailboxes:
             [(queue, mailbox)] = self._mailboxes
             found = mailbox.receive(1, lease_s, wait_s, provisional=True)
             return ClaimedMessage(queue, found[0]) if found else None
-        self._turn += 1
-        order = self._mailboxes if self._turn % FAIR_EVERY else self._mailboxes[::-1]
-        for queue, mailbox in order:
+        for queue, mailbox in self._order():
             if found := mailbox.receive(1, lease_s, 0, provisional=True):
                 return ClaimedMessage(queue, found[0])
         return self._wait(lease_s, wait_s)
+
+    def _order(self) -> list[tuple[str, WorkMailbox]]:
+        self._turn += 1
+        return self._mailboxes if self._turn % FAIR_EVERY else self._mailboxes[::-1]
+
+    async def claim_async(self, calls: Calls, lease_s: float, wait_s: float) -> ClaimedMessage | None:
+        """Returns one provisional claim, or None after the wait, as `claim` does. Several tasks may call it at once."""
+        if len(self._mailboxes) == 1:
+            [(queue, mailbox)] = self._mailboxes
+            found = await calls.run(mailbox.receive, 1, lease_s, wait_s, provisional=True)
+            return ClaimedMessage(queue, found[0]) if found else None
+        for queue, mailbox in self._order():
+            if found := await calls.run(mailbox.receive, 1, lease_s, 0, provisional=True):
+                return ClaimedMessage(queue, found[0])
+        polls = {
+            asyncio.ensure_future(calls.run(mailbox.receive, 1, lease_s, wait_s, provisional=True)): queue
+            for queue, mailbox in self._mailboxes
+        }
+        keep = False
+        try:
+            await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+            keep = True
+        finally:
+            for poll in polls:
+                poll.cancel()  # `calls` gives back what a cancelled receive claims
+            ended = [(poll, queue) for poll, queue in polls.items() if poll.done() and not poll.cancelled()]
+            claims = [ClaimedMessage(queue, found[0]) for poll, queue in ended if (found := _claimed(poll))]
+            # Two may have had work at one moment: the first in order wins. When this call was cancelled, none does.
+            for claim in claims[keep:]:
+                await calls.run(claim.message.release)
+        if not claims:
+            for poll, _ in ended:
+                poll.result()  # raises what the engine said
+        return claims[0] if claims else None
 
     def _wait(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
         polls = {
@@ -76,7 +114,7 @@ class PriorityMailboxes:
         self._pool.shutdown(wait=False)
 
 
-def _claimed(poll: Future[list[WorkMessage]]) -> list[WorkMessage]:
+def _claimed(poll: Future[list[WorkMessage]] | asyncio.Future[list[WorkMessage]]) -> list[WorkMessage]:
     if isinstance(error := poll.exception(), TenureError):
         return []
     if error is not None:

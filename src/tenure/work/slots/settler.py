@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
 
-from tenure.backoff import Retry
+from tenure.backoff import Backoff, Retry
 from tenure.clock import Clock
-from tenure.engines.contracts import Engine, Message
+from tenure.engines.contracts import Engine
 from tenure.engines.contracts.engine import MAX_KEY_CHARS
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.delivery import WorkMessage
+from tenure.work.envelope import Cause, WorkFailure, WorkResult
+from tenure.work.steps import Steps
 
 EVIDENCE_TTL_S = 7 * 86_400
 ONCE = Retry(max_attempts=1)
@@ -30,26 +33,20 @@ class Settler:
         self._clock, self._random, self._say = clock, random, say
         self._evidence = engine.store("evidence")
 
-    def settle(
-        self,
-        message: Message[WorkItem, WorkResult],
-        result: WorkResult,
-        *,
-        managed: bool,
-        retry: Retry = ONCE,
-        lease_until: Callable[[], float] | None = None,
-    ) -> str:
-        """Settles the message, retrying while the lease is ours. Returns how that ended, for logs and tables.
+    def until_settled(
+        self, settle: Callable[[WorkResult], str], result: WorkResult, lease_until: Callable[[], float]
+    ) -> Steps[str]:
+        """Calls `settle` until the outcome is settled, as long as the lease is ours. Returns how that ended, for logs and tables.
 
-        `lease_until` returns the lease when another process extends it meanwhile. When the engine refuses an outcome for good, a failure
-        that says so replaces it. Otherwise the work would run again when the lease runs out, and end the same way.
+        When the engine refuses an outcome for good, a failure that says so replaces it. Otherwise the work would run again when the lease
+        runs out, and end the same way.
         """
         if result.failure is not None and result.failure.cause is Cause.LEASE_LOST:
             return "refused: the lease was lost"
-        pause, replaced = 0.05, False
+        backoff, replaced = Backoff(self._random, first_s=0.05, most_s=2.0), False
         while True:
             try:
-                return self._once(message, result, managed, retry)
+                word: str = yield partial(settle, result)
             except (ReceiptHandleExpiredError, KeyRefusedError) as error:
                 self._say(f"the outcome of {result.workflow[:NAME_CHARS]} was refused: {error}")
                 return "refused: the lease was lost"
@@ -60,19 +57,15 @@ class Settler:
                     result, replaced = _not_taken(result, error), True
                     continue
                 self._say(f"cannot settle {result.workflow[:NAME_CHARS]} yet: {error}")
-                until = message.lease_until if lease_until is None else lease_until()
-                if self._clock.boottime() + pause >= until:
+                pause = backoff.next()
+                if self._clock.boottime() + pause >= lease_until():
                     return "not settled: the engine was out of reach until the lease ran out"
-                self._clock.sleep(pause)
-                pause = min(2.0, pause * 2)
+            else:
+                return word
+            yield pause
 
-    def _once(
-        self,
-        message: Message[WorkItem, WorkResult],
-        result: WorkResult,
-        managed: bool,
-        retry: Retry,
-    ) -> str:
+    def settle(self, message: WorkMessage, result: WorkResult, *, managed: bool, retry: Retry = ONCE) -> str:
+        """Settles the message, and tries once. Returns a word on how that ended; raises what the engine raised."""
         failure = result.failure
         if failure is None:
             return self._finish(message, result, "done")
@@ -92,7 +85,7 @@ class Settler:
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])
         return "dead letter"
 
-    def _finish(self, message: Message[WorkItem, WorkResult], result: WorkResult, word: str) -> str:
+    def _finish(self, message: WorkMessage, result: WorkResult, word: str) -> str:
         if message.reply_to is None:
             message.acknowledge()
         else:

@@ -6,17 +6,19 @@ While a slot lives, the supervisor extends its leases. After a slot or a worker 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from tenure.beat.board import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
-from tenure.engines.contracts import Engine, Fence, Mailbox, Message
+from tenure.engines.contracts import Engine, Mailbox, Message
 from tenure.errors import BoardError, TenureError
+from tenure.work.delivery import extend_message
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.attempt_logs import keep_log, log_key
+from tenure.work.slots.attempt_logs import FileLines, fence_of, keep_log
 from tenure.work.slots.settler import Settler
+from tenure.work.steps import run_steps
 
 
 class HeldDelivery(NamedTuple):
@@ -51,32 +53,27 @@ class HeldDelivery(NamedTuple):
 class SlotDeliveries:
     """Extends, gives back and settles deliveries by their tickets. Safe to use from several threads.
 
-    It logs an engine's refusal and raises nothing for it, except from `extend`. `folder` holds the logs of the attempts; None where they are lost.
+    It logs an engine's refusal and raises nothing for it, except from `extend`. `lines` has the logs of the attempts; None where they are lost.
     """
 
     def __init__(
         self,
         engine: Engine,
         worker: str,
-        folder: Path | None,
+        lines: FileLines | None,
         *,
         clock: Clock,
         random: Random,
         say: Callable[[str], None],
     ) -> None:
-        self._engine, self._worker, self._folder, self._clock, self._say = engine, worker, folder, clock, say
+        self._engine, self._worker, self._lines, self._clock, self._say = engine, worker, lines, clock, say
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self._settler = Settler(engine, clock=clock, random=random, say=say)
         self._logs = engine.store("logs")
 
     def extend(self, occupant: Occupant, seconds: float) -> float:
-        """Extends the lease and returns the boot time until which it is ours.
-
-        The time is counted from before the call: the engine began to count later, so we never believe in a lease that is over.
-        """
-        asked = self._clock.boottime()
-        self._mailbox(occupant.queue).adopt(occupant.ticket).extend_visibility(seconds)
-        return asked + seconds
+        """Extends the lease and returns the boot time until which it is ours."""
+        return extend_message(self._mailbox(occupant.queue).adopt(occupant.ticket), seconds, self._clock)
 
     def give_back(self, held: HeldDelivery) -> None:
         """Releases work that its slot never started, or that did nothing wrong. The engine does not count this delivery."""
@@ -92,12 +89,10 @@ class SlotDeliveries:
         occupant = held.occupant
         try:
             self._keep_log(held)
-            word = self._settler.settle(
-                self._adopt(held),
-                self._result(held, failure),
-                managed=occupant.managed,
-                retry=occupant.retry,
-            )
+            message = self._adopt(held)
+            settle = partial(self._settler.settle, message, managed=occupant.managed, retry=occupant.retry)
+            steps = self._settler.until_settled(settle, self._result(held, failure), lambda: message.lease_until)
+            word = run_steps(steps, self._clock)
         except TenureError as error:
             self._say(f"the failure of {occupant.workflow} could not be settled: {error}")
         else:
@@ -116,13 +111,13 @@ class SlotDeliveries:
         return mailbox
 
     def _result(self, held: HeldDelivery, failure: WorkFailure) -> WorkResult:
-        occupant, ticket = held.occupant, held.occupant.ticket
+        occupant = held.occupant
         return WorkResult(
             job_id=occupant.job,
             workflow_id=occupant.workflow_id,
             workflow=occupant.workflow,
             attempt=occupant.attempt,
-            fence=Fence(ticket.generation, ticket.delivery_count),
+            fence=fence_of(occupant),
             worker=self._worker,
             failure=failure,
             beats=held.steps,
@@ -130,9 +125,5 @@ class SlotDeliveries:
         )
 
     def _keep_log(self, held: HeldDelivery) -> None:
-        if self._folder is None:
-            return
-        occupant = held.occupant
-        key = log_key(occupant.job, occupant.workflow_id or occupant.workflow, occupant.attempt)
-        fence = Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
-        keep_log(self._logs, self._folder, held.record, key=key, fence=fence)
+        if self._lines is not None:
+            keep_log(self._logs, self._lines, held.record, held.occupant)

@@ -25,19 +25,21 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tenure import tracing
-from tenure.beat.board import BeatBoard
+from tenure.backoff import Backoff
+from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import Clock, SystemClock
-from tenure.engines.contracts import Engine, Message
+from tenure.engines.contracts import Engine
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
 from tenure.work.attempt_handle import AttemptHandle, CancelCode
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.delivery import EngineDelivery, WorkDelivery, WorkMessage
+from tenure.work.envelope import WorkResult
 from tenure.work.modules import load_module
 from tenure.work.registry import Registry
+from tenure.work.runner import AttemptRunner
 from tenure.work.slots.async_slot import serve_async
 from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.attempt_finisher import AttemptFinisher
-from tenure.work.slots.attempt_logs import AttemptLogHandler, LoggedStream
+from tenure.work.slots.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
 from tenure.work.slots.claim_filter import ClaimFilter
 from tenure.work.slots.control_channel import (
     CancelAttempt,
@@ -52,8 +54,8 @@ from tenure.work.slots.control_channel import (
 )
 from tenure.work.slots.priority_mailboxes import ClaimedMessage, PriorityMailboxes
 from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
-from tenure.work.slots.settler import Settler
 from tenure.work.slots.started_processes import StartedProcesses
+from tenure.work.steps import run_steps
 
 if TYPE_CHECKING:
     from tenure.work.children import JobCourier
@@ -72,6 +74,7 @@ class Slot:
     def __init__(self, start: StartSlot, channel: ControlChannel, clock: Clock) -> None:
         self.start, self.channel, self.clock = start, channel, clock
         self.settings = start.slot_settings()
+        self.worker = start.worker or start.incarnation
         self.board = BeatBoard.open(Path(start.board))
         self.folder = Path(start.folder)
         self.records = list(start.records)
@@ -82,39 +85,37 @@ class Slot:
         self.peers: int | None = (
             None if start.worker else 0
         )  # the leader sends the number to a worker of a datacenter, once it knows the worker
-        self.claim_filter = ClaimFilter(
-            start.worker or start.incarnation, knows=lambda *named: self.registry.knows(*named)
-        )
+        self.claim_filter = ClaimFilter(self.worker, knows=lambda *named: self.registry.knows(*named))
         self.going = threading.Event()
         self.handles: dict[int, AttemptHandle] = {}
         self.random = fresh_random()
-        self.log_handler = AttemptLogHandler(self.folder, clock)
+        self.log_handler = AttemptLogHandler(FileLines(self.folder), clock)
         self.registry = Registry()
         self.processes = StartedProcesses(clock, grace_s=min(END_TREE_S, self.settings.grace_s))
         self.broken = False
         """Set when this slot cannot claim any more; it ends when its attempts have ended."""
         self._cancelled_at: dict[int, float] = {}
-        self._pause_s = 0.1
+        self._away = Backoff(self.random, first_s=0.1, most_s=5.0)
+        """The pauses while the engine does not answer."""
         self._courier: JobCourier | None = None
         self._making_courier = threading.Lock()
+        self._pid = os.getpid()
 
     def open(self) -> None:
         """Imports the modules and opens the engine. `run_slot` reports any error to the supervisor."""
         modules = [load_module(name) for name in self.start.modules]
         self.registry = Registry.from_modules(modules)
         self.engine = self._open_engine()
-        self.mailboxes = PriorityMailboxes(
-            [(queue, self.engine.mailbox(queue, WorkItem, WorkResult)) for queue in self.settings.lanes]
-        )
-        self.finisher = AttemptFinisher(
-            Settler(self.engine, clock=self.clock, random=self.random, say=self.trouble),
-            self.engine.store("logs"),
-            self.log_handler,
-            self.processes,
+        self.mailboxes = PriorityMailboxes.of(self.engine, self.settings.lanes)
+        self.runner = AttemptRunner(
+            self.engine,
             self.registry,
-            folder=self.folder,
-            worker=self.start.worker or self.start.incarnation,
-            trouble=self.trouble,
+            self.settings,
+            self.log_handler,
+            worker=self.worker,
+            clock=self.clock,
+            random=self.random,
+            say=self.trouble,
         )
 
     def _open_engine(self) -> Engine:
@@ -126,8 +127,7 @@ class Slot:
                 if not error.retryable:
                     raise
                 self.trouble(f"cannot open the engine yet: {error}")
-                self.clock.sleep(self._pause_s * (0.5 + self.random.random()))
-                self._pause_s = min(5.0, self._pause_s * 2)
+                self.clock.sleep(self._away.next())
 
     def trouble(self, text: str) -> None:
         self.channel.send(SlotTrouble(text))
@@ -160,27 +160,30 @@ class Slot:
                 self.broken = True
                 self.draining.set()
                 return None
-            self.draining.wait(self._pause_s * (0.5 + self.random.random()))
-            self._pause_s = min(5.0, self._pause_s * 2)
+            self.draining.wait(self._away.next())
             return None
-        self._pause_s = 0.1
+        self._away.reset()
         return claim if claim is not None and self.takes(claim.message) else None
 
-    def takes(self, message: Message[WorkItem, WorkResult]) -> bool:
+    def takes(self, message: WorkMessage) -> bool:
         """Returns False after giving back a message that another worker should have."""
         if self.claim_filter.declines(message.body, self.peers, self.clock.monotonic()):
-            self._release(message)
+            self.give_back(self.delivery_of(ClaimedMessage(self.settings.queue, message)))
             self.draining.wait(self.claim_filter.pause_s * (0.5 + self.random.random()))
             return False
         return True
 
+    def delivery_of(self, claim: ClaimedMessage) -> EngineDelivery:
+        return EngineDelivery(claim.message, claim.queue, self.runner.settler, self.clock, self.courier)
+
     def run_one(self, claim: ClaimedMessage, runner: asyncio.Runner) -> None:
-        attempt = self.begin(claim, self.records[0])
+        delivery = self.delivery_of(claim)
+        attempt = self.begin(delivery, self.records[0])
         if attempt is None:
             return
         try:
             if self.closed or attempt.handle.lease_is_over:
-                self.give_back(attempt)
+                self.give_back(delivery)
                 return
             failure = attempt.prepare()
             if failure is not None:
@@ -189,9 +192,9 @@ class Slot:
                 result = runner.run(attempt.run_async())
             else:
                 result = attempt.run_sync()
-            self.finisher.conclude(attempt, result)
+            self.conclude(attempt, result)
         except Exception as error:
-            self.finisher.fail_alone(claim.message, error)
+            self.fail_alone(delivery, error)
         finally:
             self.end(attempt)
 
@@ -205,37 +208,42 @@ class Slot:
         """Returns True when the supervisor is stopped: it would extend no lease of ours, and other workers would wait for our claim to lapse."""
         return self.clock.monotonic() - self.board.ticked_at > UNATTENDED_S
 
-    def give_back(self, attempt: Attempt) -> None:
-        """Releases a claim that came while the drain began or the intake closed. It has not started, so it is not counted."""
-        self._release(attempt.message)
+    def give_back(self, delivery: WorkDelivery) -> None:
+        """Releases a claim that came while the drain began or the intake closed, or that another worker should have."""
+        run_steps(self.runner.give_back(delivery), self.clock)
 
-    def _release(self, message: Message[WorkItem, WorkResult]) -> None:
-        try:
-            message.release()
-        except TenureError as error:
-            self.trouble(f"could not give {message.body.workflow} back: {error}")
+    def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+        run_steps(self.runner.fail_alone(delivery, error), self.clock)
 
-    def begin(self, claim: ClaimedMessage, index: int) -> Attempt | None:
+    def begin(self, delivery: WorkDelivery, index: int) -> Attempt | None:
         """Occupies a record for a claim. Returns None for a message that no slot can take, after settling it as failed."""
         try:
-            self.log_handler.begin(index)
-            attempt = Attempt(
-                claim.message,
-                self.board.records[index],
-                registry=self.registry,
-                clock=self.clock,
-                queue=claim.queue,
-                stall_s=self.settings.stall_s,
-                worker=self.start.worker or self.start.incarnation,
-                courier=self.courier,
-            )
+            attempt = self.runner.begin(delivery, self.board.records[index])
         except Exception as error:
-            self.finisher.fail_alone(claim.message, error)
+            self.fail_alone(delivery, error)
             self.board.records[index].count_end(ok=False)
             return None
         self.handles[index] = attempt.handle
         self.processes.begin(index)
         return attempt
+
+    def conclude(self, attempt: Attempt, result: WorkResult) -> None:
+        """Ends the processes that the attempt started, and settles its outcome: the next attempt must not meet them."""
+        if os.getpid() != self._pid:
+            os._exit(0)  # a process that the workflow forked returned to here; only its parent may settle the outcome
+        attempt.record.set_phase(Phase.SETTLING)
+        self.end_processes(attempt)
+        run_steps(self.runner.conclude(attempt, result), self.clock)
+
+    def end_processes(self, attempt: Attempt) -> None:
+        occupant = attempt.occupant
+        try:
+            ended = self.processes.end(attempt.record.index)
+        except OSError as error:  # of /proc: a workflow may have used up all file descriptors
+            self.trouble(f"the processes of {occupant.workflow} could not be looked at: {error}")
+            return
+        if ended:
+            self.trouble(f"{occupant.workflow} ({occupant.job}) left {ended} processes behind: ended")
 
     def courier(self) -> JobCourier:
         """Returns the connection to the managers; made when a workflow first submits a job."""
@@ -248,7 +256,7 @@ class Slot:
             return self._courier
 
     def end(self, attempt: Attempt) -> None:
-        self.finisher.end_processes(attempt)  # of one that did not get as far as an outcome
+        self.end_processes(attempt)  # of one that did not get as far as an outcome
         attempt.record.clear()
         self.handles.pop(attempt.record.index, None)
         self._cancelled_at.pop(attempt.record.index, None)

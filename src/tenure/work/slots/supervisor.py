@@ -26,7 +26,7 @@ from tenure.errors import BoardError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
 from tenure.work.attempt_handle import CancelCode
-from tenure.work.slots.attempt_logs import LogPublisher
+from tenure.work.slots.attempt_logs import FileLines, LogPublisher
 from tenure.work.slots.attempt_supervision import AttemptSupervision
 from tenure.work.slots.control_channel import SlotBroken
 from tenure.work.slots.dead_worker_cleanup import DeadWorkerCleanup
@@ -184,15 +184,14 @@ class Supervisor:
                 self._end(slot_pool)
 
     def _make_attempts(self, engine: Engine) -> AttemptSupervision:
-        deliveries = SlotDeliveries(
-            engine, self.worker, self._private, clock=self._clock, random=self._random, say=self._say
-        )
+        lines = FileLines(self._private)
+        deliveries = SlotDeliveries(engine, self.worker, lines, clock=self._clock, random=self._random, say=self._say)
         return AttemptSupervision(
             self.settings,
             self._open(),
             lambda: self._running_slot_pool().slots,
             deliveries,
-            LogPublisher(engine.store("logs"), self._private, self._clock, self._engine_threads.submit),
+            LogPublisher(engine.store("logs"), lines, self._clock, self._engine_threads.submit),
             self._engine_threads,
             self._later,
             clock=self._clock,
