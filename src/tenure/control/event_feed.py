@@ -26,6 +26,7 @@ from tenure.control.messages.events import (
 )
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal
+from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import Truncated
 
 BEAT_S = 10.0
@@ -97,7 +98,7 @@ class EventFeed:
         self._queues: dict[str, str] = {}
         self._listeners = 0
         self._following: asyncio.Task[None] | None = None
-        self._bells: set[asyncio.Future[None]] = set()
+        self._waiters: set[LoopWaiter] = set()
         self._closed = False
 
     @property
@@ -293,19 +294,16 @@ class EventFeed:
         """Waits until there are entries above this sequence, for `seconds` at most."""
         if self._tail > seq or self._closed:
             return
-        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.add(bell)
-        nap = asyncio.ensure_future(self._clock.async_sleep(max(0.0, seconds)))
+        waiter = LoopWaiter()
+        self._waiters.add(waiter)
         try:
-            await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
+            await waiter.wait(self._clock, max(0.0, seconds))
         finally:
-            nap.cancel()
-            self._bells.discard(bell)
+            self._waiters.discard(waiter)
 
     def _ring(self) -> None:
-        for bell in self._bells:
-            if not bell.done():
-                bell.set_result(None)
+        for waiter in self._waiters:
+            waiter.ring()
 
 
 class _Listening:

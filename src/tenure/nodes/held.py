@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tenure.clock import Clock
+from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import NodeUnavailableError
 
 MOST_HELD = 5_000
@@ -16,12 +15,12 @@ class Held:
 
     def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
         self._clock, self._most, self._count = clock, most, 0
-        self._bells: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._waiters: dict[str, dict[LoopWaiter, None]] = {}
 
     @property
     def keys(self) -> list[str]:
         """Every key that at least one request waits for."""
-        return list(self._bells)
+        return list(self._waiters)
 
     async def hold(self, key: str, seconds: float) -> None:
         """Returns after `ring(key)`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many requests wait."""
@@ -29,26 +28,22 @@ class Held:
             raise NodeUnavailableError(
                 f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
             )
-        bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bells.setdefault(key, {})[bell] = None
+        waiter = LoopWaiter()
+        self._waiters.setdefault(key, {})[waiter] = None
         self._count += 1
-        nap = asyncio.ensure_future(self._clock.async_sleep(seconds))
         try:
-            await asyncio.wait([bell, nap], return_when=asyncio.FIRST_COMPLETED)
+            await waiter.wait(self._clock, seconds)
         finally:
             self._count -= 1
-            nap.cancel()
-            bell.cancel()
-            bells = self._bells.get(key, {})
-            bells.pop(bell, None)
-            if not bells:
-                self._bells.pop(key, None)
+            waiters = self._waiters.get(key, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self._waiters.pop(key, None)
 
     def ring(self, key: str) -> None:
         """Wakes every request that waits for `key`."""
-        for bell in self._bells.pop(key, ()):
-            if not bell.done():
-                bell.set_result(None)
+        for waiter in self._waiters.pop(key, ()):
+            waiter.ring()
 
     def ring_all(self) -> None:
         for key in self.keys:
