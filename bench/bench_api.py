@@ -199,7 +199,7 @@ def manager(folder: Path) -> Iterator[int]:
 
 
 def _manager(ready: Connection, url: str, tokens: str) -> None:
-    from tenure.control.rate_limits import HttpLimits
+    from tenure.control.admission import HttpLimits
     from tenure.nodes.manager.serving import ManagerSettings, serve
 
     settings = ManagerSettings(

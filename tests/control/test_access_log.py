@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from tenure.control.access_log import AccessLog
-from tenure.control.admission import Caller
+from tenure.control.admission import AdmittedCaller
 from tenure.control.messages.gates import Forward, GateHeard, TellGate
 from tenure.control.messages.jobs import Cancel, Done, GetJob, LeaderView, Problem, ProblemKind
 from tenure.control.messages.nodes import DrainNode
 from tenure.control.messages.wire import Request
-from tenure.control.tokens import Identity
+from tenure.control.tokens import CallerIdentity
 from tenure.jobs.decisions import Outcome
 
 DONE = Done(job_id="j", outcome=Outcome.ACCEPTED, epoch=1)
-GATE = Caller(Identity("nick"), "10.0.9.1")
+GATE = AdmittedCaller(CallerIdentity("nick"), "10.0.9.1")
 
 
 def passed(request: Request) -> Forward:
@@ -25,7 +25,7 @@ def passed(request: Request) -> Forward:
     return Forward(name=name, body=msgspec.Raw(msgspec.json.encode(request)), by="gate-1")
 
 
-def written(request: Request, reply: Any = DONE, caller: Caller = GATE) -> list[dict[str, str]]:
+def written(request: Request, reply: Any = DONE, caller: AdmittedCaller = GATE) -> list[dict[str, str]]:
     lines: list[str] = []
     AccessLog(lines.append).wrote("r-1", caller, request, reply)
     return [json.loads(line) for line in lines]
@@ -34,7 +34,7 @@ def written(request: Request, reply: Any = DONE, caller: Caller = GATE) -> list[
 def test_a_change_that_a_gate_passed_on_is_written_as_what_it_is_with_both_names() -> None:
     (line,) = written(passed(DrainNode(node="worker-7", by="olga", datacenter="eu")))
     assert (line["operation"], line["about"], line["by"]) == ("drain", "worker-7", "nick: olga")
-    (direct,) = written(Cancel(job_id="j", by="carl"), caller=Caller(Identity(), "127.0.0.1"))
+    (direct,) = written(Cancel(job_id="j", by="carl"), caller=AdmittedCaller(CallerIdentity(), "127.0.0.1"))
     assert (direct["operation"], direct["about"], direct["by"]) == ("cancel", "j", "carl")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.nodes.served import Served, until
 
-from tenure.control.rate_limits import HttpLimits
+from tenure.control.admission import HttpLimits
 from tenure.control.tls import ServerTls
 from tenure.control.transport import HttpServer
 

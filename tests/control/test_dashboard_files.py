@@ -15,8 +15,8 @@ import pytest
 from tests.nodes.served import Served
 
 import tenure.control
+from tenure.control.admission import HttpLimits
 from tenure.control.dashboard_files import POLICY, PageFiles, page_files
-from tenure.control.rate_limits import HttpLimits
 
 PAGE = Path(tenure.control.__file__).parent / "dashboard"
 ROOT = Path(__file__).resolve().parents[2]

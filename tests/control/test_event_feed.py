@@ -13,8 +13,7 @@ from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
 
 from tenure.control import event_feed
-from tenure.control.event_encoding import StreamFormat, encode, format_for
-from tenure.control.event_feed import Told
+from tenure.control.event_feed import StreamFormat, StreamItem, encode, format_for
 from tenure.control.messages.events import Cursor, EventPage, GetEvents, parse_cursor
 from tenure.control.messages.jobs import Cancel, JobList, JobView, Problem, Submit
 from tenure.errors import ConfigurationError
@@ -26,16 +25,16 @@ class Listener:
     """Takes what a stream tells, in the background."""
 
     def __init__(self, manager: Manager, **asked: Any) -> None:
-        self.told: list[Told] = []
+        self.told: list[StreamItem] = []
         self.task = asyncio.create_task(self._listen(manager.events.stream(GetEvents(**asked))))
 
-    async def _listen(self, stream: AsyncGenerator[list[Told], None]) -> None:
+    async def _listen(self, stream: AsyncGenerator[list[StreamItem], None]) -> None:
         async with aclosing(stream):
             async for batch in stream:
                 self.told += batch
 
     @property
-    def events(self) -> list[Told]:
+    def events(self) -> list[StreamItem]:
         return [told for told in self.told if told.what == "event"]
 
     @property
@@ -310,15 +309,15 @@ def test_what_is_no_cursor_is_refused(after: str) -> None:
 
 
 def test_on_the_wire_an_event_is_one_block_or_one_line() -> None:
-    told = Told("event", "7.2", "JobEnded", b'{"type":"JobEnded"}')
+    told = StreamItem("event", "7.2", "JobEnded", b'{"type":"JobEnded"}')
     assert encode(told, StreamFormat.SSE) == b'id: 7.2\nevent: JobEnded\ndata: {"type":"JobEnded"}\n\n'
     assert msgspec.json.decode(encode(told, StreamFormat.LINES)) == {
         "what": "event",
         "cursor": "7.2",
         "event": {"type": "JobEnded"},
     }
-    assert encode(Told("beat", "9"), StreamFormat.SSE) == b": beat\nid: 9\n\n"
-    assert msgspec.json.decode(encode(Told("beat", "9"), StreamFormat.LINES)) == {"what": "beat", "cursor": "9"}
+    assert encode(StreamItem("beat", "9"), StreamFormat.SSE) == b": beat\nid: 9\n\n"
+    assert msgspec.json.decode(encode(StreamItem("beat", "9"), StreamFormat.LINES)) == {"what": "beat", "cursor": "9"}
 
 
 @pytest.mark.parametrize(

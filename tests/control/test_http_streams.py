@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tenure.control.event_feed import Told
+from tenure.control.admission import HttpLimits
+from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.operations import Role
-from tenure.control.rate_limits import HttpLimits
 from tenure.control.tokens import Token, TokenBook
 from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, EngineUnavailableError
@@ -28,7 +28,7 @@ async def page(sender: str, request: Any) -> EventPage:
 
 def served(
     story: Callable[[int, HttpServer], Any],
-    streams: Callable[[GetEvents], AsyncGenerator[list[Told], None]],
+    streams: Callable[[GetEvents], AsyncGenerator[list[StreamItem], None]],
     **options: Any,
 ) -> None:
     async def main() -> None:
@@ -48,13 +48,13 @@ def get(port: int, path: str, **headers: str) -> tuple[http.client.HTTPConnectio
     return connection, connection.getresponse()
 
 
-def told(number: int) -> Told:
-    return Told("event", str(number), "JobEnded", json.dumps({"type": "JobEnded", "n": number}).encode())
+def told(number: int) -> StreamItem:
+    return StreamItem("event", str(number), "JobEnded", json.dumps({"type": "JobEnded", "n": number}).encode())
 
 
-async def three(request: GetEvents) -> AsyncGenerator[list[Told], None]:
+async def three(request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
     after = int(request.after or 0)
-    yield [Told("beat", str(after))]
+    yield [StreamItem("beat", str(after))]
     yield [told(number) for number in range(after + 1, 4)]
 
 
@@ -92,7 +92,7 @@ def test_with_accept_it_is_lines_of_json_or_one_page() -> None:
     [(ConfigurationError("after is 'x', and is no cursor"), 422), (EngineUnavailableError("the disk is away"), 503)],
 )
 def test_what_is_wrong_before_the_first_word_has_a_status(error: Exception, status: int) -> None:
-    async def broken(request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def broken(request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         if request is not None:
             raise error
         yield []
@@ -109,10 +109,10 @@ def test_what_is_wrong_before_the_first_word_has_a_status(error: Exception, stat
 def test_a_listener_that_does_not_read_is_let_go_and_holds_nothing() -> None:
     ended: list[bool] = []
 
-    async def flood(request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def flood(request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         try:
             while True:
-                yield [Told("event", "1", "X", b"1" * 100_000)]
+                yield [StreamItem("event", "1", "X", b"1" * 100_000)]
         finally:
             ended.append(True)
 
@@ -130,9 +130,9 @@ def test_a_listener_that_does_not_read_is_let_go_and_holds_nothing() -> None:
 def test_a_listener_that_leaves_is_noticed() -> None:
     ended: list[bool] = []
 
-    async def silent(request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def silent(request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         try:
-            yield [Told("beat", "1")]
+            yield [StreamItem("beat", "1")]
             await asyncio.sleep(3_600)
         finally:
             ended.append(True)
@@ -150,9 +150,9 @@ def test_a_listener_that_leaves_is_noticed() -> None:
 
 
 def test_the_stream_of_a_token_that_was_withdrawn_ends() -> None:
-    async def beats(request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def beats(request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         while True:
-            yield [Told("beat", "1")]
+            yield [StreamItem("beat", "1")]
             await asyncio.sleep(0.05)
 
     def story(port: int, server: HttpServer) -> None:

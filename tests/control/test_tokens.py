@@ -15,7 +15,7 @@ from tenure.control.messages.jobs import AskLeader, Cancel, Submit
 from tenure.control.messages.operations import OPERATIONS, Role
 from tenure.control.port_security import Front, from_options
 from tenure.control.tls import ServerTls
-from tenure.control.tokens import ANYBODY, EVERYTHING, Identity, Token, TokenBook, read_tokens, sign
+from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, Token, TokenBook, read_tokens, sign
 from tenure.errors import ConfigurationError
 from tenure.jobs import JobSubmission
 from tenure.jobs.model import WorkflowSpec
@@ -27,8 +27,8 @@ def token(text: str, role: Role = Role.CLIENT, name: str = "") -> Token:
 
 def test_a_token_is_known_by_its_name_and_everything_else_is_nobodys() -> None:
     book = TokenBook([token("one"), token("two", Role.OPERATOR)])
-    assert book.identify("one") == Identity("one", frozenset({Role.CLIENT}))
-    assert book.identify("two") == Identity("two", frozenset({Role.OPERATOR, Role.CLIENT}))
+    assert book.identify("one") == CallerIdentity("one", frozenset({Role.CLIENT}))
+    assert book.identify("two") == CallerIdentity("two", frozenset({Role.OPERATOR, Role.CLIENT}))
     for wrong in ("", "o", "one ", "ONE", hashlib.sha256(b"one").hexdigest(), "\x00", "ünö"):
         assert book.identify(wrong) is None
     assert TokenBook(shared="all").identify("all") == ANYBODY
@@ -71,7 +71,7 @@ def submission(by: str = "") -> JobSubmission:
 
 
 def test_what_is_asked_is_signed_with_the_tokens_name_whatever_it_says() -> None:
-    ann = Identity("ann", frozenset({Role.CLIENT}))
+    ann = CallerIdentity("ann", frozenset({Role.CLIENT}))
     assert sign(Cancel(job_id="j", by="root"), ann).by == "ann: root"
     assert sign(Cancel(job_id="j"), ann).by == "ann"
     assert sign(Submit(submission=submission("root")), ann).submission.submitted_by == "ann: root"

@@ -11,8 +11,8 @@ import sys
 import click
 
 from tenure.cli.node_options import front_options
+from tenure.control.admission import HttpLimits
 from tenure.control.port_security import from_options, page_url
-from tenure.control.rate_limits import HttpLimits
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.probing import ProbeSettings

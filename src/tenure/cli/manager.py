@@ -12,8 +12,8 @@ import click
 
 from tenure import tracing
 from tenure.cli.node_options import front_options, gossip_options, log_format_option
+from tenure.control.admission import HttpLimits
 from tenure.control.port_security import from_options, page_url
-from tenure.control.rate_limits import HttpLimits
 from tenure.errors import TenureError
 from tenure.logs import node_log
 from tenure.nodes.gossip_pool import PoolSettings

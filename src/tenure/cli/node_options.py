@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tenure.control.rate_limits import HttpLimits
+from tenure.control.admission import HttpLimits
 from tenure.logs import LogForm
 from tenure.nodes.gossip_pool import PoolSettings
 

@@ -1,4 +1,4 @@
-"""Records requests: an audit line for each write and each refusal, and counters for Prometheus.
+"""Records requests: an audit line for each write and each refusal, and the counters of a port for Prometheus.
 
 A line is one JSON object, so that no text of a request can pass for another line.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 
 from tenure.clock import Clock, SystemClock
-from tenure.control.admission import Caller
+from tenure.control.admission import AdmittedCaller, Buckets
 from tenure.control.messages.gates import Forward, TellDatacenter, TellGate
 from tenure.control.messages.jobs import Problem, Redirect
 from tenure.control.messages.operations import BY_NAME, decode_request
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
-from tenure.control.rate_limits import Buckets
 
 REFUSALS_PER_S, REFUSALS_BURST = 2.0, 20.0
 _UNREMARKABLE: tuple[type[Request], ...] = (WorkerReport, ExtendDeadline, TellGate, TellDatacenter)
@@ -38,7 +38,7 @@ class AccessLog:
         self._refusals = Buckets(REFUSALS_PER_S, REFUSALS_BURST)
         self._unsaid = 0
 
-    def wrote(self, request_id: str, caller: Caller, request: Request, reply: Reply) -> None:
+    def wrote(self, request_id: str, caller: AdmittedCaller, request: Request, reply: Reply) -> None:
         """Writes a line for a change: its caller, its operation and its outcome."""
         if isinstance(request, _UNREMARKABLE) or isinstance(reply, (Problem, Redirect)):
             return
@@ -76,3 +76,46 @@ def _about(request: Request) -> str:
         *(getattr(request, field, "") for field in ("job_id", "queue", "node", "id", "name")),
     ]
     return next((str(name)[:200] for name in named if name), "")
+
+
+_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0)
+
+
+class PortMetrics:
+    """A registry of its own for each node, so that several in one process do not count into each other's numbers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "tenure_http_requests",
+            "Requests that were answered, by operation and status.",
+            ["operation", "status"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "tenure_http_request_seconds",
+            "How long an answer took, with what it was asked to wait.",
+            ["operation"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+        self._dropped = Counter(
+            "tenure_http_dropped",
+            "Connections and bodies that were cut off, by the bound of the port that they met.",
+            ["bound"],
+            registry=self.registry,
+        )
+
+    def dropped(self, bound: str) -> None:
+        """Bounds are a closed list: fields of `HttpLimits`, and `ahead_bytes`."""
+        self._dropped.labels(bound).inc()
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """Operations are a closed list; what is none of them counts as `other`."""
+        name = operation or "other"
+        self._requests.labels(name, str(status)).inc()
+        self._seconds.labels(name).observe(seconds)
+
+    def render(self) -> tuple[bytes, str]:
+        return generate_latest(self.registry) + generate_latest(REGISTRY), CONTENT_TYPE_LATEST

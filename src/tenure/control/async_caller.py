@@ -1,23 +1,24 @@
 """Sends requests to nodes from an event loop, without threads: over one connection for each request under way, kept for the next request.
 
-`h11` reads and writes HTTP/1.1; this file owns the sockets, the bounds and the reuse of connections. The other end is `web/transport.py`, or a proxy
-before it.
+`h11` reads and writes HTTP/1.1; this file owns the sockets, the bounds and the reuse of connections. The other end is `control/transport.py`, or a proxy
+before it. `Route` finds the node of a cluster that can answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import h11
 import msgspec
 
 from tenure.control.caller import MAX_REPLY_BYTES, parse_address, read_answer
+from tenure.control.messages.jobs import Problem, Redirect
 from tenure.control.messages.wire import Reply, Request, path_of
-from tenure.control.tls import ClientTls
-from tenure.control.tls_errors import Reached, unanswered
-from tenure.errors import ConfigurationError
+from tenure.control.tls import ClientTls, Reached, unanswered
+from tenure.errors import ConfigurationError, NodeUnavailableError, UntrustedPeerError
 
 _encode = msgspec.json.Encoder().encode
 _HEAD_BYTES = 65_536
@@ -172,3 +173,44 @@ def _head(address: str, request: Request, token: str, size: int) -> h11.Request:
     if token:
         headers.append(("Authorization", f"Bearer {token}"))
     return h11.Request(method="POST", target=path_of(request), headers=headers)
+
+
+MOST_HOPS = 3
+
+
+class Route:
+    """The nodes of one cluster, and the one that answered last. It follows redirects, and passes over a node that cannot help."""
+
+    def __init__(self, caller: AsyncCaller, addresses: Iterable[str]) -> None:
+        self._caller = caller
+        self.addresses = list(dict.fromkeys(addresses))
+        self.preferred = self.addresses[0] if self.addresses else ""
+
+    async def ask(self, request: Request, timeout_s: float) -> Reply:
+        """Returns the first final answer: neither a redirect, nor a problem that another node may not have.
+
+        Raises `NodeUnavailableError` when no node had one. `timeout_s` bounds the request to each node.
+        """
+        said, asked = [], set[str]()
+        for first in [self.preferred, *self.addresses]:
+            address, hops = first, 0
+            while address and address not in asked and hops < MOST_HOPS:
+                asked.add(address)
+                try:
+                    reply = await self._caller.ask(address, request, timeout_s)
+                except NodeUnavailableError as error:
+                    said.append(str(error) if isinstance(error, UntrustedPeerError) else error.fact)
+                    break
+                if isinstance(reply, Redirect):
+                    said.append(f"{address} says that {reply.address} leads")
+                    address, hops = reply.address, hops + 1
+                elif isinstance(reply, Problem) and reply.retryable:
+                    said.append(f"{address}: {reply.fact}")
+                    break
+                else:
+                    self.preferred = address
+                    return reply
+        if self.addresses and self.preferred not in self.addresses:
+            # The preferred one was a leader that is gone; the configured nodes know the next one.
+            self.preferred = self.addresses[0]
+        raise NodeUnavailableError("; ".join(said) or "no address is known")

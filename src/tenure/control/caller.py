@@ -10,8 +10,7 @@ import msgspec
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.operations import decode_reply
 from tenure.control.messages.wire import Reply, Request, path_of
-from tenure.control.tls import ClientTls
-from tenure.control.tls_errors import Reached, unanswered
+from tenure.control.tls import ClientTls, Reached, unanswered
 from tenure.errors import ConfigurationError
 
 MAX_REPLY_BYTES = 16 << 20

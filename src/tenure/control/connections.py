@@ -18,7 +18,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from tenure.byte_budget import ByteBudget
-from tenure.control.rate_limits import HttpLimits
+from tenure.control.admission import HttpLimits
 
 READ_BYTES = 16 << 10
 """The most bytes of one read of a connection, and so the most that can arrive between two looks at its counters."""

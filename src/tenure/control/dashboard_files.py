@@ -52,7 +52,7 @@ _GUARDS = {
 }
 
 
-class Answer(NamedTuple):
+class FileAnswer(NamedTuple):
     """The answer for a file; without a body where the browser has the file already."""
 
     status: int
@@ -90,7 +90,7 @@ class PageFiles:
     def paths(self) -> tuple[str, ...]:
         return tuple(self._files)
 
-    def answer(self, path: str, *, have: str = "", accepts: str = "") -> Answer | None:
+    def answer(self, path: str, *, have: str = "", accepts: str = "") -> FileAnswer | None:
         """Returns the answer for a path; None where it is no file of the page. `have`: If-None-Match; `accepts`: Accept-Encoding."""
         if path in ("", "/"):
             # The index holds the digest, so browsers must ask for it each time. That costs a 304 while nothing has changed.
@@ -112,15 +112,15 @@ def _file(name: str, content: bytes) -> _File:
     return _File(_KINDS[Path(name).suffix], content, packed, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
-def _give(file: _File, caching: str, have: str, accepts: str) -> Answer:
+def _give(file: _File, caching: str, have: str, accepts: str) -> FileAnswer:
     headers = {**_GUARDS, "Cache-Control": caching, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if any(one.strip().removeprefix("W/") in (file.tag, "*") for one in have.split(",")):
-        return Answer(304, headers)
+        return FileAnswer(304, headers)
     headers["Content-Type"] = file.kind
     if file.packed and _takes_gzip(accepts):
         headers["Content-Encoding"] = "gzip"
-        return Answer(200, headers, file.packed)
-    return Answer(200, headers, file.plain)
+        return FileAnswer(200, headers, file.packed)
+    return FileAnswer(200, headers, file.plain)
 
 
 def _takes_gzip(accepts: str) -> bool:

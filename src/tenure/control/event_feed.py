@@ -1,4 +1,4 @@
-"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen.
+"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen; and encodes that stream.
 
 It queues nothing for a listener. Each listener has a cursor and reads the events after it: from the newest entries, which are in memory once
 for all listeners, or from the journal. A slow listener only falls behind. A listener whose events the journal has truncated gets a `gap`, with
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,7 +40,7 @@ KEPT_BYTES = 8 << 20
 _KNOWN_QUEUES = 10_000
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class SubmittedQueue(msgspec.Struct, frozen=True):
     queue: str = "default"
 
 
@@ -50,13 +51,13 @@ class Glance(msgspec.Struct, frozen=True):
     job_id: str = ""
     jobs: tuple[str, ...] = ()
     queue: str = ""
-    submission: Submitted | None = None
+    submission: SubmittedQueue | None = None
 
 
 _glance = msgspec.json.Decoder(Glance)
 
 
-class Told(NamedTuple):
+class StreamItem(NamedTuple):
     """One item of a stream."""
 
     what: str
@@ -139,11 +140,11 @@ class EventFeed:
         events = tuple(EventLine(cursor=line.cursor, event=msgspec.Raw(line.data)) for line in lines)
         return EventPage(events=events, cursor=str(position), gap=gap)
 
-    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         """Yields all events after the cursor, until the node stops or the listener leaves."""
         async with self._listening():
             position = await self._begin(request)
-            yield [Told("beat", str(position))]
+            yield [StreamItem("beat", str(position))]
             beat_at = self._clock.monotonic() + self._beat_s
             while not self._closed:
                 try:
@@ -151,7 +152,7 @@ class EventFeed:
                 except Truncated as error:
                     gap = await self._gap(request, position, error)
                     position = parse_cursor(gap.cursor)
-                    yield [Told("gap", gap.cursor, data=msgspec.json.encode(gap))]
+                    yield [StreamItem("gap", gap.cursor, data=msgspec.json.encode(gap))]
                     continue
                 if lines:
                     yield lines
@@ -160,7 +161,7 @@ class EventFeed:
                     beat_at = now + self._beat_s
                 elif now >= beat_at:
                     # The cursor is also past events that did not match, so a listener that resumes from here skips them.
-                    yield [Told("beat", str(position))]
+                    yield [StreamItem("beat", str(position))]
                     beat_at = now + self._beat_s
                 elif position.seq >= self._tail:
                     await self._more(position.seq, beat_at - now)
@@ -182,9 +183,11 @@ class EventFeed:
 
     # Events after a cursor
 
-    async def _take(self, position: Cursor, request: GetEvents, most: int, end: int = 0) -> tuple[list[Told], Cursor]:
+    async def _take(
+        self, position: Cursor, request: GetEvents, most: int, end: int = 0
+    ) -> tuple[list[StreamItem], Cursor]:
         """Returns the matching events after the cursor, and the cursor behind the last event that was looked at. Raises `Truncated`."""
-        found: list[Told] = []
+        found: list[StreamItem] = []
         for entry in await self._entries(position, max(end, self._tail)):
             size = len(entry.events)
             begin = position.seen if position.seen is not None and entry.seq == position.seq else 0
@@ -194,7 +197,7 @@ class EventFeed:
                 data = entry.events[index]
                 name = self._matches(request, data)
                 if name:
-                    found.append(Told("event", str(position), name, data))
+                    found.append(StreamItem("event", str(position), name, data))
                     if len(found) >= most:
                         return found, position
             position = Cursor(entry.seq)
@@ -319,3 +322,51 @@ class _Listening:
 
     async def __aexit__(self, *error: object) -> None:
         self._feed.leave()
+
+
+RETRY_MS = 500
+"""The milliseconds that a browser waits before it resumes."""
+
+
+class StreamFormat(StrEnum):
+    """The formats that a listener may ask for with `Accept`."""
+
+    SSE = "text/event-stream"
+    LINES = "application/x-ndjson"
+
+
+def format_for(accept: str) -> StreamFormat | None:
+    """Returns the format that the header asks for, or None for one page of JSON. A browser's or curl's `*/*` gets server-sent events."""
+    for part in accept.lower().split(","):
+        match part.partition(";")[0].strip():
+            case "text/event-stream" | "*/*" | "text/*" | "":
+                return StreamFormat.SSE
+            case "application/x-ndjson" | "application/jsonl" | "application/json-lines":
+                return StreamFormat.LINES
+            case "application/json" | "application/*":
+                return None
+    return StreamFormat.SSE
+
+
+def preamble(form: StreamFormat) -> bytes:
+    return f"retry: {RETRY_MS}\n\n".encode() if form is StreamFormat.SSE else b""
+
+
+def encode(told: StreamItem, form: StreamFormat) -> bytes:
+    """Encodes one item of a stream. Its JSON has no line break in it, so one `data:` line holds it."""
+    return _sse(told) if form is StreamFormat.SSE else _line(told)
+
+
+def _sse(told: StreamItem) -> bytes:
+    if told.what == "beat":
+        # An id without data moves a browser's `lastEventId` and tells its page nothing.
+        return b": beat\nid: " + told.cursor.encode() + b"\n\n"
+    name = told.name if told.what == "event" else told.what
+    return b"id: " + told.cursor.encode() + b"\nevent: " + name.encode() + b"\ndata: " + told.data + b"\n\n"
+
+
+def _line(told: StreamItem) -> bytes:
+    head = b'{"what":"' + told.what.encode() + b'","cursor":"' + told.cursor.encode() + b'"'
+    if told.what == "beat":
+        return head + b"}\n"
+    return head + b',"' + told.what.encode() + b'":' + told.data + b"}\n"

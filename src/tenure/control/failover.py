@@ -45,6 +45,27 @@ class Pause(NamedTuple):
     seconds: float
 
 
+class _Heard:
+    """Collects the answers of one search."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, str] = {}
+        """Maps each address to its last answer in words, for the error of a search that fails."""
+        self.not_before: dict[str, float] = {}
+        """Maps an address that asked us to stay away to the time until then."""
+        self.refusals: list[UntrustedPeerError] = []
+        self.answered = False
+
+    def begin_round(self) -> None:
+        """Forgets what holds for one round only: certificates that were refused in it, and that a node answered."""
+        self.refusals, self.answered = [], False
+
+    def note(self, answer: Reply | NodeUnavailableError | None) -> None:
+        if isinstance(answer, UntrustedPeerError):
+            self.refusals.append(answer)
+        self.answered = self.answered or isinstance(answer, Reply)
+
+
 Search = Generator["Ask | Pause", "Reply | NodeUnavailableError | None", Reply]
 
 
@@ -67,47 +88,57 @@ class Directory:
     def search(self, request: Request, wait_s: float = 0.0) -> Search:
         """Asks one node after the other until one gives a final answer; for `patience_s` and `wait_s` at most."""
         until = self._monotonic() + self._patience_s + wait_s
-        said: dict[str, str] = {}
-        not_before: dict[str, float] = {}
-        backoff, distrusted = Backoff(self._random, first_s=0.05, most_s=1.0), 0
+        heard, backoff, distrusted = _Heard(), Backoff(self._random, first_s=0.05, most_s=1.0), 0
         while True:
-            asked: set[str] = set()
-            refusals: list[UntrustedPeerError] = []
-            heard = False
-            targets = [self._preferred, *self._addresses]
-            while targets:
-                address = targets.pop(0)
-                if address in asked or self._monotonic() < not_before.get(address, 0.0):
-                    continue
-                asked.add(address)
-                answer = yield Ask(address, ANSWER_S + wait_s)
-                reply = _judge(address, request, answer, said)
-                if isinstance(answer, UntrustedPeerError):
-                    refusals.append(answer)
-                heard = heard or isinstance(answer, Reply)
-                if reply is None and (rest := _retry_after(answer)):
-                    not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
-                if isinstance(reply, Redirect):
-                    targets.insert(0, reply.address)
-                elif reply is not None:
-                    self._preferred = address
-                    return reply
-                elif address == self._preferred:
-                    # A node that hangs costs its whole timeout, so the next round begins with another one.
-                    self._preferred = self._random.choice(self._addresses)
-            distrusted += bool(refusals) and not heard
+            heard.begin_round()
+            reply = yield from self._round(request, ANSWER_S + wait_s, heard)
+            if reply is not None:
+                return reply
+            distrusted += bool(heard.refusals) and not heard.answered
             if distrusted >= DISTRUSTED:
-                raise refusals[0]  # waiting longer would not mend a certificate
-            again = min(not_before.get(address, 0.0) for address in self._addresses)
-            words = "; ".join(f"{address}: {text}" for address, text in said.items())
-            if self._monotonic() >= until:
-                raise NodeUnavailableError(f"no node answered within {self._patience_s:g} s ({words})")
-            if again >= until:
-                raise NodeUnavailableError(
-                    f"every node turns it away for longer than the patience of {self._patience_s:g} s ({words})",
-                    remedy="Ask again later, or give the client more patience_s",
-                )
+                raise heard.refusals[0]  # waiting longer would not mend a certificate
+            again = min(heard.not_before.get(address, 0.0) for address in self._addresses)
+            if (late := self._too_late(again, until, heard)) is not None:
+                raise late
             yield Pause(max(backoff.next(), again - self._monotonic()))
+
+    def _round(
+        self, request: Request, timeout: float, heard: _Heard
+    ) -> Generator[Ask, Reply | NodeUnavailableError | None, Reply | None]:
+        """Asks every node once, and those that they redirect to. Returns the final answer, or None where no node had one."""
+        asked: set[str] = set()
+        targets = [self._preferred, *self._addresses]
+        while targets:
+            address = targets.pop(0)
+            if address in asked or self._monotonic() < heard.not_before.get(address, 0.0):
+                continue
+            asked.add(address)
+            answer = yield Ask(address, timeout)
+            reply = _judge(address, request, answer, heard.said)
+            heard.note(answer)
+            if reply is None and (rest := _retry_after(answer)):
+                heard.not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
+            if isinstance(reply, Redirect):
+                targets.insert(0, reply.address)
+            elif reply is not None:
+                self._preferred = address
+                return reply
+            elif address == self._preferred:
+                # A node that hangs costs its whole timeout, so the next round begins with another one.
+                self._preferred = self._random.choice(self._addresses)
+        return None
+
+    def _too_late(self, again: float, until: float, heard: _Heard) -> NodeUnavailableError | None:
+        """Returns the error for a search whose patience is over, or ends before any node wants to be asked again at `again`."""
+        words = "; ".join(f"{address}: {text}" for address, text in heard.said.items())
+        if self._monotonic() >= until:
+            return NodeUnavailableError(f"no node answered within {self._patience_s:g} s ({words})")
+        if again >= until:
+            return NodeUnavailableError(
+                f"every node turns it away for longer than the patience of {self._patience_s:g} s ({words})",
+                remedy="Ask again later, or give the client more patience_s",
+            )
+        return None
 
 
 def _retry_after(answer: Reply | NodeUnavailableError | None) -> float:

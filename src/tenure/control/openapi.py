@@ -171,32 +171,26 @@ def _parameters(operation: Operation, components: dict[str, Any]) -> list[dict[s
     return found
 
 
+def _plain_path(name: str, summary: str, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    """Returns a path that anybody may read; `answers` maps each status to its text and its content type."""
+    responses = {
+        code: {"description": text, "content": {kind: {"schema": {} if kind == _JSON else {"type": "string"}}}}
+        for code, (text, kind) in answers.items()
+    }
+    about = {"operationId": name, "summary": summary, "tags": ["probes"], "security": [{}], "responses": responses}
+    return {"get": about}
+
+
 def _plain_paths() -> dict[str, Any]:
     """Returns the paths that are no operation: for orchestrators, for Prometheus, and for readers of this document."""
-
-    def get(name: str, summary: str, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
-        responses = {
-            code: {"description": text, "content": {kind: {"schema": {} if kind == _JSON else {"type": "string"}}}}
-            for code, (text, kind) in answers.items()
-        }
-        return {
-            "get": {
-                "operationId": name,
-                "summary": summary,
-                "tags": ["probes"],
-                "security": [{}],
-                "responses": responses,
-            }
-        }
-
     return {
-        "/health/live": get("live", "Whether the process answers", {"200": ("It does", _JSON)}),
-        "/health/ready": get(
+        "/health/live": _plain_path("live", "Whether the process answers", {"200": ("It does", _JSON)}),
+        "/health/ready": _plain_path(
             "ready",
             "Whether it can serve, and why not",
             {"200": ("It can", _JSON), "503": ("It cannot: `reasons` says why", _JSON)},
         ),
-        "/v1/me": get(
+        "/v1/me": _plain_path(
             "me",
             "Who asks, and which operations that one may ask",
             {
@@ -205,12 +199,12 @@ def _plain_paths() -> dict[str, Any]:
                 "429": (PROBLEMS["429"], _JSON),
             },
         ),
-        "/metrics": get(
+        "/metrics": _plain_path(
             "metrics",
             "For Prometheus",
             {"200": ("Metrics", "text/plain"), "401": (PROBLEMS["401"], _JSON), "429": (PROBLEMS["429"], _JSON)},
         ),
-        "/v1/openapi.json": get(
+        "/v1/openapi.json": _plain_path(
             "openapi",
             "This document",
             {"200": ("OpenAPI 3.1", _JSON), "401": (PROBLEMS["401"], _JSON), "429": (PROBLEMS["429"], _JSON)},

@@ -1,4 +1,4 @@
-"""Makes the TLS contexts of the control plane, also for mutual TLS, from the files that the settings name."""
+"""Makes the TLS contexts of the control plane, also for mutual TLS, from the files that the settings name; and explains why a connection failed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Self
 
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, NodeUnavailableError, UntrustedPeerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,35 @@ def _load(what: str, files: str, load: Callable[[], None]) -> None:
             f"{what} in {files} cannot be used: {error.strerror or error}",
             remedy="Give PEM files that this user may read; the key belongs to the certificate and has no passphrase",
         ) from error
+
+
+SHOW = "It wants a certificate that its authority signed: set TENURE_CERT and TENURE_KEY"
+TRUST = "Name the authority that signed its certificate: set TENURE_CA"
+PLAIN = "Nothing there speaks TLS: ask it as http://HOST:PORT, or start it with --tls-cert"
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+
+
+class Reached(Enum):
+    """How far a request got over TLS before it failed."""
+
+    NOBODY = auto()
+    """There was no connection yet, or it was a plain one."""
+    PEER = auto()
+    """A new connection: the certificates were exchanged, and nothing was answered."""
+    ANSWER = auto()
+    """The node had answered on this connection, or had begun to."""
+
+
+def unanswered(address: str, error: BaseException, reached: Reached) -> NodeUnavailableError:
+    """Returns the error for a request that got no answer."""
+    hung_up = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UntrustedPeerError(f"{address} is not trusted: {error.verify_message}", remedy=TRUST)
+    if isinstance(error, ssl.SSLError) and not hung_up:
+        remedy = PLAIN if error.reason in _NO_TLS else SHOW
+        return UntrustedPeerError(f"{address} refused the connection: {error.reason or error}", remedy=remedy)
+    if reached is Reached.PEER and not isinstance(error, TimeoutError):
+        # Since TLS 1.3 a client learns only after the handshake that the server missed or refused its certificate, and the server's alert may be
+        # lost with the connection. A node that dies looks alike, once: so `failover` counts such rounds before it gives up.
+        return UntrustedPeerError(f"{address} hung up as soon as it was asked", remedy=SHOW)
+    return NodeUnavailableError(f"{address} did not answer: {str(error) or type(error).__name__}")

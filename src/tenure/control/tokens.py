@@ -1,4 +1,4 @@
-"""Identifies callers by their tokens, and signs requests with the token's name.
+"""Identifies callers by their tokens, signs requests with the token's name, and tells a caller its own name and roles.
 
 A file holds the SHA-256 of each token, so that a reader of the file cannot log in with it. One token without a file (`TENURE_TOKEN`) may do
 everything. The name of a caller's token always stands first in `by`, so that no request can pass for another caller's.
@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tenure.control.messages.operations import Role
+from tenure import __version__
+from tenure.control.messages.operations import OPERATIONS, Role
 from tenure.control.messages.wire import Request
 from tenure.errors import ConfigurationError
 
@@ -33,14 +34,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 RequestT = TypeVar("RequestT", bound=Request)
 
 
-class Identity(NamedTuple):
+class CallerIdentity(NamedTuple):
     """The identity of a caller. Without a name, only the request's own words about its sender are known."""
 
     name: str = ""
     roles: frozenset[Role] = EVERYTHING
 
 
-ANYBODY = Identity()
+ANYBODY = CallerIdentity()
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,11 +61,11 @@ class TokenBook:
 
     def __init__(self, tokens: Iterable[Token] = (), *, shared: str = "") -> None:
         """`shared` is a token that may do everything, and has no name."""
-        self._known: list[tuple[bytes, Identity]] = []
+        self._known: list[tuple[bytes, CallerIdentity]] = []
         names: set[str] = set()
         for token in tokens:
             _check(token, names)
-            self._known.append((bytes.fromhex(token.sha256), Identity(token.name, _MAY[token.role])))
+            self._known.append((bytes.fromhex(token.sha256), CallerIdentity(token.name, _MAY[token.role])))
         if shared:
             self._known.append((_digest(shared), ANYBODY))
 
@@ -72,7 +73,7 @@ class TokenBook:
     def empty(self) -> bool:
         return not self._known
 
-    def identify(self, given: str) -> Identity | None:
+    def identify(self, given: str) -> CallerIdentity | None:
         """Returns the identity of a token; None for an unknown token. It compares all tokens, so that its duration tells nothing about them."""
         digest, found = _digest(given), None
         for known, identity in self._known:
@@ -80,7 +81,7 @@ class TokenBook:
                 found = identity
         return found
 
-    def knows(self, identity: Identity) -> bool:
+    def knows(self, identity: CallerIdentity) -> bool:
         """Returns True while this identity's token is still in the book."""
         return any(known == identity for _, known in self._known)
 
@@ -100,7 +101,7 @@ def read_tokens(path: str) -> tuple[Token, ...]:
         ) from error
 
 
-def sign(request: RequestT, identity: Identity) -> RequestT:
+def sign(request: RequestT, identity: CallerIdentity) -> RequestT:
     """Returns the request in the name of its caller: `by`, and `submitted_by` of its submissions, begin with the token's name."""
     if not identity.name:
         return request
@@ -115,12 +116,12 @@ def sign(request: RequestT, identity: Identity) -> RequestT:
     return msgspec.structs.replace(request, **changes) if changes else request
 
 
-def _sign_submission(submission: msgspec.Struct, identity: Identity) -> msgspec.Struct:
+def _sign_submission(submission: msgspec.Struct, identity: CallerIdentity) -> msgspec.Struct:
     given: str = getattr(submission, "submitted_by", "")
     return msgspec.structs.replace(submission, submitted_by=_signature(identity, given))
 
 
-def _signature(identity: Identity, given: str) -> str:
+def _signature(identity: CallerIdentity, given: str) -> str:
     return f"{identity.name}: {given}" if given else identity.name
 
 
@@ -142,3 +143,23 @@ def _check(token: Token, names: set[str]) -> None:
             remedy="printf %s TOKEN | sha256sum",
         )
     names.add(token.name)
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `GET /v1/me`."""
+
+    name: str
+    """The name of the token or the certificate; empty where neither has one."""
+    roles: tuple[str, ...]
+    may: tuple[str, ...]
+    """The operations that would not be refused for who asks."""
+    node: str = ""
+    """`manager` or `gate`."""
+    node_name: str = ""
+    datacenter: str = ""
+    version: str = __version__
+
+
+def who(identity: CallerIdentity, about: dict[str, str]) -> Me:
+    may = tuple(operation.name for operation in OPERATIONS if operation.open_to(identity.roles))
+    return Me(name=identity.name, roles=tuple(sorted(identity.roles)), may=may, **about)

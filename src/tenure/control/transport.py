@@ -2,7 +2,7 @@
 
 Each node has one port. A request is `POST /v1/NAME` with a JSON body, or, where it only reads, `GET /v1/NAME?field=value`; the reply is JSON. A
 problem has a status for its kind, and a standby answers a write with 307 and the leader's address. `admission` decides which callers are let in,
-`reading` decodes requests, and `streaming` encodes streams.
+`request_bounds` reads bodies and ends late answers, `request_decoding` decodes requests, and `event_feed` encodes streams.
 
 It uses aiohttp's low-level server without its router, because the operations are a table already.
 """
@@ -22,25 +22,19 @@ from aiohttp import web
 
 from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import AccessLog
-from tenure.control.admission import Admission, Caller, Visitor, check_bind, is_loopback
-from tenure.control.answer_deadlines import AnswerDeadlines
-from tenure.control.body_reader import BodyReader
+from tenure.control.admission import Admission, AdmittedCaller, HttpLimits, Visitor, check_bind, is_loopback
 from tenure.control.connections import READ_BYTES, PortConnections
 from tenure.control.dashboard_files import PREFIX, page_files
-from tenure.control.event_encoding import StreamFormat, encode, format_for, preamble
-from tenure.control.event_feed import Told
+from tenure.control.event_feed import StreamFormat, StreamItem, encode, format_for, preamble
 from tenure.control.messages.jobs import MAX_WAIT_S, Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.openapi import document
-from tenure.control.problems import problem
-from tenure.control.rate_limits import HttpLimits
-from tenure.control.refusals import Refused, base_headers, full, head_of, not_in_time, refused, too_large
+from tenure.control.problems import Refused, base_headers, full, head_of, not_in_time, problem, refused, too_large
+from tenure.control.request_bounds import AnswerDeadlines, BodyReader, Visit
 from tenure.control.request_decoding import read_body, read_query
 from tenure.control.tls import ServerTls, peer_name
-from tenure.control.tokens import TokenBook, sign
-from tenure.control.visit import Visit
-from tenure.control.whoami import who
+from tenure.control.tokens import TokenBook, sign, who
 from tenure.errors import ConfigurationError, PortTakenError, TenureError
 from tenure.ids import IdSource, new_id
 from tenure.logs import facts
@@ -61,7 +55,7 @@ _aiohttp_log.setLevel(logging.CRITICAL)
 
 Handler = Callable[[str, Request], Awaitable[Reply]]
 """Takes the caller's name for the log and the request, and returns the reply. Raises nothing."""
-Streams = Callable[[Any], AsyncGenerator[list[Told], None]]
+Streams = Callable[[Any], AsyncGenerator[list[StreamItem], None]]
 """Takes a request that streams, and yields batches for as long as the caller listens."""
 Metrics = Callable[[], tuple[bytes, str]]
 Ready = Callable[[], tuple[bool, Any]]
@@ -215,7 +209,7 @@ class HttpServer:
             )
         return await self._ask(visit, caller, operation)
 
-    def _admit(self, visit: Visit) -> Caller:
+    def _admit(self, visit: Visit) -> AdmittedCaller:
         request = visit.request
         headers, transport = request.headers, request.transport
         certificate = transport.get_extra_info("peercert") if self._ssl is not None and transport is not None else None
@@ -227,11 +221,11 @@ class HttpServer:
             peer_name(certificate),
         )
         caller = self.admission.admit(visitor)
-        if isinstance(caller, Caller):
+        if isinstance(caller, AdmittedCaller):
             return caller
         raise refused(caller)
 
-    async def _ask(self, visit: Visit, caller: Caller, operation: Operation) -> web.StreamResponse:
+    async def _ask(self, visit: Visit, caller: AdmittedCaller, operation: Operation) -> web.StreamResponse:
         message = await self._read(visit, operation)
         form = self._stream_form(visit.request, operation)
         if form is not None:
@@ -261,7 +255,7 @@ class HttpServer:
             self._log.wrote(visit.request_id, caller, message, reply)
         return self._respond(visit, reply)
 
-    async def _passed_on(self, visit: Visit, caller: Caller, message: Request) -> Reply | None:
+    async def _passed_on(self, visit: Visit, caller: AdmittedCaller, message: Request) -> Reply | None:
         """Returns the leader's answer to a caller that cannot follow a redirect to another host, as a browser cannot; None for other callers."""
         if self._follow is None or visit.request.headers.get(FOLLOW_HEADER) != "leader":
             return None
@@ -337,7 +331,9 @@ class HttpServer:
             return None
         return format_for(request.headers.get("Accept", ""))
 
-    async def _stream(self, visit: Visit, caller: Caller, message: Request, form: StreamFormat) -> web.StreamResponse:
+    async def _stream(
+        self, visit: Visit, caller: AdmittedCaller, message: Request, form: StreamFormat
+    ) -> web.StreamResponse:
         assert self._streams is not None
         if not self.admission.waiting.enter(caller.key):
             raise full()

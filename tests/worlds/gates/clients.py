@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from tenure.backoff import Retry
+from tenure.control.async_caller import Route
 from tenure.control.messages.job_details import ManySubmitted, SubmitMany
 from tenure.control.messages.jobs import Cancel, Done, JobList, ListJobs, Submit
 from tenure.control.messages.wire import Reply, Request
-from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec

@@ -32,7 +32,7 @@ from tenure.sim.world import World
 PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure.nodes.fleet)
 MODULES = (
     *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.sure_append"),
-    *("tenure.nodes.job_strikes", "tenure.nodes.held", "tenure.control.node_route"),
+    *("tenure.nodes.job_strikes", "tenure.nodes.held", "tenure.control.async_caller"),
     *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )

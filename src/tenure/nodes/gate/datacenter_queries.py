@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tenure.control.event_feed import Told
+from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import Forward
 from tenure.control.messages.grants import shifted
@@ -62,18 +62,21 @@ class DatacenterQueries:
             return await self._gather(request, GATHERED[type(request)])
         return await self._pass(self._line(request), request)
 
-    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         """Yields the events of one datacenter, read page by page. The cursors are that datacenter's, so a caller may resume there or here."""
         line, wait_s = self._line(request), 0.0
         while True:
             page = await self._pass(line, msgspec.structs.replace(request, wait_s=wait_s))
             if not isinstance(page, EventPage):
                 raise _refusal(page, request.datacenter)
-            gap = [Told("gap", page.gap.cursor, data=msgspec.json.encode(page.gap))] if page.gap is not None else []
-            told = (
-                Told("event", one.cursor, str(one.event["type"]), msgspec.json.encode(one.event)) for one in page.events
+            gap = (
+                [StreamItem("gap", page.gap.cursor, data=msgspec.json.encode(page.gap))] if page.gap is not None else []
             )
-            yield [*gap, *told, Told("beat", page.cursor)]
+            told = (
+                StreamItem("event", one.cursor, str(one.event["type"]), msgspec.json.encode(one.event))
+                for one in page.events
+            )
+            yield [*gap, *told, StreamItem("beat", page.cursor)]
             request, wait_s = msgspec.structs.replace(request, after=page.cursor), STREAM_PAGE_S
 
     # One datacenter

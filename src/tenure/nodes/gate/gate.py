@@ -15,7 +15,7 @@ import msgspec
 from tenure.bound_checks import check, shown
 from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
-from tenure.control.event_feed import EventFeed, Told
+from tenure.control.event_feed import EventFeed, StreamItem
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.gates import AskGate, DatacenterWord, Forward, GateHeard, TellGate
 from tenure.control.messages.job_details import RetryJob, SubmitMany
@@ -237,7 +237,7 @@ class Gate:
         except Exception as error:
             self.failures.note(FailedOn.REQUEST, kind.__name__, "measuring how long an answer took", error)
 
-    async def stream(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def stream(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         """Yields the events of this gate cluster, or of the datacenter that the request names. Any gate can, leading or not."""
         if shed := self.load.why_not(ASKED[GetEvents]):
             raise NodeUnavailableError(shed.fact, remedy=shed.remedy, retry_after_s=shed.retry_after_s)

@@ -13,11 +13,10 @@ from typing import Any
 
 import msgspec
 
-from tenure.control.async_caller import AsyncCaller
+from tenure.control.async_caller import AsyncCaller, Route
 from tenure.control.messages.gates import MOST_BYTES, MOST_WORDS, DatacenterSaid, GateWord, TellDatacenter
 from tenure.control.messages.jobs import Problem
 from tenure.control.messages.wire import Reply, Request
-from tenure.control.node_route import Route
 from tenure.errors import DeposedError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission

@@ -11,16 +11,15 @@ from typing import Any
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
-from tenure.control.access_log import AccessLog
+from tenure.control.access_log import AccessLog, PortMetrics
+from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.caller import parse_address
-from tenure.control.event_feed import Told
+from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.wire import Reply, Request
-from tenure.control.metrics_page import PortMetrics
 from tenure.control.port_security import BARE, Front
-from tenure.control.rate_limits import HttpLimits
 from tenure.control.tls import ServerTls
 from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, NodeUnavailableError
@@ -168,7 +167,7 @@ class GateDoor:
             return Problem(kind=ProblemKind.UNAVAILABLE, fact="this gate is starting", retryable=True)
         return await self.gate.answer(sender, request)
 
-    async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         if self.gate is None:
             raise NodeUnavailableError("this gate is starting")
         async with contextlib.aclosing(self.gate.stream(request)) as stream:

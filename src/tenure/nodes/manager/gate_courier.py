@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tenure.clock import Clock
-from tenure.control.async_caller import AsyncCaller
+from tenure.control.async_caller import AsyncCaller, Route
 from tenure.control.messages.gates import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 from tenure.control.messages.jobs import Problem
-from tenure.control.node_route import Route
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.decisions import Command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.clock import Clock
-from tenure.control.metrics_page import PortMetrics
+from tenure.control.access_log import PortMetrics
 from tenure.nodes.fleet.member import verdicts
 from tenure.nodes.manager.metrics import ManagerGauges, ManagerMetrics
 

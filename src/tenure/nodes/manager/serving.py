@@ -13,14 +13,14 @@ from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import AccessLog
+from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.caller import parse_address
-from tenure.control.event_feed import Told
+from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import Problem, ProblemKind, candidate_at
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.port_security import BARE, Front
-from tenure.control.rate_limits import HttpLimits
 from tenure.control.tls import ServerTls
 from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
@@ -212,7 +212,7 @@ class Door:
         alarms = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in self.manager.observer.alarms]
         return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": alarms}
 
-    async def streams(self, request: GetEvents) -> AsyncGenerator[list[Told], None]:
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         if self.manager is None:
             raise NodeUnavailableError("this node is starting")
         async with contextlib.aclosing(self.manager.events.stream(request)) as stream:

@@ -1,4 +1,4 @@
-"""Reads the body of a request that was let in. Bounds each body, the time that it takes, and the bytes of all bodies together.
+"""Bounds one request that was let in: its body, the bytes of all bodies together, and the time until its answer.
 
 A body counts from its first byte until its request is answered, because the answer is made from it. An announced length reserves nothing.
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tenure.byte_budget import ByteBudget
-from tenure.control.rate_limits import HttpLimits
-from tenure.control.refusals import no_memory, too_large, too_slow
+from tenure.control.admission import HttpLimits
+from tenure.control.problems import no_memory, too_large, too_slow
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from tenure.control.connections import GuardedConnection
 
 
 class BodyContent(Protocol):
@@ -93,3 +98,51 @@ class BodyReader:
             loser.give_way()
         if body.gave_way:
             raise no_memory()
+
+
+LOOK_EVERY_S = 0.5
+
+
+class AnswerDeadlines:
+    """The deadlines of the requests that are being answered. Runs on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Timeout, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float) -> asyncio.Timeout:
+        """Returns a scope that raises `TimeoutError` after `seconds`, or up to `LOOK_EVERY_S` later. Enter it at once; call `end` after it."""
+        scope = asyncio.timeout(None)
+        loop = asyncio.get_running_loop()
+        self._due[scope] = loop.time() + seconds
+        if self._timer is None:
+            self._timer = loop.call_later(LOOK_EVERY_S, self._look)
+        return scope
+
+    def end(self, scope: asyncio.Timeout) -> None:
+        del self._due[scope]
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for scope, due in self._due.items():
+            if due <= now and not scope.expired():
+                scope.reschedule(now)
+        # Without requests there is no timer, so that a port that was closed leaves nothing behind.
+        self._timer = loop.call_later(LOOK_EVERY_S, self._look) if self._due else None
+
+
+class Visit:
+    """One request, from the end of its head until its answer is made."""
+
+    __slots__ = ("began", "body", "connection", "name", "request", "request_id")
+
+    def __init__(self, request: web.BaseRequest, connection: GuardedConnection, request_id: str, began: float) -> None:
+        self.request, self.connection, self.request_id, self.began = request, connection, request_id, began
+        self.name = ""  # the operation's, once it is known
+        self.body: BodyInMemory | None = None  # while it is read, and until the request is answered
+
+    @property
+    def is_chunked(self) -> bool:
+        """True when the body says its length only as it comes."""
+        return bool(self.request.headers.get("Transfer-Encoding"))

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.clock import ManualClock
-from tenure.control.admission import Admission, Caller, Visitor
+from tenure.control.admission import Admission, AdmittedCaller, Buckets, HttpLimits, Turnstile, Visitor
 from tenure.control.messages.jobs import Problem, ProblemKind
-from tenure.control.rate_limits import Buckets, HttpLimits, Turnstile
 from tenure.control.request_decoding import MAX_DEPTH, check_depth
 from tenure.control.tokens import TokenBook
 from tenure.errors import ConfigurationError, LimitError
@@ -70,11 +69,11 @@ def test_guessing_tokens_is_slowed_down_and_does_not_lock_out_who_knows_one() ->
     wrong = Visitor("10.0.0.1", "Bearer guess")
     kinds = [_kind(admission.admit(wrong)) for _ in range(10)]
     assert kinds == [ProblemKind.FORBIDDEN] * 5 + [ProblemKind.TOO_MANY] * 5
-    assert isinstance(admission.admit(Visitor("10.0.0.1", "Bearer right")), Caller)
+    assert isinstance(admission.admit(Visitor("10.0.0.1", "Bearer right")), AdmittedCaller)
     assert _kind(admission.admit(Visitor("10.0.0.2", "Bearer guess"))) is ProblemKind.FORBIDDEN
 
 
-def _kind(answer: Caller | Problem) -> ProblemKind:
+def _kind(answer: AdmittedCaller | Problem) -> ProblemKind:
     assert isinstance(answer, Problem)
     return answer.kind
 
@@ -102,7 +101,7 @@ def test_a_header_that_is_no_token_lets_nobody_in(authorization: str) -> None:
 def test_a_page_of_another_site_gets_nothing_from_a_node_without_tokens(host: str, origin: str, let_in: bool) -> None:
     admission = Admission(TokenBook(), HttpLimits(), ManualClock())
     answer = admission.admit(Visitor("127.0.0.1", host=host, origin=origin))
-    assert isinstance(answer, Caller) is let_in
+    assert isinstance(answer, AdmittedCaller) is let_in
     if not let_in:
         assert _kind(answer) is ProblemKind.DENIED
 
@@ -110,7 +109,7 @@ def test_a_page_of_another_site_gets_nothing_from_a_node_without_tokens(host: st
 def test_who_shows_a_certificate_is_known_by_its_name() -> None:
     admission = Admission(TokenBook(), HttpLimits(), ManualClock(), mutual_tls=True)
     caller = admission.admit(Visitor("10.0.0.1", host="dc.example", certificate="worker-7"))
-    assert isinstance(caller, Caller)
+    assert isinstance(caller, AdmittedCaller)
     assert str(caller) == "worker-7@10.0.0.1"
 
 
