@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.memory import kept_bytes
 
 from tenure.errors import LimitError
 from tenure.health import (
@@ -36,7 +37,16 @@ def test_a_window_counts_what_a_list_would_count_to_a_tenth_of_the_interval(even
         at_least = sum(amount for at, amount in seen if now - at < 27.0)
         at_most = sum(amount for at, amount in seen if now - at < 30.0)
         assert at_least <= window.last_interval(now) <= at_most
-        assert len(window._buckets) <= 11
+
+
+def test_a_window_keeps_no_more_than_one_number_for_each_tenth_of_its_interval() -> None:
+    def filled() -> EventWindow:
+        window = EventWindow(30.0, history=0)
+        for number in range(10_000):
+            window.record(1_000.0 + number, 1)
+        return window
+
+    assert kept_bytes(filled) < 5_000
 
 
 def test_the_expected_rate_is_what_the_fleet_did_before_the_last_interval() -> None:

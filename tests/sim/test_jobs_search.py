@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.soak import sized
 from tests.worlds.jobs.cast import Cast
 from tests.worlds.jobs.liveness import Liveness
 from tests.worlds.jobs.mutants import MUTANTS
@@ -15,23 +16,24 @@ from tests.worlds.jobs.small_world import SmallWorld
 from tenure.jobs.messages import JobProgressReport, JobStatusCorrection
 from tenure.jobs.rules import Rules
 
+STEPS = sized("steps from the start of the small world, in all orders", short=10, long=1_000)
+"""All 24 are in `make soak`. The longest story that harm needs without a ruling has 6 (`MUTANTS`)."""
+
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_every_state_keeps_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
     begun = time.process_time()
-    found = search()
+    found = search(steps=STEPS)
     spent = time.process_time() - begun
     with capsys.disabled():
         print(f"\n{found}; {spent:.1f} s of CPU")
     assert not found.broken, str(found)
-    assert found.states > 500_000
+    assert found.states > 100_000
     # It really went through what it is about: replaced leaders and gates, and more messages at once than eight.
     assert found.most_sent > 8
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_users_cancel_at_any_moment_breaks_nothing_either(capsys: pytest.CaptureFixture[str]) -> None:
     found = search(leaders=1, cancel=True)
     with capsys.disabled():
@@ -56,7 +58,7 @@ def test_without_a_ruling_the_harm_is_found_and_told(ruling: str, capsys: pytest
     with capsys.disabled():
         print(f"\nWITHOUT the ruling on {ruling}: {found}")
     assert found.broken.startswith(HARM[ruling])
-    assert found.story
+    assert 0 < len(found.story) < STEPS / 1.5
 
 
 def test_the_mirror_of_a_mirror_is_the_world_itself() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 
 import pytest
+from tests.memory import kept_bytes
 
 from tenure.errors import (
     SimulationDeadlockError,
@@ -132,14 +133,14 @@ def test_cancelled_timers_do_not_hide_a_deadlock_nor_move_time() -> None:
 
 
 def test_many_cancelled_timeouts_do_not_fill_the_heap() -> None:
-    async def main() -> None:
-        for _ in range(5_000):
+    async def main(rounds: int) -> None:
+        for _ in range(rounds):
             async with asyncio.timeout(3_600):
                 await asyncio.sleep(0.001)
 
     with World() as world:
-        world.run(main())
-        assert len(world.kernel._heap) < 1_500
+        world.run(main(1_000))
+        assert kept_bytes(lambda: world.run(main(4_000))) < 500_000
 
 
 def test_a_task_that_spins_without_waiting_is_stopped() -> None:

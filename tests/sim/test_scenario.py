@@ -85,7 +85,7 @@ def test_a_fault_leaves_the_world_as_it_was(kind: FaultKind) -> None:
         for name in ("a", "b"):
             world.node(name, idle).start()
         profile = FaultProfile(kinds=[kind], most=1)
-        fault = profile._one(Random("x"), ["a", "b"], [])
+        (fault,) = profile.generate(Random("x"), ["a", "b"])
         schedule(world, [fault, fault])  # two at once must not undo each other
         world.run_for(fault.at_s + 0.001)
         assert "begins" in "".join(world.trace.lines())

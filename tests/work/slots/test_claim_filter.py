@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tests.memory import kept_bytes
+
 from tenure.work.envelope import WorkItem
 from tenure.work.slots.claim_filter import MOST_PAUSE_S, STRANGER_PATIENCE_S, ClaimFilter
 
@@ -72,7 +76,13 @@ def test_what_is_given_back_again_and_again_is_left_alone_for_longer() -> None:
 
 
 def test_what_it_remembers_is_bounded() -> None:
-    claim_filter = ClaimFilter("w-1")
-    for n in range(5_000):
-        claim_filter.declines(item("w-1", attempt=n), 1, 0)
-    assert len(claim_filter._since) <= 1_001
+    def after(declined: int) -> Callable[[], ClaimFilter]:
+        def fill() -> ClaimFilter:
+            claim_filter = ClaimFilter("w-1")
+            for n in range(declined):
+                claim_filter.declines(item("w-1", attempt=n), 1, 0)
+            return claim_filter
+
+        return fill
+
+    assert kept_bytes(after(5_000)) < 1.5 * kept_bytes(after(1_000))

@@ -14,6 +14,9 @@ from tests.worlds.jobs.liveness import Liveness
 from tests.worlds.jobs.settling import Settling
 from tests.worlds.jobs.small_world import Act, Core, SmallWorld, World
 
+MOST_STEPS = 1_000
+"""More than any state is away from the start: a search with so many has seen them all."""
+
 
 @dataclass
 class Found:
@@ -42,15 +45,14 @@ class Found:
         return f"{self.broken}{lines}\n      ({seen})"
 
 
-def search(*, leaders: int = 2, replaced: int = 2, cancel: bool = False) -> Found:
-    """All states under the rulings as they hold. Should a promise break, it is told as `counterexample` tells it."""
+def search(*, leaders: int = 2, cancel: bool = False, steps: int = MOST_STEPS) -> Found:
+    """All states that so many steps lead to, under the rulings as they hold. Should a promise break, it is told as `counterexample` tells it."""
     cast = Cast(Rules())
-    world = SmallWorld(cast, leaders=leaders, replaced=replaced, cancel=cancel)
+    world = SmallWorld(cast, leaders=leaders, cancel=cancel)
     world.live = Liveness(world)
-    found = Search(world, symmetry=True).run()
+    found = Search(world, symmetry=True).run(steps)
     if found.broken:
-        told = SmallWorld(cast, leaders=leaders, replaced=replaced, cancel=cancel, unasked=False)
-        found = Search(told, symmetry=False).run()
+        found = Search(SmallWorld(cast, leaders=leaders, cancel=cancel, unasked=False), symmetry=False).run()
     return counted(found, cast)
 
 
@@ -79,11 +81,11 @@ class Search:
         # Ways back are only kept where a story can come of them.
         self.came: dict[World, tuple[World, Act]] = {}
 
-    def run(self) -> Found:
+    def run(self, steps: int = MOST_STEPS) -> Found:
         start = self.world.start()
         layer = [start]
         self.new(start)
-        while layer:
+        while layer and self.found.depth < steps:
             self.found.depth += 1
             following: list[World] = []
             for state in layer:

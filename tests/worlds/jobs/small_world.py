@@ -49,12 +49,8 @@ Move = tuple[Act, World, str | None]
 class SmallWorld:
     """What can happen next, and the mirror image of it."""
 
-    def __init__(
-        self, cast: Cast, *, leaders: int = 2, replaced: int = 2, cancel: bool = True, unasked: bool = True
-    ) -> None:
+    def __init__(self, cast: Cast, *, leaders: int = 2, cancel: bool = True, unasked: bool = True) -> None:
         self.cast = cast
-        self.replaced = replaced
-        """The number of datacenters that may run the job under a second leader at the same time."""
         self.unasked = unasked
         """Answers are given unasked too: that is more than can happen, and makes fewer states."""
         self.live: Liveness | None = None
@@ -89,11 +85,9 @@ class SmallWorld:
         """What can happen without a letter: the same whatever is on its way."""
         if core.tick + 1 < len(TICKS):
             yield Act("tick"), self._later(core, core.tick + 1), (), None
-        may_replace = sum(self.cast.views[core[who]].leaders > 1 for who in (0, 1)) < self.replaced
         for who in (0, 1):
             for act, step in self.datacenter_acts(core[who], core.tick, who):
-                if act.kind != "take over" or may_replace:
-                    yield act, placed(core, who, step.state), step.letters, step.broken
+                yield act, placed(core, who, step.state), step.letters, step.broken
         for act, step, changes in self.gate_acts(core.gate, core.tick, core.gate_changes):
             yield act, Core(core.first, core.second, step.state, core.tick, changes), step.letters, step.broken
 
