@@ -17,15 +17,15 @@ import msgspec
 
 from bench.harness import Report
 from tenure.clock import ManualClock
-from tenure.control.messages.jobs import Submit, candidate_at
+from tenure.control.messages.jobs import Submit
 from tenure.control.messages.operations import decode_reply, decode_request
 from tenure.control.messages.workers import AttemptReport, WorkerDirective, WorkerReport
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
+from tenure.nodes.process import Environment
 from tenure.work.envelope import WorkItem, WorkResult
 
 SIZES = (10, 100, 500, 2_000)
@@ -48,16 +48,9 @@ class Cell:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.engine = MemoryEngine(clock=self.clock)
-        calls = calls_for(self.engine)
-        candidacy = Candidacy(
-            candidate_at("m", "m:1"),
-            self.engine,
-            calls,
-            clock=self.clock,
-            random=Random("bench"),
-            ids=seeded_ids(Random("bench")),
-        )
-        self.manager = Manager(candidacy, self.engine, calls, clock=self.clock)
+        ids = seeded_ids(Random("bench"))
+        environment = Environment(self.engine, calls_for(self.engine), self.clock, Random("bench"), ids)
+        self.manager = Manager("m", "m:1", environment)
         self.life = asyncio.create_task(self.manager.run())
 
     async def settle(self) -> None:

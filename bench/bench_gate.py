@@ -35,7 +35,8 @@ from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
-from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate.gate import Gate, GateSetup
+from tenure.nodes.process import Environment
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
 TRACKED, DATACENTERS = 100_000, 50
@@ -170,17 +171,8 @@ async def reports_held(report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder:
         engine = Engine.open(f"sqlite:///{folder}/g.db")
         calls = calls_for(engine)
-        gate = Gate(
-            "g",
-            "127.0.0.1:8480",
-            engine,
-            calls,
-            Nobody(),
-            datacenters={"a": ["127.0.0.1:1"]},
-            clock=SystemClock(),
-            random=Random(1),
-            ids=new_id,
-        )
+        environment = Environment(engine, calls, SystemClock(), Random(1), new_id)
+        gate = Gate("g", "127.0.0.1:8480", environment, GateSetup({"a": ["127.0.0.1:1"]}), Nobody())
         running = asyncio.create_task(gate.run())
         for _ in range(6_000):
             if gate.leads:

@@ -19,10 +19,10 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "tenure"
 HIDING = re.compile(r"^(What|Who|Whoever|Whether|Those who|How long|How many|The same|Of )\b")
 CEILINGS = {
-    "repeated class names": 27,
+    "repeated class names": 24,
     "docstrings that hide their subject": 0,
-    "files over 400 lines": 1,
-    "functions over 40 lines": 15,
+    "files over 400 lines": 0,
+    "functions over 40 lines": 14,
 }
 
 

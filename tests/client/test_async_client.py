@@ -13,18 +13,14 @@ import pytest
 from tenure import AsyncClient, JobFailed, JobsFailed, workflow
 from tenure.clock import SystemClock
 from tenure.control.async_caller import HttpCaller
-from tenure.control.caller import parse_address
-from tenure.control.messages.jobs import candidate_at
 from tenure.control.transport import HttpServer
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
 from tenure.ids import new_id
-from tenure.jobs.messages import Identity
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.gate_desk import GateDesk
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.serving import Door
+from tenure.nodes.process import Environment
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.work.registry import Registry
@@ -50,13 +46,12 @@ async def datacenter(name: str = "") -> AsyncIterator[str]:
     server = HttpServer(door.answer, streams=door.streams)
     address = f"127.0.0.1:{await server.start()}"
     calls = calls_for(engine)
-    candidacy = Candidacy(candidate_at("m", address), engine, calls, clock=clock, random=Random(1), ids=new_id)
-    door.manager = Manager(candidacy, engine, calls, clock=clock)
+    caller = HttpCaller()
+    environment = Environment(engine, calls, clock, Random(1), new_id)
+    setup = ManagerSetup(datacenter=name or "local")
+    door.manager = Manager("m", address, environment, setup, gates=caller if name else None)
     settings = SlotSettings(queue="default.p0", slots=4)
     slots = InlineSlots(engine, calls, Registry([double, waits]), settings, worker="w", clock=clock, random=Random(2))
-    caller = HttpCaller()
-    if name:
-        GateDesk(door.manager, candidacy, caller, Identity(name, "m", *parse_address(address)), clock=clock)
     node = WorkerNode("w", slots, engine, calls, caller, clock=clock, random=Random(3))
     tasks = [asyncio.create_task(one) for one in (door.manager.run(), slots.run(), node.run())]
     try:

@@ -23,7 +23,7 @@ from tests.typed_strategies import fields, values
 
 from tenure.clock import SystemClock
 from tenure.control.messages.job_details import GetResult, ResultView
-from tenure.control.messages.jobs import AskWhy, Done, GetJob, JobView, ListJobs, Submit, WhyReply, candidate_at
+from tenure.control.messages.jobs import AskWhy, Done, GetJob, JobView, ListJobs, Submit, WhyReply
 from tenure.control.messages.operations import BY_NAME, decode_reply
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.request_decoding import read_body
@@ -35,8 +35,8 @@ from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.submission import validate
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.manager import Manager, ManagerSetup
+from tenure.nodes.process import Environment
 from tenure.randomness import fresh_random
 from tenure.work.envelope import WorkItem, WorkResult
 
@@ -83,16 +83,8 @@ class Played:
 
     async def _run(self) -> None:
         async with calling(self._engine) as calls:
-            candidacy = Candidacy(
-                candidate_at("m-1", "127.0.0.1:1"),
-                self._engine,
-                calls,
-                clock=SystemClock(),
-                random=fresh_random(),
-                ids=new_id,
-                ttl_s=30.0,
-            )
-            self._manager = Manager(candidacy, self._engine, calls, clock=SystemClock())
+            environment = Environment(self._engine, calls, SystemClock(), fresh_random(), new_id)
+            self._manager = Manager("m-1", "127.0.0.1:1", environment, ManagerSetup(term_s=30.0))
             self._life = asyncio.create_task(self._manager.run())
             try:
                 await self._life

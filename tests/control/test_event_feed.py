@@ -17,7 +17,7 @@ from tenure.control.event_feed import StreamFormat, StreamItem, encode, format_f
 from tenure.control.messages.events import Cursor, EventPage, GetEvents, parse_cursor
 from tenure.control.messages.jobs import Cancel, JobList, JobView, Problem, Submit
 from tenure.errors import ConfigurationError
-from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager
 
 
@@ -198,11 +198,11 @@ def test_behind_what_the_journal_keeps_there_is_a_gap_with_the_state_and_then_no
     async def story(office: Office) -> None:
         manager = await led(office)
         await completed(office, manager, "old")
-        ledger = manager._candidacy.ledger
+        ledger = manager.leadership.ledger
         journal = office.engine.journal(JOURNAL)
         await settled(office, manager)
         cut = ledger.seq
-        journal.snapshot(ledger.book.snapshot(), cut, epoch=manager._candidacy.epoch)
+        journal.snapshot(ledger.book.snapshot(), cut, epoch=manager.leadership.epoch)
         journal.truncate(cut)
         page = await ask(manager, GetEvents(after="0"))
         assert page.gap is not None

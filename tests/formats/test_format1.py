@@ -12,20 +12,21 @@ import pytest
 from tests.formats.restoring import Restored
 
 from tenure.clock import SystemClock
-from tenure.control.messages.jobs import candidate_at
 from tenure.engines import Engine, Mailbox, Message
 from tenure.engines.aio import calling
 from tenure.engines.contracts import Fence
 from tenure.errors import KeyRefusedError, StaleFenceError
 from tenure.ids import new_id
 from tenure.jobs.queues import SetQueue
-from tenure.nodes.gate.candidacy import JOURNAL as GATE_JOURNAL
 from tenure.nodes.gate.leader import ARCHIVE as GATE_ARCHIVE
-from tenure.nodes.gate.ledger import GateLedger
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
-from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.gate.leader import GateRules
+from tenure.nodes.ledger import NodeLedger
+from tenure.nodes.loop_keeper import ProductFailures
+from tenure.nodes.manager.leader import JobLeadership
+from tenure.nodes.manager.ledger import DatacenterRules
+from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.process import Environment
 from tenure.randomness import Random
 from tenure.work.envelope import WorkItem, WorkResult
 
@@ -38,12 +39,13 @@ def opened(restored: Restored) -> Iterator[Engine]:
         yield engine
 
 
-async def folded(url: str, kind: Any, journal: str) -> Any:
+async def folded(url: str, rules: Any) -> Any:
     """The state that a node of today reads from the journal."""
     engine = Engine.open(url)
     async with calling(engine) as calls:
-        parts = {"clock": SystemClock(), "ids": new_id, "engine_now": engine.now}
-        ledger = kind(engine.journal(journal), calls, **parts)
+        environment = Environment(engine, calls, SystemClock(), Random(1), new_id)
+        failures = ProductFailures(SystemClock())
+        ledger: NodeLedger[Any, Any] = NodeLedger(rules, environment, failures=failures, engine_now=engine.now)
         await ledger.load()
         return msgspec.to_builtins(ledger.book.state)
 
@@ -65,7 +67,7 @@ def lost(recorded: Any, found: Any, path: str = "") -> list[str]:
 
 
 def test_a_manager_reads_every_job_schedule_worker_and_queue(restored: Restored) -> None:
-    found = asyncio.run(folded(restored.url, Ledger, JOURNAL))
+    found = asyncio.run(folded(restored.url, DatacenterRules()))
     recorded = restored.datacenter["state"]
     assert lost(recorded, found) == []
     assert {part: list(found[part]) for part in recorded if isinstance(recorded[part], dict)} == {
@@ -74,7 +76,7 @@ def test_a_manager_reads_every_job_schedule_worker_and_queue(restored: Restored)
 
 
 def test_a_gate_reads_every_job(restored: Restored) -> None:
-    found = asyncio.run(folded(restored.url, GateLedger, GATE_JOURNAL))
+    found = asyncio.run(folded(restored.url, GateRules()))
     recorded = restored.gate["state"]
     assert lost(recorded, found) == []
     assert list(found["jobs"]) == list(recorded["jobs"])
@@ -167,23 +169,24 @@ def test_a_manager_starts_on_it_and_completes_the_jobs(restored: Restored) -> No
 async def completes(restored: Restored) -> None:
     engine = Engine.open(restored.url)
     async with calling(engine) as calls:
-        clock, said = SystemClock(), list[str]()
-        parts = {"clock": clock, "random": Random(1), "ids": new_id, "say": said.append}
-        candidacy = Candidacy(candidate_at("m-new", "127.0.0.1:8470"), engine, calls, ttl_s=5.0, **parts)
-        manager = Manager(candidacy, engine, calls, clock=clock, say=said.append)
+        environment = Environment(engine, calls, SystemClock(), Random(1), new_id)
+        manager = Manager("m-new", "127.0.0.1:8470", environment, ManagerSetup(term_s=5.0))
+        leadership = manager.leadership
         tasks = [asyncio.create_task(manager.run()), asyncio.create_task(work(engine, calls, restored))]
         try:
             async with asyncio.timeout(WITHIN_S):
                 live, paused = restored.datacenter["live"], restored.datacenter["paused"]
-                await until(tasks, lambda: candidacy.leader is not None)
+                await until(tasks, lambda: leadership.leader is not None)
                 failing = restored.datacenter["failing"]
-                await until(tasks, lambda: ended(candidacy, live + failing))
-                assert {standing(candidacy, job) for job in paused} == {"pending"}
+                await until(tasks, lambda: ended(leadership, live + failing))
+                assert {standing(leadership, job) for job in paused} == {"pending"}
                 for queue in paused:
-                    await candidacy.submit(SetQueue(queue=queue, paused=False))
-                await until(tasks, lambda: ended(candidacy, paused))
-            assert {job: standing(candidacy, job) for job in live + paused} == dict.fromkeys(live + paused, "completed")
-            assert {standing(candidacy, job) for job in failing} == {"failed"}
+                    await leadership.commit(SetQueue(queue=queue, paused=False))
+                await until(tasks, lambda: ended(leadership, paused))
+            assert {job: standing(leadership, job) for job in live + paused} == dict.fromkeys(
+                live + paused, "completed"
+            )
+            assert {standing(leadership, job) for job in failing} == {"failed"}
         finally:
             for task in tasks:
                 task.cancel()
@@ -198,14 +201,14 @@ async def until(tasks: list[asyncio.Task[None]], holds: Any) -> None:
         await asyncio.sleep(0.05)
 
 
-def standing(candidacy: Candidacy, job_id: str) -> str:
-    book = candidacy.ledger.book
+def standing(leadership: JobLeadership, job_id: str) -> str:
+    book = leadership.ledger.book
     info = book.jobs.get(job_id)
     return str(info.state if info is not None else book.state.archive[job_id].state)
 
 
-def ended(candidacy: Candidacy, jobs: list[str]) -> bool:
-    return not {standing(candidacy, job) for job in jobs} & {"pending", "running"}
+def ended(leadership: JobLeadership, jobs: list[str]) -> bool:
+    return not {standing(leadership, job) for job in jobs} & {"pending", "running"}
 
 
 async def work(engine: Engine, calls: Any, restored: Restored) -> None:

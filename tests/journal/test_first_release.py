@@ -16,8 +16,7 @@ from tests.formats.restoring import on_sqlite
 from tests.journal.test_on_engines import lead, opened
 
 from tenure.jobs.book import JobBook
-from tenure.nodes.ledger import Journaled
-from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.ledger import JOURNAL
 
 FIRST_RELEASE = "ab1a98b"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,13 +42,12 @@ asyncio.run(main())
 """
 
 
-def written_by_this_release(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def written_by_this_release(request: pytest.FixtureRequest, folder: Path) -> Any:
     """The fixture, led by this release, with a snapshot and entries of its own."""
     restored = on_sqlite(request, folder)
-    monkeypatch.setattr(Journaled, "snapshot_every", 1)
 
     async def story(engine: Any) -> Any:
-        ledger = await lead(engine, ("n-1", "n-2"))
+        ledger = await lead(engine, ("n-1", "n-2"), snapshot_every=1)
         ledger.deposed = None
         assert await ledger.snapshot_if_due()
         return await lead(engine, ("n-3",))
@@ -63,7 +61,7 @@ def test_its_decoders_read_what_is_written_now(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As its ledger did: the snapshot as it is stored, and the events of each entry."""
-    restored, ledger = written_by_this_release(request, tmp_path, monkeypatch)
+    restored, ledger = written_by_this_release(request, tmp_path)
     with opened(restored) as engine:
         snapshot = engine.journal(JOURNAL).latest_snapshot()
         assert snapshot is not None
@@ -83,7 +81,7 @@ def test_the_first_release_itself_leads_with_it_and_this_one_again(
     if found.returncode:
         pytest.skip(f"the first release is not in this checkout: {found.stderr.strip()[:200]}")
     subprocess.run(["tar", "-xf", str(archive), "-C", str(tmp_path)], check=True)
-    restored, ledger = written_by_this_release(request, tmp_path, monkeypatch)
+    restored, ledger = written_by_this_release(request, tmp_path)
     jobs = {name: str(info.state) for name, info in ledger.book.jobs.items()}
     told = subprocess.run(
         [sys.executable, "-c", READER, restored.url],

@@ -17,19 +17,25 @@ from tests.journal.damaging import DAMAGERS, damaging_nats
 
 from tenure.cli.root import tenure
 from tenure.clock import SystemClock
+from tenure.control.messages.jobs import MANAGER_ELECTION
 from tenure.engines import Engine
 from tenure.engines.aio import calls_for
 from tenure.errors import JournalDamagedError
 from tenure.ids import new_id
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.submission import SubmitJob
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
+from tenure.nodes.loop_keeper import ProductFailures
+from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger
+from tenure.nodes.process import Environment
+from tenure.randomness import fresh_random
 
 
-def ledger_on(engine: Engine) -> Ledger:
-    parts = {"clock": SystemClock(), "ids": new_id, "engine_now": engine.now}
-    return Ledger(engine.journal(JOURNAL), calls_for(engine), **parts)
+def ledger_on(engine: Engine, snapshot_every: int = SNAPSHOT_EVERY) -> JobLedger:
+    clock = SystemClock()
+    environment = Environment(engine, calls_for(engine), clock, fresh_random(), new_id)
+    rules = DatacenterRules(snapshot_every=snapshot_every)
+    return NodeLedger(rules, environment, failures=ProductFailures(clock), engine_now=engine.now)
 
 
 @contextmanager
@@ -38,9 +44,9 @@ def opened(restored: Restored) -> Iterator[Engine]:
         yield engine
 
 
-async def lead(engine: Engine, names: tuple[str, ...]) -> Ledger:
+async def lead(engine: Engine, names: tuple[str, ...], snapshot_every: int = SNAPSHOT_EVERY) -> JobLedger:
     """Take the lead on the journal of the first release, and submit jobs: one entry each."""
-    ledger, election = ledger_on(engine), engine.election(Candidacy.election_name)
+    ledger, election = ledger_on(engine, snapshot_every), engine.election(MANAGER_ELECTION)
     term = election.campaign("m-new", 60.0, above=engine.journal(JOURNAL).head().epoch)
     assert term is not None
     await ledger.lead(term)
@@ -50,7 +56,7 @@ async def lead(engine: Engine, names: tuple[str, ...]) -> Ledger:
     return ledger
 
 
-async def submit(ledger: Ledger, name: str) -> None:
+async def submit(ledger: JobLedger, name: str) -> None:
     asked = JobSubmission(job_id=name, workflows=(WorkflowSpec(name="encode", arguments={"text": "ünï"}),))
     await ledger.commit(SubmitJob(by="anna", submission=asked))
 
@@ -149,9 +155,7 @@ def test_a_repair_beside_a_leader_is_refused(
     monkeypatch.chdir(tmp_path)
     damage(restored, lambda data: data[:-1] + b"?", monkeypatch)
     with opened(restored) as engine:
-        term = engine.election(Candidacy.election_name).campaign(
-            "m-2", 60.0, above=engine.journal(JOURNAL).head().epoch
-        )
+        term = engine.election(MANAGER_ELECTION).campaign("m-2", 60.0, above=engine.journal(JOURNAL).head().epoch)
         assert term is not None
         refused = tenure_journal(restored, "repair", "--write")
         assert refused.exit_code == 1

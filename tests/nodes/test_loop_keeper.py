@@ -170,8 +170,7 @@ def test_a_loop_that_is_to_begin_again_does_so_at_once_and_is_not_ended_by_it() 
 
 def test_a_failure_is_said_once_with_its_traceback_counted_and_an_alarm_until_it_is_old() -> None:
     clock, said, counted = ManualClock(), list[str](), list[str]()
-    failures = ProductFailures(clock, said.append)
-    failures.count = counted.append
+    failures = ProductFailures(clock, said.append, counted.append)
 
     def fail(job_id: str) -> None:
         try:

@@ -16,10 +16,10 @@ from tenure.jobs.states import WorkflowState
 
 
 async def led(office: Office) -> tuple[Any, Any]:
-    manager, candidacy = office.open("m-1")
+    manager, leadership = office.open("m-1")
     await office.until(lambda: manager.leads)
     await ask(manager, Submit(submission=submission(stuck_threshold=1_000)))
-    return manager, candidacy
+    return manager, leadership
 
 
 def report(number: int, **fields: Any) -> WorkerReport:
@@ -47,11 +47,11 @@ def test_the_complete_protocol_flow_of_document_000() -> None:
     """Probe (deadline 30 s); progress 0.3: +30 s (60 s); progress 0.6: +15 s (75 s); 0.6 again: denied; SUSPECT after the deadline."""
 
     async def story(office: Office) -> None:
-        manager, candidacy = await led(office)
+        manager, leadership = await led(office)
         began = office.clock.boottime()
         directive = await ask(manager, report(1))
         assert directive.left_s == 30
-        left = lambda: candidacy.leader.desk.fleet.left_s("w-1", candidacy.time.now())  # noqa: E731
+        left = lambda: leadership.leader.desk.fleet.left_s("w-1", leadership.time.now())  # noqa: E731
         for number, (progress, granted, deadline) in enumerate(((0.3, 30.0, 60.0), (0.6, 15.0, 75.0)), start=2):
             await ask(manager, report(number, steps=number))
             reply = await ask(manager, request(progress))
@@ -61,7 +61,7 @@ def test_the_complete_protocol_flow_of_document_000() -> None:
         reply = await ask(manager, request(0.6))
         assert (reply.response.granted, reply.response.extension_seconds) == (False, 0.0)
         assert reply.response.denial_reason == "No progress since last extension (was 0.6, now 0.6)"
-        workflow = candidacy.ledger.book.job("j-1").workflows["encode"]
+        workflow = leadership.ledger.book.job("j-1").workflows["encode"]
         assert workflow.state is WorkflowState.RUNNING
         while workflow.attempt == 1 and office.clock.boottime() < began + 200:
             await passing(office, 1)
@@ -131,17 +131,17 @@ def test_a_datacenter_whose_workers_all_fall_silent_evicts_nobody_until_the_hold
     """Document 001's correlation check: more than half failing is one cause, most likely here."""
 
     async def story(office: Office) -> None:
-        manager, candidacy = await led(office)
+        manager, leadership = await led(office)
         for name in ("a", "b", "c", "d"):
             await ask(manager, WorkerReport(worker=name, incarnation=name, slots=1, free=1))
         await passing(office, 120)
-        fleet = candidacy.leader.desk.fleet
+        fleet = leadership.leader.desk.fleet
         assert len(fleet) == 4
-        assert "4 of 4 nodes fail" in fleet.brake(candidacy.time.now()).reason
+        assert "4 of 4 nodes fail" in fleet.brake(leadership.time.now()).reason
         for name in ("a", "b", "c", "d"):
             directive = await ask(manager, WorkerReport(worker=name, incarnation=name, slots=1, free=1, number=1))
             assert directive.verdict is RoutingDecision.ROUTE
         await passing(office, 2)
-        assert fleet.brake(candidacy.time.now()).failing == 0
+        assert fleet.brake(leadership.time.now()).failing == 0
 
     run(story)

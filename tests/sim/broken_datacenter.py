@@ -6,36 +6,40 @@ Not a test module: the replay commands of failing seeds name this file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-from tests.worlds.datacenter.scenario import BriefLedger, Datacenter
+from tests.worlds.datacenter.scenario import Datacenter
 from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import FLEET
+from tests.worlds.patching import Patched
 
-from tenure.control.messages.jobs import Cancel, Done
+from tenure.control.messages.jobs import Cancel
 from tenure.control.messages.wire import Reply
 from tenure.control.messages.workers import WorkerDirective
+from tenure.control.problems import problem
 from tenure.engines.contracts import Head, Message
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import ReceiptHandleExpiredError, UnknownJobError
 from tenure.health.deadlines import ExtensionConfig
-from tenure.jobs import Decision, JobBook
+from tenure.jobs import Decision, JobBook, decide
 from tenure.jobs.attempt_results import RecordResult
-from tenure.jobs.decisions import Command, Outcome
+from tenure.jobs.decisions import Command, Outcome, Rule
 from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.jobs.workers import EvictWorker
+from tenure.nodes import leadership
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
 from tenure.nodes.leadership import EngineTime
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.leader import Leader
-from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.manager import Manager, problem
+from tenure.nodes.ledger import NodeLedger
+from tenure.nodes.manager import leader, ledger, manager
+from tenure.nodes.manager.job_handlers import ManagerJobHandlers
+from tenure.nodes.manager.leader import DatacenterLeader
+from tenure.nodes.manager.result_intake import ResultIntake
 from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
@@ -46,10 +50,10 @@ from tenure.work.envelope import WorkItem, WorkResult
 ViewT = TypeVar("ViewT")
 
 
-# Ledgers
+# Ledgers, and what they decide by
 
 
-class AnsweringEarly(BriefLedger):
+class AnsweringEarly(NodeLedger[JobBook, Decision]):
     """Answers before the append has returned."""
 
     async def _append(self, events: list[bytes]) -> int:
@@ -58,64 +62,60 @@ class AnsweringEarly(BriefLedger):
         return self.seq + 1
 
 
-class ReadingAhead(BriefLedger):
+class ReadingAhead(NodeLedger[JobBook, Decision]):
     """Shows, and acts on, what is decided and not yet durable."""
 
     async def read(self, look: Callable[[JobBook], ViewT]) -> ViewT:
         return look(self.book)
 
 
-class TrustingOldAttempts(BriefLedger):
+def trusting_old_attempts(book: JobBook, command: Command, now: float) -> Decision:
     """Takes the result of any attempt for the one that counts."""
-
-    def decide(self, command: Command, now: float) -> Decision:
-        if isinstance(command, RecordResult) and (info := self.book.jobs.get(command.job_id)) is not None:
-            command = msgspec.structs.replace(command, attempt=info.workflows[command.workflow].attempt, delivery=0)
-        return super().decide(command, now)
+    if isinstance(command, RecordResult) and (info := book.jobs.get(command.job_id)) is not None:
+        command = msgspec.structs.replace(command, attempt=info.workflows[command.workflow].attempt, delivery=0)
+    return decide(book, command, now)
 
 
-class SnapshottingAhead(BriefLedger):
+class SnapshottingAhead(NodeLedger[JobBook, Decision]):
     """Takes its snapshot while an append is under way: it holds more than it says."""
 
     async def snapshot_if_due(self) -> bool:
-        if self._epoch is not None and self.seq - self._snapshot_at >= self.snapshot_every:
+        if self._epoch is not None and self.seq - self._snapshot_at >= self.rules.snapshot_every:
             state = checked_state(self.book.snapshot(), self.seq)
             await self._calls.run(self.journal.snapshot, state, self.seq, epoch=self._epoch)
             self._snapshot_at = self.seq
         return True
 
 
-class EvictingByWord(BriefLedger):
+def evicting_by_word(book: JobBook, command: Command, now: float) -> Decision:
     """Evicts a worker, and leaves it what it has."""
-
-    def decide(self, command: Command, now: float) -> Decision:
-        decision = super().decide(command, now)
-        return decision._replace(events=decision.events[:1]) if isinstance(command, EvictWorker) else decision
+    decision = decide(book, command, now)
+    return decision._replace(events=decision.events[:1]) if isinstance(command, EvictWorker) else decision
 
 
 # Leaders
 
 
-class ForgettingDeadlines(Leader):
+class ForgettingDeadlines(DatacenterLeader):
     """Takes a deadline off its heap before it knows that it can act on it."""
 
     async def _check_deadlines(self) -> None:
-        due = self._timers.pop_due(self._now())
+        due = self._timers.pop_due(self.now())
         if due:
-            await self._drain()
+            await self.results.drain()
             for job_id in due:
                 self._timers.set(job_id, 0.0)
             await super()._check_deadlines()
 
 
-class NotDraining(Leader):
+class NotDraining(ResultIntake):
     """Counts a deadline without having looked for the result."""
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         self.drained_until = self._now()
 
 
-class NotWaitingForTheDead(Leader):
+class NotWaitingForTheDead(ResultIntake):
     """Takes a mailbox for empty in which somebody holds what is left."""
 
     async def _take(self, wait_s: float) -> int:
@@ -126,7 +126,7 @@ class NotWaitingForTheDead(Leader):
         return taken
 
 
-class AcknowledgingEarly(Leader):
+class AcknowledgingEarly(ResultIntake):
     """Acknowledges a result before the append that records it."""
 
     async def _command_for(self, message: Message[WorkResult, WorkItem]) -> Any:
@@ -137,15 +137,15 @@ class AcknowledgingEarly(Leader):
         return await super()._command_for(message)
 
 
-class ForgettingToRevoke(Leader):
+class ForgettingToRevoke(DatacenterLeader):
     """Says that an ended job is cleaned up, and has not done it."""
 
     async def _revoke(self) -> None:
         for job_id in list(self.ledger.book.uncleaned):
-            await self.submit(ConfirmCleaned(by="leader", job_id=job_id))
+            await self.ledger.commit(ConfirmCleaned(by="leader", job_id=job_id))
 
 
-class SendingWithoutKeys(Leader):
+class SendingWithoutKeys(DatacenterLeader):
     """Sends work that the engine cannot tell from what it has already."""
 
     async def _send(self, name: str, orders: list[Dispatch]) -> None:
@@ -153,12 +153,12 @@ class SendingWithoutKeys(Leader):
             await self._calls.run(self._mailbox(name).send, self._item(order), reply_to=RESULTS)
 
 
-class NotResending(Leader):
+class NotResending(DatacenterLeader):
     """Takes what its predecessor decided for sent."""
 
     async def _dispatch(self) -> None:
         took_over = self.ledger.book.state.elected_at
-        for order in to_dispatch(self.ledger.book, self._now()):
+        for order in to_dispatch(self.ledger.book, self.now()):
             info = self.ledger.book.jobs[order.job_id]
             if info.job.submitted_at < took_over and info.workflows[order.workflow].attempt == 1:
                 self.ledger.book.ready.clear()
@@ -169,12 +169,6 @@ class NotResending(Leader):
 # Nodes
 
 
-class TellingTimeByTheWall(Candidacy):
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        super().__init__(*given, **settings)
-        self.time.__class__ = WallTime
-
-
 class WallTime(EngineTime):
     """Believes this machine's wall clock."""
 
@@ -183,14 +177,14 @@ class WallTime(EngineTime):
         self._offset = self._clock.wall() - self._clock.boottime()
 
 
-class CancellingByWord(Manager):
+class CancellingByWord(ManagerJobHandlers):
     """Says that a job is cancelled, and leaves it at that."""
 
-    async def _cancel(self, request: Cancel) -> Reply:
-        return Done(job_id=request.job_id, outcome=Outcome.ACCEPTED, epoch=self._candidacy.epoch)
+    async def cancel(self, request: Cancel) -> Decision:
+        return Decision([], Outcome.ACCEPTED, Rule.ASKED, job_id=request.job_id)
 
 
-class KnowingBetter(Manager):
+class KnowingBetter(ManagerJobHandlers):
     """Says that there is no such job, when it only has not read so far."""
 
     def _unknown(self, job_id: str) -> Reply:
@@ -233,32 +227,24 @@ class TakingEverything(ScriptedSlots):
 # Scenarios
 
 
-def candidacy(ledger: type[Ledger] = BriefLedger, leader: type[Leader] = Leader) -> type[Candidacy]:
-    class Mutant(Candidacy):
-        ledger_class: ClassVar[type[Ledger]] = ledger
-        leader_class: ClassVar[type[Leader]] = leader
-
-    return Mutant
+class AnswersEarly(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): AnsweringEarly}
 
 
-class AnswersEarly(Datacenter):
-    candidacy = candidacy(ledger=AnsweringEarly)
+class ReadsAhead(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): ReadingAhead}
 
 
-class ReadsAhead(Datacenter):
-    candidacy = candidacy(ledger=ReadingAhead)
+class TrustsOldAttempts(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(ledger, "decide"): trusting_old_attempts}
 
 
-class TrustsOldAttempts(Datacenter):
-    candidacy = candidacy(ledger=TrustingOldAttempts)
+class SnapshotsAhead(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): SnapshottingAhead}
 
 
-class SnapshotsAhead(Datacenter):
-    candidacy = candidacy(ledger=SnapshottingAhead)
-
-
-class EvictsByWord(Datacenter):
-    candidacy = candidacy(ledger=EvictingByWord)
+class EvictsByWord(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(ledger, "decide"): evicting_by_word}
 
 
 class Outages(Datacenter):
@@ -269,32 +255,32 @@ class Outages(Datacenter):
     )
 
 
-class ForgetsDeadlines(Outages):
-    candidacy = candidacy(leader=ForgettingDeadlines)
+class ForgetsDeadlines(Patched, Outages):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "DatacenterLeader"): ForgettingDeadlines}
 
 
-class DoesNotDrain(Datacenter):
-    candidacy = candidacy(leader=NotDraining)
+class DoesNotDrain(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leader, "ResultIntake"): NotDraining}
 
 
-class DoesNotWaitForTheDead(Datacenter):
-    candidacy = candidacy(leader=NotWaitingForTheDead)
+class DoesNotWaitForTheDead(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leader, "ResultIntake"): NotWaitingForTheDead}
 
 
-class AcknowledgesEarly(Datacenter):
-    candidacy = candidacy(leader=AcknowledgingEarly)
+class AcknowledgesEarly(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leader, "ResultIntake"): AcknowledgingEarly}
 
 
-class ForgetsToRevoke(Datacenter):
-    candidacy = candidacy(leader=ForgettingToRevoke)
+class ForgetsToRevoke(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "DatacenterLeader"): ForgettingToRevoke}
 
 
-class SendsWithoutKeys(Datacenter):
-    candidacy = candidacy(leader=SendingWithoutKeys)
+class SendsWithoutKeys(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "DatacenterLeader"): SendingWithoutKeys}
 
 
-class DoesNotResend(Datacenter):
-    candidacy = candidacy(leader=NotResending)
+class DoesNotResend(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "DatacenterLeader"): NotResending}
 
 
 @dataclass(frozen=True)
@@ -315,16 +301,16 @@ class Skews(Datacenter):
     faults = FaultProfile(kinds=(FaultKind.SKEW,), most=8, until_s=9.0, duration_s=(1.0, 5.0))
 
 
-class TellsTimeByTheWall(Skews):
-    candidacy = TellingTimeByTheWall
+class TellsTimeByTheWall(Patched, Skews):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "EngineTime"): WallTime}
 
 
-class CancelsByWord(Datacenter):
-    manager = CancellingByWord
+class CancelsByWord(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "ManagerJobHandlers"): CancellingByWord}
 
 
-class KnowsBetter(Datacenter):
-    manager = KnowingBetter
+class KnowsBetter(Patched, Datacenter):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "ManagerJobHandlers"): KnowingBetter}
 
 
 class LateWords(Datacenter):

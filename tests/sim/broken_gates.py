@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 from tests.worlds.gates.cast import Pace
 from tests.worlds.gates.misfortunes import Misfortune
 from tests.worlds.gates.scenario import CalmGates, Gates, ImpatientGates
+from tests.worlds.patching import Patched
 
 from tenure.control.messages.gates import DatacenterWord, GateWord
 from tenure.control.messages.jobs import JobList, ListJobs
@@ -23,24 +24,15 @@ from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusCorrection
 from tenure.jobs.model import GateJobTrackingInfo
 from tenure.jobs.states import JobState
-from tenure.nodes.gate.candidacy import GateCandidacy
+from tenure.jobs.topics import decide_gate
+from tenure.nodes import leadership
+from tenure.nodes.gate import gate, leader
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.gate.leader import GateLeader
-from tenure.nodes.gate.ledger import GateLedger
+from tenure.nodes.gate.leader import JOURNAL, GateLeader
+from tenure.nodes.ledger import NodeLedger
+from tenure.nodes.manager import gate_reporting, manager
 from tenure.nodes.manager.gate_courier import Courier
 from tenure.nodes.manager.gate_desk import GateDesk
-from tenure.nodes.manager.gate_reporting import GateReporting
-
-
-def gate_with(leader: type[GateLeader] = GateLeader, ledger: type[GateLedger] = GateLedger) -> type[Gate]:
-    candidacy = type("Candidacy", (GateCandidacy,), {"leader_class": leader, "ledger_class": ledger})
-    return type("BrokenGate", (Gate,), {"candidacy_class": candidacy})
-
-
-def desk_with(courier: type[Courier]) -> type[GateDesk]:
-    reporting = type("Reporting", (GateReporting,), {"courier_class": courier})
-    return type("BrokenDesk", (GateDesk,), {"reporting_class": reporting})
-
 
 # The gates
 
@@ -70,26 +62,26 @@ class FollowsAfterwards(GateLeader):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self.ledger.on_decided = lambda decision: None
+        commit_all = self.ledger.commit_all
 
-    async def submit(self, command: Command) -> GateDecision:
-        decision = await super().submit(command)
-        self._follow(decision)
-        return decision
+        async def commit_and_follow(commands: Sequence[Command]) -> list[GateDecision | TenureError]:
+            outcomes = await commit_all(commands)
+            for outcome in outcomes:
+                if not isinstance(outcome, TenureError):
+                    super(FollowsAfterwards, self).follow(outcome)
+            return outcomes
 
-    async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
-        outcomes = await super().submit_all(commands)
-        for outcome in outcomes:
-            if not isinstance(outcome, TenureError):
-                self._follow(outcome)
-        return outcomes
+        self.ledger.commit_all = commit_and_follow  # type: ignore[method-assign]
+
+    def follow(self, decision: GateDecision) -> None:
+        """Whoever asked does it."""
 
 
 class NeverChecks(GateLeader):
     """Deadlines pass, and nobody looks."""
 
     async def _check(self) -> None:
-        self._timers.pop_due(self._now())
+        self._timers.pop_due(self.now())
 
 
 class WaitsForTheCheck(GateLeader):
@@ -97,7 +89,7 @@ class WaitsForTheCheck(GateLeader):
 
     async def _check(self) -> None:
         noticed: dict[str, float] = self.__dict__.setdefault("noticed", {})
-        now = self._now()
+        now = self.now()
         for job_id in self._timers.pop_due(now):
             look_at = noticed.setdefault(job_id, now + self.ledger.book.settings.check_interval)
             self._timers.set(job_id, look_at if now < look_at else 0.0)
@@ -107,44 +99,50 @@ class WaitsForTheCheck(GateLeader):
 class CancelsLater(GateLeader):
     """A cancel is journaled, and said at the next check."""
 
-    def _follow(self, decision: GateDecision) -> None:
+    def follow(self, decision: GateDecision) -> None:
         if any(isinstance(event, GlobalDecisionMade) and event.rule is Rule.ASKED for event in decision.events):
             later = self.ledger.book.settings.check_interval
-            asyncio.get_running_loop().call_later(later, super()._follow, decision)
+            asyncio.get_running_loop().call_later(later, super().follow, decision)
         else:
-            super()._follow(decision)
+            super().follow(decision)
 
 
 class OwesNothing(GateLeader):
     """A new leader takes what it inherits for done."""
 
-    def _owe_everything(self) -> None:
+    def missed(self) -> None:
         return
 
 
-class AnswersEarly(GateLedger):
+class AnswersEarly(NodeLedger[Any, Any]):
     """Says that a job is accepted before the append has returned."""
 
     async def _append(self, events: list[bytes]) -> int:
+        if self.rules.journal != JOURNAL:
+            return await super()._append(events)
         writing = asyncio.create_task(super()._append(events))
         writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self.seq + 1
 
 
-class ForgetsDecisions(GateLedger):
+class ForgetsDecisions(NodeLedger[Any, Any]):
     """A new leader does not know what was decided before it, and decides again."""
 
     async def load(self) -> None:
         await super().load()
+        if self.rules.journal != JOURNAL:
+            return
         for info in self.book.jobs.values():
             if not info.state.terminal:
                 info.decided = None
 
 
-class WritesOn(GateLedger):
+class WritesOn(NodeLedger[Any, Any]):
     """A leader that was overtaken refreshes its sequence and its epoch, and writes all the same."""
 
     async def _append(self, events: list[bytes]) -> int:
+        if self.rules.journal != JOURNAL:
+            return await super()._append(events)
         while True:
             head = await self._calls.run(self.journal.head)
             try:
@@ -166,18 +164,11 @@ class Strict(GateJobTracker):
         return info.submitted_at + info.timeout_seconds
 
 
-class CountsNoExtensions(GateLedger):
-    def new_book(self) -> GateJobTracker:
-        return Strict(self._settings)
-
-
-class RebuildsNothing(GateLedger):
+def rebuilding_nothing(book: GateJobTracker, command: Command, now: float) -> GateDecision:
     """A report of a job that it does not know is answered, and forgotten."""
-
-    def decide(self, command: Command, now: float) -> GateDecision:
-        if isinstance(command, (HearProgress, HearTimeout)) and command.report.job_id not in self.book.jobs:
-            return GateDecision([], Outcome.NOTHING, Rule.DATACENTER_SAID, "not a job of ours", command.report.job_id)
-        return super().decide(command, now)
+    if isinstance(command, (HearProgress, HearTimeout)) and command.report.job_id not in book.jobs:
+        return GateDecision([], Outcome.NOTHING, Rule.DATACENTER_SAID, "not a job of ours", command.report.job_id)
+    return decide_gate(book, command, now)
 
 
 class ShowsOldNews(Gate):
@@ -248,7 +239,7 @@ class KnowsOnlyItsOwn(GateDesk):
     """A decision about a job that it does not know, or knows no more, is not answered with an end."""
 
     async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
-        unknown = {word.job_id for word in words if word.job_id not in self._candidacy.ledger.book.jobs}
+        unknown = {word.job_id for word in words if word.job_id not in self._manager.ledger.book.jobs}
         replies = await super()._obey(words)
         return [
             msgspec.structs.replace(reply, status=JobState.RUNNING, accepted=False)
@@ -261,75 +252,75 @@ class KnowsOnlyItsOwn(GateDesk):
 # The worlds
 
 
-class SaidOnce(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(SaysItOnce)
+class SaidOnce(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): SaysItOnce}
 
 
-class HungUpOn(ImpatientGates):
-    gate: ClassVar[type[Gate]] = gate_with(FollowsAfterwards)
+class HungUpOn(Patched, ImpatientGates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): FollowsAfterwards}
 
 
-class Unchecked(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(NeverChecks)
+class Unchecked(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): NeverChecks}
 
 
-class Cadenced(CalmGates):
-    gate: ClassVar[type[Gate]] = gate_with(WaitsForTheCheck)
+class Cadenced(Patched, CalmGates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): WaitsForTheCheck}
 
 
-class CadencedUnderFaults(Gates):
+class CadencedUnderFaults(Patched, Gates):
     """The same while other places have their misfortunes."""
 
-    gate: ClassVar[type[Gate]] = gate_with(WaitsForTheCheck)
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): WaitsForTheCheck}
     turns: ClassVar[tuple[Misfortune, ...]] = (Misfortune.CUT_OFF, Misfortune.MANAGER_LEADER)
 
 
-class CancelledLater(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(CancelsLater)
+class CancelledLater(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): CancelsLater}
 
 
-class Inherited(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(OwesNothing)
+class Inherited(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate, "GateLeader"): OwesNothing}
 
 
-class Early(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(ledger=AnswersEarly)
+class Early(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): AnswersEarly}
 
 
-class DecidedTwice(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(ledger=ForgetsDecisions)
+class DecidedTwice(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): ForgetsDecisions}
 
 
-class TwoOwners(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(ledger=WritesOn)
+class TwoOwners(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leadership, "NodeLedger"): WritesOn}
 
 
-class Unextended(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(ledger=CountsNoExtensions)
+class Unextended(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leader, "GateJobTracker"): Strict}
 
 
-class NotRebuilt(Gates):
-    gate: ClassVar[type[Gate]] = gate_with(ledger=RebuildsNothing)
+class NotRebuilt(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(leader, "decide_gate"): rebuilding_nothing}
 
 
 class OldNews(Gates):
     gate: ClassVar[type[Gate]] = ShowsOldNews
 
 
-class Dropped(Gates):
-    desk: ClassVar[type[GateDesk]] = desk_with(DropsReports)
+class Dropped(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "Courier"): DropsReports}
 
 
-class Hidden(Gates):
-    desk: ClassVar[type[GateDesk]] = desk_with(HidesExtensions)
+class Hidden(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "Courier"): HidesExtensions}
 
 
-class Worded(Gates):
-    desk: ClassVar[type[GateDesk]] = ObeysInWords
+class Worded(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateDesk"): ObeysInWords}
 
 
-class Disowned(Gates):
-    desk: ClassVar[type[GateDesk]] = KnowsOnlyItsOwn
+class Disowned(Patched, Gates):
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateDesk"): KnowsOnlyItsOwn}
 
 
 class NoFallback(Gates):

@@ -6,44 +6,25 @@ Not a test module: the replay commands of failing seeds name this file.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
+from tests.worlds.patching import Patched
 from tests.worlds.struck.datacenter import Struck
 
-from tenure.nodes.job_strikes import JobStrikes
-from tenure.nodes.ledger import Journaled
+from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.loop_keeper import Loop, LoopKeeper
-from tenure.sim.world import World
-
-
-class Undefended(Struck):
-    """Takes the place of some functions for the time of a run."""
-
-    instead: ClassVar[Mapping[tuple[type, str], Callable[..., Any]]] = {}
-
-    def setup(self, world: World) -> None:
-        self._sound = {(owner, name): getattr(owner, name) for owner, name in self.instead}
-        for (owner, name), function in self.instead.items():
-            setattr(owner, name, function)
-        super().setup(world)
-
-    def tally(self, world: World) -> Counter[str]:
-        found = super().tally(world)
-        for (owner, name), function in self._sound.items():
-            setattr(owner, name, function)
-        return found
+from tenure.nodes.term_leader import JobStrikes
 
 
 async def _run_once(self: LoopKeeper, name: str, loop: Loop, *, stop: asyncio.Event | None = None) -> None:
     await loop()
 
 
-class WithoutKeeper(Undefended):
+class WithoutKeeper(Patched, Struck):
     """A loop that raises ends, and everything that is kept with it."""
 
-    instead: ClassVar[Mapping[tuple[type, str], Callable[..., Any]]] = {(LoopKeeper, "keep"): _run_once}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(LoopKeeper, "keep"): _run_once}
 
 
 async def _simply(self: Any, job_id: str, act: Callable[[], Awaitable[object]], doing: str) -> bool:
@@ -55,10 +36,10 @@ async def _raise(self: Any, job_id: str, doing: str, error: Exception) -> None:
     raise error
 
 
-class WithoutStrikes(Undefended):
+class WithoutStrikes(Patched, Struck):
     """What is raised on one job is raised for all."""
 
-    instead: ClassVar[Mapping[tuple[type, str], Callable[..., Any]]] = {
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {
         (JobStrikes, "attempt"): _simply,
         (JobStrikes, "strike"): _raise,
     }
@@ -68,10 +49,10 @@ async def _keep_as_it_is(self: Any) -> None:
     """The book stays as what was raised left it."""
 
 
-class WithoutRebuild(Undefended):
+class WithoutRebuild(Patched, Struck):
     """A book that is half changed is led with."""
 
-    instead: ClassVar[Mapping[tuple[type, str], Callable[..., Any]]] = {(Journaled, "_rebuild"): _keep_as_it_is}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(NodeLedger, "_rebuild"): _keep_as_it_is}
 
 
 MUTANTS = {"WithoutKeeper": 40, "WithoutStrikes": 60, "WithoutRebuild": 60}

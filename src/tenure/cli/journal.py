@@ -17,24 +17,16 @@ from tenure.cli.journal_files import entry_lines, entry_record, keep_copies, sna
 from tenure.engines.contracts import Engine, Entry, Journal
 from tenure.engines.urls import redact
 from tenure.errors import TenureError
-from tenure.jobs.book import JobBook
-from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.topics import decode_event, decode_gate_event
 from tenure.jobs.why import utc
-from tenure.nodes.gate.candidacy import GateCandidacy
+from tenure.nodes.gate.leader import GateRules
 from tenure.nodes.journal_checksum import entry_damage, is_checked, opened
 from tenure.nodes.journal_repair import Damage, Examination, JournalKind, examine, mend, named
-from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.ledger import DatacenterRules
 
 KINDS = {
-    "manager": JournalKind(Candidacy.journal_name, Candidacy.election_name, JobBook, JobBook.restore, decode_event),
-    "gate": JournalKind(
-        GateCandidacy.journal_name,
-        GateCandidacy.election_name,
-        GateJobTracker,
-        GateJobTracker.restore,
-        decode_gate_event,
-    ),
+    "manager": JournalKind.of(DatacenterRules(), decode_event),
+    "gate": JournalKind.of(GateRules(), decode_gate_event),
 }
 
 

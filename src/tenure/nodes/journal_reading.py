@@ -7,7 +7,6 @@ that is the fold up to date, and shows it to callers, but never a part of it tha
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -36,6 +35,19 @@ class Book(Replays, Protocol):
 
 
 BookT = TypeVar("BookT", bound=Book)
+BookT_co = TypeVar("BookT_co", bound=Book, covariant=True)
+
+
+class BookRules(Protocol[BookT_co]):
+    """Makes the books of one journal."""
+
+    def new_book(self) -> BookT_co:
+        """Returns a book that has folded nothing."""
+
+    def restored(self, snapshot: bytes) -> BookT_co:
+        """Returns the book that `snapshot` was taken of."""
+
+
 ViewT = TypeVar("ViewT")
 
 
@@ -163,19 +175,22 @@ async def _with_hint(journal: Journal, calls: Calls, error: JournalDamagedError)
 # Following
 
 
-class FollowedJournal(ABC, Generic[BookT]):
+class FollowedJournal(Generic[BookT]):
     """Loads a book from a journal, keeps it up to date, and lets callers read it."""
 
     def __init__(
         self,
         journal: Journal,
         calls: Calls,
+        rules: BookRules[BookT],
         *,
         failures: ProductFailures,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_change` is called after the book has folded more durable entries."""
         self.journal, self._calls, self._failures, self._on_change = journal, calls, failures, on_change
-        self.book = self.new_book()
+        self._books = rules
+        self.book = rules.new_book()
         self.seq = 0
         self._epoch: int | None = None
         self._in_flight: asyncio.Future[None] | None = None
@@ -193,14 +208,6 @@ class FollowedJournal(ABC, Generic[BookT]):
     def epoch(self) -> int:
         """The epoch under which this ledger leads; 0 while it does not lead."""
         return self._epoch or 0
-
-    @abstractmethod
-    def new_book(self) -> BookT:
-        """Returns a book that has folded nothing."""
-
-    @abstractmethod
-    def restored(self, snapshot: bytes) -> BookT:
-        """Returns the book that `snapshot` was taken of."""
 
     # Reading
 
@@ -236,7 +243,7 @@ class FollowedJournal(ABC, Generic[BookT]):
         Raises `JournalDamagedError`; `damage` is then set until a later `load` succeeds.
         """
         try:
-            loaded = await load_book(self.journal, self._calls, self.new_book, self.restored)
+            loaded = await load_book(self.journal, self._calls, self._books.new_book, self._books.restored)
         except JournalDamagedError as error:
             self.damage = error
             raise

@@ -17,6 +17,7 @@ from tenure.errors import TenureError, Truncated
 from tenure.nodes.journal_checksum import begins_as_a_state, checked_state, entry_damage, is_checked, opened
 from tenure.nodes.journal_reading import kind_of, restore, unknown_kind
 from tenure.nodes.journal_salvage import salvage, salvage_state
+from tenure.nodes.ledger import NodeRules
 
 
 class JournalKind(NamedTuple):
@@ -27,6 +28,11 @@ class JournalKind(NamedTuple):
     new_book: Callable[[], Any]
     restored: Callable[[bytes], Any]
     decode: Callable[[bytes], Any]
+
+    @classmethod
+    def of(cls, rules: NodeRules[Any, Any], decode: Callable[[bytes], Any]) -> JournalKind:
+        """Returns the kind of journal that nodes with these rules write."""
+        return cls(rules.journal, rules.election, rules.new_book, rules.restored, decode)
 
     def readable(self, event: bytes) -> bool:
         try:

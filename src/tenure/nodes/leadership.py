@@ -1,6 +1,7 @@
 """Campaigns for the lead, leads while the term is safe by this node's own clock, and steps down in time.
 
-The subclass decides what the node leads: a datacenter (`manager.candidacy`), or a gate cluster (`gate.candidacy`).
+Managers and gates have the same leadership. It is given their rules (`ledger.NodeRules`: the journal, the election, decide and fold) and a function
+that makes the leader of a term (`term_leader`). A command takes one way: `commit`, the ledger's append, the leader's `follow`, the answer.
 
 A node acts as the leader only until `term.safe_until`. That is a boot time of this machine, counted from before the node asked for the
 renewal, so an answer that comes late, or never, cannot stretch a term (DESIGN.md, "Election").
@@ -9,9 +10,8 @@ renewal, so an answer that comes late, or never, cannot stretch a term (DESIGN.m
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
@@ -22,12 +22,16 @@ from tenure.errors import (
     EngineUnavailableError,
     EngineWentBackError,
     JournalDamagedError,
+    TenureError,
     TermLostError,
 )
-from tenure.ids import IdSource
-from tenure.nodes.ledger import Journaled
-from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.randomness import Random
+from tenure.jobs.decisions import Command
+from tenure.nodes.journal_append import DecisionT
+from tenure.nodes.journal_reading import BookT
+from tenure.nodes.ledger import NodeLedger, NodeRules, decided
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
+from tenure.nodes.process import Environment
+from tenure.nodes.term_leader import Mandate, TermLeader
 
 
 class EngineTime:
@@ -78,54 +82,37 @@ LOOK_AGAIN_S = 10.0
 """The seconds between two attempts to read a journal that is damaged."""
 
 
-class Leads(Protocol):
-    """The part of a node that leads during one term: `manager.leader` or `gate.leader`."""
-
-    async def run(self) -> None:
-        """Leads until this node is deposed."""
-
-    def close(self) -> None:
-        """Releases the requests and callbacks that this leader holds, because its term is over."""
+LeaderT = TypeVar("LeaderT", bound=TermLeader[Any, Any])
 
 
-LedgerT = TypeVar("LedgerT", bound=Journaled[Any, Any])
-LeaderT = TypeVar("LeaderT", bound=Leads)
-
-
-class Candidate(ABC, Generic[LedgerT, LeaderT]):
+class Leadership(Generic[BookT, DecisionT, LeaderT]):
     """Takes one node through its roles: standby, leader, standby again."""
-
-    journal_name: ClassVar[str]
-    election_name: ClassVar[str]
 
     def __init__(
         self,
         name: str,
-        engine: Engine,
-        calls: Calls,
+        environment: Environment,
+        rules: NodeRules[BookT, DecisionT],
+        new_leader: Callable[[Mandate[BookT, DecisionT]], LeaderT],
         *,
-        clock: Clock,
-        random: Random,
-        ids: IdSource,
-        ttl_s: float = 10.0,
-        say: Callable[[str], None] = lambda text: None,
-        keeper: LoopKeeper | None = None,
+        keeper: LoopKeeper,
+        term_s: float = 10.0,
+        fit: Callable[[], bool] = lambda: True,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name, self.ttl_s = name, ttl_s
-        self._engine, self._calls, self._clock, self._random, self._say = engine, calls, clock, random, say
-        self.time = EngineTime(engine, calls, clock)
-        self._election: Election = engine.election(self.election_name)
-        self._ids = ids
-        self.keeper = keeper or LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
-        """Restarts the loops of this node when they raise; `run` is one of them."""
-        self.failures = self.keeper.failures
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after the book has folded more durable entries."""
+        """`keeper` restarts the loops of the node; `run` is one of them. `fit` returns True when this node should lead now. `on_change` is called
+        after the book has folded more durable entries."""
+        self.name, self.rules, self.term_s, self.keeper = name, rules, term_s, keeper
+        self._environment, self._new_leader, self._fit, self._on_change = environment, new_leader, fit, on_change
+        self._calls, self._clock, self._say = environment.calls, environment.clock, environment.say
+        self.time = EngineTime(environment.engine, environment.calls, environment.clock)
+        self._election: Election = environment.engine.election(rules.election)
+        self.failures = keeper.failures
         self.ledger = self._new_ledger()
         self.leader: LeaderT | None = None
         """The leader of the present term; None while this node does not lead."""
         self.epoch = 0
-        self.above = 0
+        self._above = 0
         """Epochs up to this one are taken, even where the journal shows none of them. The node campaigns for a higher one."""
         self.engine_answers = False
         """True when the engine answered the last call of this loop."""
@@ -134,34 +121,29 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self._campaign_at = 0.0
         self._told_damage = ""
 
-    @abstractmethod
-    def _new_ledger(self) -> LedgerT:
+    def _new_ledger(self) -> NodeLedger[BookT, DecisionT]:
         """Returns a ledger that has read nothing yet."""
+        return NodeLedger(
+            self.rules,
+            self._environment,
+            failures=self.failures,
+            engine_now=self.time.now,
+            on_change=self._on_change,
+        )
 
-    @abstractmethod
-    def _new_leader(self) -> LeaderT:
-        """Returns a leader for `self.ledger`, which has just taken the lead."""
+    # Commands
 
-    def ended_term(self, leader: LeaderT) -> None:
-        """Called when the term of `leader` is over, before it is closed."""
+    async def commit(self, command: Command) -> DecisionT:
+        """Returns the decision on a command once it is durable. Raises `DeposedError` when this node does not lead, or the mistake of the caller."""
+        return decided(await self.commit_all((command,)))[0]
 
-    def may_campaign(self) -> bool:
-        """Returns True when this node is fit to lead now."""
-        return True
+    async def commit_all(self, commands: Sequence[Command]) -> list[DecisionT | TenureError]:
+        """Commits many commands. Returns for each its decision, or the error that refused it. Raises `DeposedError` when this node does not lead."""
+        if self.leader is None:
+            raise DeposedError("this node does not lead")
+        return await self.ledger.commit_all(commands)
 
-    def _ledger_parts(self) -> dict[str, Any]:
-        """Returns the arguments that every ledger is constructed with."""
-        return {
-            "journal": self._engine.journal(self.journal_name),
-            "calls": self._calls,
-            "clock": self._clock,
-            "ids": self._ids,
-            "random": self._random,
-            "failures": self.failures,
-            "engine_now": self.time.now,
-            "on_change": lambda: self.on_change(),
-            "say": self._say,
-        }
+    # Roles
 
     async def run(self) -> None:
         """Campaigns, leads and follows until it is cancelled, whatever is raised meanwhile.
@@ -179,7 +161,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                     await self._look_again()
                 term = await self._campaign()
                 if term is None:
-                    await self.ledger.follow(self.ttl_s / 4)
+                    await self.ledger.follow(self.term_s / 4)
                 else:
                     await self._lead(term)
             except JournalDamagedError as error:
@@ -192,7 +174,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                         self._start_over()
                     raise
                 self._say(f"the engine is out of reach: {error}")
-                await self._clock.async_sleep(self._random.uniform(0.2, 1.0))
+                await self._clock.async_sleep(self._environment.random.uniform(0.2, 1.0))
             except Exception:
                 self._start_over()
                 raise
@@ -217,19 +199,19 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         await self._clock.async_sleep(LOOK_AGAIN_S)
         await self.ledger.load()
         self._told_damage = ""
-        self._say(f"journal {self.journal_name!r} can be read again, up to {self.ledger.seq}")
+        self._say(f"journal {self.rules.journal!r} can be read again, up to {self.ledger.seq}")
 
     async def _campaign(self) -> Term | None:
         # The standby of a busy leader folds many times a second, and must not ask the engine for the lead each time: four times a term.
         if self._clock.boottime() < self._campaign_at:
             return None
-        self._campaign_at = self._clock.boottime() + self.ttl_s / 4
+        self._campaign_at = self._clock.boottime() + self.term_s / 4
         await self.time.refresh()
-        if not self.may_campaign():
+        if not self._fit():
             return None
         # The journal refuses appends under an epoch below its own, so a term must be above that one, even if the election lost its count.
-        above = max(self.above, (await self._calls.run(self.ledger.journal.head)).epoch)
-        term = await self._calls.run(self._election.campaign, self.name, self.ttl_s, above=above)
+        above = max(self._above, (await self._calls.run(self.ledger.journal.head)).epoch)
+        term = await self._calls.run(self._election.campaign, self.name, self.term_s, above=above)
         self.engine_answers = self.term_is_current = True
         return term
 
@@ -248,8 +230,8 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
         self._say(f"leads with epoch {term.epoch}")
         tasks: list[asyncio.Task[None]] = []
         try:
-            self.leader = self._new_leader()
-            tasks += [asyncio.create_task(self.leader.run()), asyncio.create_task(self._renew(term))]
+            leader = self._take_office()
+            tasks += [asyncio.create_task(leader.run()), asyncio.create_task(self._renew(term))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.ledger.step_down("the term is over")  # first: no task may commit anything while it ends
@@ -265,12 +247,20 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
                 raise outcome
         await self.ledger.load()
 
+    def _take_office(self) -> LeaderT:
+        """Makes the leader of this term, and has it follow every decision from the next one on."""
+        mandate = Mandate(self.ledger, self._environment, self.time.now, self.term_s, self.keeper.of_term())
+        leader = self._new_leader(mandate)
+        self.ledger.on_decided, self.ledger.on_missed = leader.follow, leader.missed
+        self.leader = leader
+        return leader
+
     def _let_go(self) -> None:
         """Closes the leader of this node; callers whose requests it held then ask another node."""
         leader, self.leader = self.leader, None
         if leader is not None:
+            self._above = max(self._above, leader.overtaken)
             try:
-                self.ended_term(leader)
                 leader.close()
             except Exception as error:
                 self.failures.note(FailedOn.LOOP, "candidacy", "ending a term", error)
@@ -278,7 +268,7 @@ class Candidate(ABC, Generic[LedgerT, LeaderT]):
     async def _renew(self, term: Term) -> None:
         """Returns when the term is lost, or no longer safe by our own clock."""
         while True:
-            await self._clock.async_sleep(self.ttl_s / 3)
+            await self._clock.async_sleep(self.term_s / 3)
             try:
                 # Even if no answer comes, this node stops when the safe time of the last known term is over.
                 left = term.safe_until - self._clock.boottime()

@@ -1,6 +1,6 @@
 """Writes a journal and keeps the book that is its fold: one writer decides, folds and appends, and answers only then.
 
-The subclass decides what the book holds and what follows from a command: a datacenter's jobs (`manager.ledger`), or a gate's (`gate.ledger`).
+The `NodeRules` decide what the book holds and what follows from a command: a datacenter's jobs (`manager.leader`), or a gate's (`gate.leader`).
 
 The writer decides commands that wait together one after the other, each on the state that the one before it leaves, and writes them in one
 append. It answers none of them before that append has returned, so no effect outside can come before the decision that ordered it
@@ -16,13 +16,10 @@ command may have left the book half changed, the writer builds the book anew fro
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from tenure.clock import Clock
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import MAX_APPEND_BYTES, Journal, Term
+from tenure.engines.contracts import MAX_APPEND_BYTES, Term
 from tenure.errors import (
     DeposedError,
     EngineBusyError,
@@ -35,84 +32,62 @@ from tenure.errors import (
     StaleSnapshotError,
     TenureError,
 )
-from tenure.ids import IdSource
-from tenure.jobs.decisions import Command, Event, encode_event
+from tenure.jobs.decisions import Command, encode_event
+from tenure.nodes.journal_append import CommandGroup, Decided, DecisionT, SureAppend, WaitingCommand
 from tenure.nodes.journal_checksum import checked_id, checked_state
-from tenure.nodes.journal_reading import BookT, FollowedJournal
+from tenure.nodes.journal_reading import BookRules, BookT, FollowedJournal
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
-from tenure.nodes.sure_append import SureAppend
-from tenure.randomness import Random, fresh_random
+from tenure.nodes.process import Environment
 
 SNAPSHOT_EVERY = 500
-"""The least number of entries between two snapshots. It keeps short what a new leader folds before it can serve."""
+"""The usual `NodeRules.snapshot_every`."""
 MOST_COMMANDS = 200
 """The most commands of one append; the rest waits for the next."""
 _FULL = MAX_APPEND_BYTES - 65_536  # leaves room for the bytes that an engine adds to the events
 
 
-class Decided(Protocol):
-    """The decision on a command: the events to append. The subclass adds the answer for the caller."""
+DecisionT_co = TypeVar("DecisionT_co", bound=Decided, covariant=True)
+
+
+class NodeRules(BookRules[BookT], Protocol[BookT, DecisionT_co]):
+    """The pure rules of a manager or a gate, by which its ledger decides and folds. They do no I/O, and are passed the time."""
 
     @property
-    def events(self) -> Sequence[Event]: ...
+    def journal(self) -> str:
+        """The name of the journal."""
+
+    @property
+    def election(self) -> str:
+        """The name of the election that its leader has to win."""
+
+    @property
+    def snapshot_every(self) -> int:
+        """The least number of entries between two snapshots. It keeps short what a new leader folds before it can serve."""
+
+    def decide(self, book: BookT, command: Command, now: float) -> DecisionT_co:
+        """Returns the decision on a command. It changes nothing, and raises `TenureError` for a mistake of the caller."""
+
+    def take_lead(self, term: Term) -> Command:
+        """Returns the first command of a term."""
 
 
-DecisionT = TypeVar("DecisionT", bound=Decided)
-
-
-class CommandGroup(Generic[DecisionT]):
-    """Commands of one caller. `complete` wakes the caller once, when all of them are settled."""
-
-    def __init__(self, size: int) -> None:
-        self.outcomes: list[DecisionT | TenureError | None] = [None] * size
-        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open = size
-
-    def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
-        """Sets the outcome of one command. The first outcome counts: when a writer fails, all commands are settled, and some already were."""
-        if self.outcomes[place] is not None:
-            return
-        self.outcomes[place] = outcome
-        self._open -= 1
-        if not self._open and not self.complete.done():
-            self.complete.set_result(None)
-
-    def settle_rest(self, outcome: TenureError) -> None:
-        """Sets this outcome for every command that has none yet."""
-        for place in range(len(self.outcomes)):
-            self.settle(place, outcome)
-
-
-class WaitingCommand(NamedTuple, Generic[DecisionT]):
-    command: Command
-    group: CommandGroup[DecisionT]
-    place: int
-
-    def settle(self, outcome: DecisionT | TenureError) -> None:
-        self.group.settle(self.place, outcome)
-
-
-class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
+class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     """A node's view of a journal. A standby follows it; after `lead`, commands may be committed."""
-
-    snapshot_every: ClassVar[int] = SNAPSHOT_EVERY
 
     def __init__(
         self,
-        journal: Journal,
-        calls: Calls,
+        rules: NodeRules[BookT, DecisionT],
+        environment: Environment,
         *,
-        clock: Clock,
-        ids: IdSource,
-        random: Random | None = None,
-        failures: ProductFailures | None = None,
+        failures: ProductFailures,
         engine_now: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        super().__init__(journal, calls, failures=failures or ProductFailures(clock, say), on_change=on_change)
-        self._clock, self._ids, self._engine_now, self._say = clock, ids, engine_now, say
-        self._appends = SureAppend(calls, clock, random or fresh_random())
+        journal = environment.engine.journal(rules.journal)
+        super().__init__(journal, environment.calls, rules, failures=failures, on_change=on_change)
+        self.rules, self._engine_now = rules, engine_now
+        self._clock, self._ids, self._say = environment.clock, environment.ids, environment.say
+        self._appends = SureAppend(environment.calls, environment.clock, environment.random)
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[CommandGroup[DecisionT], None] = {}
@@ -124,16 +99,6 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         `commit`: a caller that hung up meanwhile is cancelled, and would never get to them (decision 0182)."""
         self.on_missed: Callable[[], None] = lambda: None
         """Called when an `on_decided` failed or was left out: then the leader has to find the consequences in the book."""
-
-    # Defined by the subclass
-
-    @abstractmethod
-    def decide(self, command: Command, now: float) -> DecisionT:
-        """Returns the decision on a command. It changes nothing, and raises `TenureError` for a mistake of the caller."""
-
-    @abstractmethod
-    def take_lead(self, term: Term) -> Command:
-        """Returns the first command of a term."""
 
     # Leading
 
@@ -156,7 +121,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             raise self.damage
         self._epoch = term.epoch
         try:
-            await self.commit(self.take_lead(term))
+            await self.commit(self.rules.take_lead(term))
         except StaleEpochError as error:
             raise DeposedError(f"a newer leader has written: {error}") from error
 
@@ -249,7 +214,7 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         """Returns a decision and its encoded events; None where it refused the command because of any exception."""
         kind = type(waiting.command).__name__
         try:
-            decision = self.decide(waiting.command, now)
+            decision = self.rules.decide(self.book, waiting.command, now)
             # The leader folds the encoded bytes that every follower will read, so that no two books can differ.
             written = [encode_event(event) for event in decision.events]
         except TenureError as error:
@@ -384,13 +349,13 @@ class Journaled(FollowedJournal[BookT], Generic[BookT, DecisionT]):
 
     async def snapshot_if_due(self) -> bool:
         """Saves a snapshot when enough was appended since the last one, and truncates the entries that it covers."""
-        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.snapshot_every:
+        if self._epoch is None or self.deposed is not None or self.seq - self._snapshot_at < self.rules.snapshot_every:
             return False
         if self._bytes_since < self._snapshot_bytes:
             return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
         if self._writing is not None and not self._writing.done():
             return False  # the book is ahead of the journal while an append is under way
-        if self.seq < self._snapshot_tried_at + self.snapshot_every:
+        if self.seq < self._snapshot_tried_at + self.rules.snapshot_every:
             return False  # the last try could not save it, and encoding a large book costs much
         self._snapshot_tried_at = self.seq
         try:

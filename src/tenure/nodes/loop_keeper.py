@@ -48,10 +48,14 @@ class FailedOn(StrEnum):
 class ProductFailures:
     """The failures of one node."""
 
-    def __init__(self, clock: Clock, say: Callable[[str], None] = lambda text: None) -> None:
-        self._clock, self._say = clock, say
-        self.count: Callable[[str], None] = lambda what: None
-        """Called with the `FailedOn` of each failure, for a metric."""
+    def __init__(
+        self,
+        clock: Clock,
+        say: Callable[[str], None] = lambda text: None,
+        count: Callable[[str], None] = lambda what: None,
+    ) -> None:
+        """`count` is called with the `FailedOn` of each failure, for a metric."""
+        self._clock, self._say, self._count = clock, say, count
         self._newest: dict[str, tuple[float, int, str]] = {}
         """Maps each subject of an alarm to its last failure: when it was, the count of this run of failures, and its description."""
         self._said: dict[tuple[str, str, int], float] = {}
@@ -65,7 +69,7 @@ class ProductFailures:
         words = f"{what} {subject[:200]!r}: {failed.fact}" + (f" ({doing})" if failed is error else "")
         at, before, _ = self._newest.get(key, (now, 0, ""))
         self._newest[key] = now, 1 + (before if now - at <= NEWS_S else 0), words
-        self.count(str(what))
+        self._count(str(what))
         self._say(f"FAILED on {words}" + self._trace_once(error, failed.trace, now))
         return failed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from tenure.bound_checks import check
@@ -14,6 +15,22 @@ from tenure.control.admission import is_loopback
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
 from tenure.errors import LimitError
+from tenure.ids import IdSource
+from tenure.randomness import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The engine, the clock, the sources of chance and the log that one node is built on. A process, a test and the simulator each bring theirs."""
+
+    engine: Engine
+    calls: Calls
+    """Calls the engine from the node's event loop."""
+    clock: Clock
+    random: Random
+    ids: IdSource
+    say: Callable[[str], None] = lambda text: None
+    """Writes one line to the log of the node."""
 
 
 def check_candidate(name: str, term_s: float) -> None:

@@ -28,7 +28,6 @@ from tenure.control.messages.jobs import (
     Problem,
     Submit,
     WhyReply,
-    candidate_at,
 )
 from tenure.control.messages.operations import decode_reply
 from tenure.control.messages.wire import Reply, Request
@@ -38,8 +37,8 @@ from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDead
 from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.outbox import mailbox_name
-from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.manager import Manager
+from tenure.nodes.process import Environment
 from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ReportSettings, WorkerNode
@@ -171,16 +170,15 @@ class TestDatacenter(Client):
         calls = calls_for(self.engine)
 
         async def run() -> None:
-            candidacy = Candidacy(
-                candidate_at(name, ADDRESS),
+            environment = Environment(
                 self.engine,
                 calls,
-                clock=self.clock,
-                random=Random(f"{self._seed}/{name}"),
-                ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
-                say=self._say(name),
+                self.clock,
+                Random(f"{self._seed}/{name}"),
+                seeded_ids(Random(f"{self._seed}/{name}/ids")),
+                self._say(name),
             )
-            self.manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self._say(name))
+            self.manager = Manager(name, ADDRESS, environment)
             await self.manager.run()
 
         self._tasks["manager"] = self._loop.create_task(run())

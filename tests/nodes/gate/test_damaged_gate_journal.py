@@ -10,7 +10,7 @@ from tests.nodes.gate.stage import Stage
 
 from tenure.control.messages.jobs import Problem, Submit
 from tenure.jobs.model import JobSubmission, WorkflowSpec
-from tenure.nodes.gate.candidacy import JOURNAL
+from tenure.nodes.gate.leader import JOURNAL
 
 
 @pytest.fixture

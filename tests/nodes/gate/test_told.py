@@ -14,7 +14,7 @@ from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import AskDatacenter, DatacenterView
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.jobs.gate_outbox import OwedKind, owed
-from tenure.nodes.gate.probing import Prober, ProbeSettings
+from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings, ProbeTools
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
@@ -67,8 +67,8 @@ def test_who_fell_behind_what_the_journal_keeps_is_told_so_and_given_the_state(s
     stage.submit("one", target_datacenters=("a",), steps=1)
     stage.until(lambda: stage.job("one").ended)
     gate = stage.leader()
-    ledger, journal = gate.candidacy.ledger, gate.candidacy.ledger.journal
-    journal.snapshot(ledger.book.snapshot(), ledger.seq, epoch=gate.candidacy.epoch)
+    ledger, journal = gate.leadership.ledger, gate.leadership.ledger.journal
+    journal.snapshot(ledger.book.snapshot(), ledger.seq, epoch=gate.leadership.epoch)
     journal.truncate(ledger.seq)
     page = events(stage, after="0")
     assert page.gap is not None
@@ -84,7 +84,7 @@ def test_who_fell_behind_what_the_journal_keeps_is_told_so_and_given_the_state(s
 def counted(stage: Stage) -> tuple[Counter[str], Counter[tuple[str, OwedKind]]]:
     """What the state says, counted anew; and it is what is kept."""
     gate = stage.leader()
-    tracker, leader = gate.candidacy.ledger.book, gate.candidacy.leader
+    tracker, leader = gate.leadership.ledger.book, gate.leadership.leader
     assert leader is not None
     standings = Counter(info.standing for info in tracker.jobs.values())
     names = {"JobSubmission": "submission", "JobGlobalCancel": "cancel", "JobGlobalTimeout": "timeout"}
@@ -142,18 +142,14 @@ def test_a_manager_that_refuses_a_gate_is_named_once_with_what_to_do_about_it() 
         await host.loop.create_future()
 
     async def gate(host: Host) -> None:
-        await Prober(
-            SimCaller(host),
-            ["m:1"],
-            AskDatacenter(),
-            DatacenterView,
-            settings=ProbeSettings(interval_s=1.0),
-            clock=host.clock,
-            random=host.random,
-            keeper=LoopKeeper(host.clock, host.random, ProductFailures(host.clock, said.append)),
-            on_word=lambda node, answered: heard.append((answered, node.error)),
-            say=said.append,
-        ).run()
+        keeper = LoopKeeper(host.clock, host.random, ProductFailures(host.clock, said.append))
+        settings = ProbeSettings(interval_s=1.0)
+        tools = ProbeTools(SimCaller(host), settings, host.clock, host.random, keeper, said.append)
+
+        def note(node: Probed[DatacenterView], answered: bool) -> None:
+            heard.append((answered, node.error))
+
+        await Prober(tools, ["m:1"], AskDatacenter(), DatacenterView, note).run()
 
     try:
         world.node("m:1", manager, engine="a").start()

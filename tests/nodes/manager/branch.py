@@ -12,10 +12,9 @@ from tenure.control.messages.gates import DatacenterSaid, DatacenterWord, GateHe
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.errors import NodeUnavailableError
-from tenure.jobs.messages import Identity, JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
+from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.manager import Manager
 
 
@@ -71,10 +70,10 @@ class Branch(Office):
         super().__init__()
         self.gates = Gates(self.clock.monotonic)
 
-    def open(self, name: str, **settings: Any) -> tuple[Manager, Candidacy]:
-        manager, candidacy = super().open(name, **settings)
-        GateDesk(manager, candidacy, self.gates, Identity("a", name, name, 8470), clock=self.clock)
-        return manager, candidacy
+    def open(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> tuple[Manager, JobLeadership]:
+        manager = self.made(name, gates=self.gates, setup={"datacenter": "a", **(setup or {})}, **settings)
+        self.start(name, manager)
+        return manager, manager.leadership
 
     async def led(self, name: str = "m-1", **settings: Any) -> Manager:
         manager, _ = self.open(name, **settings)

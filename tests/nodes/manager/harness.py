@@ -1,4 +1,4 @@
-"""Managers on one memory engine, in one event loop, with a manual clock: a `Cell` runs candidacies, an `Office` runs whole managers."""
+"""Managers on one memory engine, in one event loop, with a manual clock: a `Cell` runs leaderships, an `Office` runs whole managers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import pytest
 
 from tenure.backoff import Retry
 from tenure.clock import ManualClock
-from tenure.control.messages.jobs import candidate_at
+from tenure.control.async_caller import AsyncCaller
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
 from tenure.ids import seeded_ids
 from tenure.jobs import JobSettings, JobSubmission
 from tenure.jobs.model import WorkflowSpec
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.leader import JobLeadership
+from tenure.nodes.manager.manager import Manager, ManagerSetup
+from tenure.nodes.manager.metrics import ManagerMetrics
+from tenure.nodes.process import Environment
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 
 
@@ -33,18 +35,31 @@ class Cell:
         self.said: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    def manager(self, name: str, **settings: Any) -> Candidacy:
-        node = Candidacy(
-            name,
+    def made(
+        self,
+        name: str,
+        *,
+        gates: AsyncCaller | None = None,
+        metrics: ManagerMetrics | None = None,
+        setup: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Manager:
+        """Returns a manager that does not run yet. `settings` are those of its jobs."""
+        environment = Environment(
             self.engine,
             calls_for(self.engine),
-            clock=self.clock,
-            random=Random(name),
-            ids=seeded_ids(Random(name)),
-            ttl_s=10,
-            settings=JobSettings(**settings) if settings else None,
-            say=lambda text: self.said.append(f"{name}: {text}"),
+            self.clock,
+            Random(name),
+            seeded_ids(Random(name)),
+            self.said.append,
         )
+        jobs = JobSettings(**settings) if settings else None
+        given = ManagerSetup(jobs=jobs, **(setup or {}))
+        return Manager(name, f"{name}:8470", environment, given, gates=gates, metrics=metrics)
+
+    def manager(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> JobLeadership:
+        """Starts the leadership of a manager, and nothing else of it."""
+        node = self.made(name, setup=setup, **settings).leadership
         self.tasks[name] = asyncio.create_task(node.run())
         return node
 
@@ -115,21 +130,10 @@ def run_cell(story: Callable[[Cell], Any]) -> None:
 class Office(Cell):
     """A cell whose managers can be asked."""
 
-    def open(self, name: str, **settings: Any) -> tuple[Manager, Candidacy]:
-        calls = calls_for(self.engine)
-        candidacy = Candidacy(
-            candidate_at(name, f"{name}:8470"),
-            self.engine,
-            calls,
-            clock=self.clock,
-            random=Random(name),
-            ids=seeded_ids(Random(name)),
-            settings=JobSettings(**settings) if settings else None,
-            say=self.said.append,
-        )
-        manager = Manager(candidacy, self.engine, calls, clock=self.clock, say=self.said.append)
+    def open(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> tuple[Manager, JobLeadership]:
+        manager = self.made(name, setup=setup, **settings)
         self.start(name, manager)
-        return manager, candidacy
+        return manager, manager.leadership
 
     def start(self, name: str, manager: Manager) -> None:
         self.tasks[name] = asyncio.create_task(manager.run())

@@ -13,7 +13,7 @@ from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
-from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.results import RESULTS
 from tenure.work.envelope import Cause, WorkFailure
 
@@ -22,8 +22,8 @@ def test_a_submitted_job_is_dispatched_and_its_result_recorded_once() -> None:
     async def story(cell: Cell) -> None:
         node = cell.manager("m-1")
         await cell.until(lambda: node.leader)
-        assert (await node.submit(SubmitJob(submission=submission()))).outcome is Outcome.ACCEPTED
-        assert (await node.submit(SubmitJob(submission=submission()))).outcome is Outcome.ALREADY
+        assert (await node.commit(SubmitJob(submission=submission()))).outcome is Outcome.ACCEPTED
+        assert (await node.commit(SubmitJob(submission=submission()))).outcome is Outcome.ALREADY
         await cell.until(lambda: cell.work.depth().ready == 1)
         message = cell.claim()
         assert (message.key, message.generation, message.reply_to) == ("j-1/encode", 1, RESULTS)
@@ -39,7 +39,7 @@ def test_a_failed_attempt_is_issued_again_under_the_next_generation() -> None:
     async def story(cell: Cell) -> None:
         node = cell.manager("m-1")
         await cell.until(lambda: node.leader)
-        await node.submit(SubmitJob(submission=submission()))
+        await node.commit(SubmitJob(submission=submission()))
         await cell.until(lambda: cell.work.depth().ready)
         cell.answer(cell.claim(), failure=WorkFailure(cause=Cause.STALL, reason="no beat"))
         await cell.until(lambda: cell.work.depth().ready)
@@ -55,19 +55,19 @@ def test_a_cancelled_job_is_revoked_whether_it_is_queued_or_runs() -> None:
     async def story(cell: Cell) -> None:
         node = cell.manager("m-1")
         await cell.until(lambda: node.leader)
-        await node.submit(SubmitJob(submission=submission("queued")))
-        await node.submit(SubmitJob(submission=submission("running")))
+        await node.commit(SubmitJob(submission=submission("queued")))
+        await node.commit(SubmitJob(submission=submission("running")))
         await cell.until(lambda: cell.work.depth().ready == 2)
         messages = [cell.claim(), cell.claim()]
         running = next(message for message in messages if message.body.job_id == "running")
         next(message for message in messages if message.body.job_id == "queued").release()
         for job_id in ("queued", "running", "unknown"):
-            await node.submit(CancelJob(job_id=job_id, reason="the user said so"))
+            await node.commit(CancelJob(job_id=job_id, reason="the user said so"))
         await cell.until(lambda: cell.work.approximate_count() == 0)
         with pytest.raises(Exception, match="expired"):
             running.extend_visibility(60)
         # A cancel that overtook its submission is a tombstone.
-        await node.submit(SubmitJob(submission=submission("unknown")))
+        await node.commit(SubmitJob(submission=submission("unknown")))
         await cell.until(lambda: not node.ledger.book.uncleaned)
         assert cell.claim() is None
         assert node.ledger.book.job("unknown").state is JobState.CANCELLED
@@ -80,11 +80,11 @@ def test_a_standby_follows_and_takes_over_with_every_deadline_where_it_was() -> 
         first = cell.manager("m-1")
         await cell.until(lambda: first.leader)
         second = cell.manager("m-2")
-        await first.submit(SubmitJob(submission=submission(timeout_seconds=100)))
+        await first.commit(SubmitJob(submission=submission(timeout_seconds=100)))
         await cell.until(lambda: "j-1" in second.ledger.book.jobs)
         assert second.leader is None
         with pytest.raises(DeposedError):
-            await second.submit(CancelJob(job_id="j-1"))
+            await second.commit(CancelJob(job_id="j-1"))
         began = cell.engine.now()
         await cell.kill("m-1")
         await cell.until(lambda: second.leader, seconds=20)
@@ -99,7 +99,7 @@ def test_work_that_ended_in_time_while_nobody_led_is_completed_and_not_timed_out
     async def story(cell: Cell) -> None:
         first = cell.manager("m-1")
         await cell.until(lambda: first.leader)
-        await first.submit(SubmitJob(submission=submission(timeout_seconds=60)))
+        await first.commit(SubmitJob(submission=submission(timeout_seconds=60)))
         await cell.until(lambda: cell.work.depth().ready)
         message = cell.claim()
         await cell.kill("m-1")
@@ -125,7 +125,7 @@ def test_a_leader_that_was_overtaken_commits_nothing_more_and_starts_over_as_a_s
         entry = journal.read(head.seq - 1)[0]
         journal.append([entry.events[0]], epoch=epoch + 1, expect=head.seq, append_id="other")
         with pytest.raises(DeposedError):
-            await first.submit(SubmitJob(submission=submission()))
+            await first.commit(SubmitJob(submission=submission()))
         await cell.until(lambda: first.epoch > epoch + 1, seconds=60)
         assert "j-1" not in first.ledger.book.jobs
 
@@ -137,8 +137,8 @@ def test_bad_input_is_told_to_its_sender_and_harms_nobody_else() -> None:
         node = cell.manager("m-1")
         await cell.until(lambda: node.leader)
         answers = await asyncio.gather(
-            node.submit(SubmitJob(submission=JobSubmission(job_id="empty", workflows=()))),
-            node.submit(SubmitJob(submission=submission("good"))),
+            node.commit(SubmitJob(submission=JobSubmission(job_id="empty", workflows=()))),
+            node.commit(SubmitJob(submission=submission("good"))),
             return_exceptions=True,
         )
         assert isinstance(answers[0], ConfigurationError)
@@ -148,14 +148,12 @@ def test_bad_input_is_told_to_its_sender_and_harms_nobody_else() -> None:
     run(story)
 
 
-def test_a_new_manager_starts_from_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.nodes.ledger.Journaled.snapshot_every", 5)
-
+def test_a_new_manager_starts_from_the_snapshot() -> None:
     async def story(cell: Cell) -> None:
-        first = cell.manager("m-1")
+        first = cell.manager("m-1", setup={"snapshot_every": 5})
         await cell.until(lambda: first.leader)
         for n in range(20):
-            await first.submit(SubmitJob(submission=submission(f"j-{n}")))
+            await first.commit(SubmitJob(submission=submission(f"j-{n}")))
         journal = cell.engine.journal(JOURNAL)
         await cell.until(lambda: (found := journal.latest_snapshot()) and found.seq >= 20)
         second = cell.manager("m-2")

@@ -14,17 +14,18 @@ from tenure.control.messages.jobs import Done, GetJob, ListJobs, Problem, Proble
 from tenure.engines.contracts import Entry
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.jobs.alarms import AlarmKind
-from tenure.nodes.ledger import Journaled
-from tenure.nodes.manager.candidacy import JOURNAL
+from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules
 
 
 def log_of(office: Office) -> Any:
     return office.engine.journal(JOURNAL)._log
 
 
-async def led_and_stopped(office: Office, until: Callable[[], Any] = lambda: True) -> None:
+async def led_and_stopped(
+    office: Office, until: Callable[[], Any] = lambda: True, setup: dict[str, Any] | None = None
+) -> None:
     """A journal with a few entries, and nobody who leads."""
-    first, _ = office.open("m-1")
+    first, _ = office.open("m-1", setup=setup)
     await office.until(lambda: first.leads)
     for number in range(3):
         assert isinstance(await ask(first, Submit(submission=submission(f"j-{number}"))), Done)
@@ -109,11 +110,10 @@ def test_an_event_of_a_newer_release_is_told_from_damage() -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept: bool, monkeypatch: Any) -> None:
     async def story(office: Office) -> None:
-        monkeypatch.setattr(Journaled, "snapshot_every", 2)
         if kept:
             monkeypatch.setattr(MemoryJournal, "truncate", lambda self, seq: None)
         log = log_of(office)
-        await led_and_stopped(office, until=lambda: log.snapshot)
+        await led_and_stopped(office, until=lambda: log.snapshot, setup={"snapshot_every": 2})
         state = log.snapshot.state
         log.snapshot = log.snapshot._replace(state=state[:-1] + bytes([state[-1] ^ 1]))
         manager, _ = office.open("m-2")
@@ -143,13 +143,13 @@ def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
     async def story(office: Office) -> None:
         first, _ = office.open("m-1")
         await office.until(lambda: first.leads)
-        second, candidacy = office.open("m-2")
+        second, leadership = office.open("m-2")
         await office.until(lambda: second.ledger.seq > 0)
         log = log_of(office)
         assert isinstance(await ask(first, Submit(submission=submission("j-1"))), Done)
         log.entries[-1] = damaged(log.entries[-1])  # before the standby is woken
         await office.until(lambda: second.ledger.damage is not None, seconds=60)
-        await office.until(lambda: candidacy.term_is_current, seconds=30)
+        await office.until(lambda: leadership.term_is_current, seconds=30)
         assert isinstance(await ask(second, Submit(submission=submission("j-2"))), Redirect)
         assert "journal" in second.unready
         assert first.leads
@@ -158,7 +158,7 @@ def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
     run(story)
 
 
-def test_a_leader_that_lives_heals_the_journal_with_its_next_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_lives_heals_the_journal_with_its_next_snapshot() -> None:
     """It has the state in its memory: its standbys come back by themselves, and nothing is lost."""
 
     async def story(office: Office) -> None:
@@ -170,7 +170,7 @@ def test_a_leader_that_lives_heals_the_journal_with_its_next_snapshot(monkeypatc
         log = log_of(office)
         log.entries[-1] = damaged(log.entries[-1])
         await office.until(lambda: second.ledger.damage is not None, seconds=60)
-        monkeypatch.setattr(Journaled, "snapshot_every", 1)
+        first.ledger.rules = DatacenterRules(snapshot_every=1)
         assert isinstance(await ask(first, Submit(submission=submission("j-2"))), Done)
         await office.until(lambda: second.ledger.damage is None, seconds=60)
         assert set(second.ledger.book.jobs) == {"j-1", "j-2"}

@@ -43,17 +43,17 @@ async def passing(office: Office, seconds: float) -> None:
 
 def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         directive = await ask(manager, report(runs(fraction=0.25)))
-        assert (directive.epoch, directive.cancels, directive.left_s) == (candidacy.epoch, (), 30.0)
+        assert (directive.epoch, directive.cancels, directive.left_s) == (leadership.epoch, (), 30.0)
         assert (directive.verdict, directive.incarnation, directive.peers) == (RoutingDecision.ROUTE, "w-1", 0)
-        seq = candidacy.ledger.seq
+        seq = leadership.ledger.seq
         await ask(manager, report(runs(steps=9, fraction=0.5)))
         view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]
         assert (view.state, view.worker, view.steps, view.fraction) == (WorkflowState.RUNNING, "w-1", 9, 0.5)
-        assert candidacy.ledger.seq == seq  # shown at once, journaled now and then
+        assert leadership.ledger.seq == seq  # shown at once, journaled now and then
 
     run(story)
 
@@ -145,10 +145,10 @@ def test_an_attempt_that_was_replaced_or_never_known_is_unwanted() -> None:
 
 def test_a_job_is_stuck_when_its_steps_stand_still_and_not_before() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(stuck_threshold=30)))
-        state = lambda: candidacy.ledger.book.job("j-1").state  # noqa: E731
+        state = lambda: leadership.ledger.book.job("j-1").state  # noqa: E731
         for n in range(1, 13):
             await ask(manager, report(runs(steps=n)))
             await passing(office, 10)
@@ -168,25 +168,25 @@ def test_a_threshold_that_was_derived_gives_way_to_the_workflows_own_stall(
     threshold: float | None, ended: bool
 ) -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(stuck_threshold=threshold)))
         for n in range(15):
             await ask(manager, report(runs(steps=1, silent_s=10.0 * n, stall_s=300)))
             await passing(office, 10)
-        assert (candidacy.ledger.book.job("j-1").state is JobState.TIMED_OUT) is ended
+        assert (leadership.ledger.book.job("j-1").state is JobState.TIMED_OUT) is ended
 
     run(story)
 
 
 def test_a_standby_sends_a_worker_to_the_leader_and_the_end_of_a_term_lets_go_of_those_who_are_held() -> None:
     async def story(office: Office) -> None:
-        leader, candidacy = office.open("m-1")
+        leader, leadership = office.open("m-1")
         await office.until(lambda: leader.leads)
         standby, following = office.open("m-2")
         await ask(leader, Submit(submission=submission()))
         await office.until(lambda: following.ledger.book.epoch)
-        assert await ask(standby, report(runs())) == Redirect(address="m-1:8470", epoch=candidacy.epoch)
+        assert await ask(standby, report(runs())) == Redirect(address="m-1:8470", epoch=leadership.epoch)
         held = asyncio.create_task(ask(leader, report(runs(), wait_s=30)))
         for _ in range(100):
             await asyncio.sleep(0)

@@ -38,14 +38,15 @@ from tenure.control.messages.queues import (
     ResumeQueue,
 )
 from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.engines.aio import calls_for
 from tenure.engines.contracts import Fence
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.model import WorkflowSpec
 from tenure.jobs.states import JobState
 from tenure.nodes.job_handlers import RETRY_OF, next_id
-from tenure.nodes.manager.candidacy import JOURNAL
 from tenure.nodes.manager.job_handlers import EVIDENCE, LOGS, cut
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.presence import Presence
 
@@ -273,12 +274,16 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed() -> None:
 
 def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         standby, _ = office.open("m-2")
         await office.until(lambda: standby.ledger.book.epoch == 1)
         presence = Presence(
-            office.engine, manager._calls, office.clock, node=lambda: manager.node("m-1", "m-1:8470"), now=manager.now
+            office.engine,
+            calls_for(office.engine),
+            office.clock,
+            node=lambda: manager.node("m-1", "m-1:8470"),
+            now=manager.now,
         )
         office.tasks["presence"] = asyncio.create_task(presence.run())
         report = WorkerReport(
@@ -323,7 +328,7 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
         assert (await ask(manager, DrainNode(node=""))).kind is ProblemKind.INVALID
         await office.kill("presence")
         assert office.engine.store("nodes").list() == []
-        assert candidacy.leader is not None
+        assert leadership.leader is not None
 
     run(story)
 

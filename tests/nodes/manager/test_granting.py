@@ -78,10 +78,10 @@ def test_a_standby_shows_the_deadline_and_guesses_nothing_else() -> None:
     async def story(office: Office) -> None:
         manager, _ = office.open("m-1")
         await office.until(lambda: manager.leads)
-        standby, candidacy = office.open("m-2")
+        standby, leadership = office.open("m-2")
         await ask(manager, Submit(submission=submission()))
         await ask(manager, report(runs(stall_s=30.0)))
-        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs)
+        await office.until(lambda: "j-1" in leadership.ledger.book.jobs)
         for _ in range(50):
             await asyncio.sleep(0)
         view = await ask(standby, GetJob(job_id="j-1"))

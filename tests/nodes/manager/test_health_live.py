@@ -30,10 +30,10 @@ class Datacenter(Office):
         self.nodes: dict[str, WorkerNode] = {}
 
     async def lead(self, name: str) -> Any:
-        manager, candidacy = self.open(name)
+        manager, leadership = self.open(name)
         self.managers[f"{name}:8470"] = manager
         await self.until(lambda: manager.leads)
-        return candidacy
+        return leadership
 
     def worker(self, name: str) -> Cast:
         cast = self.casts[name] = Cast(name)
@@ -71,12 +71,12 @@ def run(story: Callable[[Datacenter], Any]) -> None:
 
 def test_a_frozen_worker_is_evicted_its_work_issued_elsewhere_and_when_it_wakes_it_comes_back_as_somebody_new() -> None:
     async def story(dc: Datacenter) -> None:
-        candidacy = await dc.lead("m-1")
+        leadership = await dc.lead("m-1")
         first, second = dc.worker("w-1"), dc.worker("w-2")
         manager = dc.managers["m-1:8470"]
         await ask(manager, Submit(submission=submission()))
-        await dc.until(lambda: len(candidacy.leader.desk.fleet) == 2)
-        workflow = candidacy.ledger.book.job("j-1").workflows["encode"]
+        await dc.until(lambda: len(leadership.leader.desk.fleet) == 2)
+        workflow = leadership.ledger.book.job("j-1").workflows["encode"]
         await dc.until(lambda: workflow.state is WorkflowState.QUEUED)
         item = dc.claim().body
         first.begin(silent_s=1.0)
@@ -108,12 +108,12 @@ def test_work_that_is_alive_but_long_earns_its_extensions_and_work_that_hangs_lo
     """Slots without a watchdog of their own (stall 0): there is a step every 65 s, and the deadline is 30 s after proof of progress."""
 
     async def story(dc: Datacenter) -> None:
-        candidacy = await dc.lead("m-1")
+        leadership = await dc.lead("m-1")
         cast = dc.worker("w-1")
         manager = dc.managers["m-1:8470"]
         for job_id in ("j-1", "j-2"):
             await ask(manager, Submit(submission=submission(job_id, stuck_threshold=1_000)))
-        book = candidacy.ledger.book
+        book = leadership.ledger.book
         cast.begin("j-1")
         drained = 0
         for second in range(200):
@@ -150,9 +150,9 @@ def test_work_that_is_alive_but_long_earns_its_extensions_and_work_that_hangs_lo
 
 def test_a_new_leader_neither_evicts_at_once_nor_forgets_whom_the_last_one_drained() -> None:
     async def story(dc: Datacenter) -> None:
-        candidacy = await dc.lead("m-1")
+        leadership = await dc.lead("m-1")
         cast = dc.worker("w-1")
-        await dc.until(lambda: len(candidacy.leader.desk.fleet) == 1)
+        await dc.until(lambda: len(leadership.leader.desk.fleet) == 1)
         await dc.passing(2)
         successor, following = dc.open("m-2")
         dc.managers["m-2:8470"] = successor

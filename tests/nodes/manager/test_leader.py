@@ -41,15 +41,15 @@ def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() ->
         await cell.until(lambda: node.leader)
         journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
         node.ledger.journal = journal  # type: ignore[assignment]
-        await node.submit(SubmitJob(submission=submission("known")))
+        await node.commit(SubmitJob(submission=submission("known")))
         # Not only sent, but recorded as sent: the leader has nothing under way.
         await cell.until(lambda: node.ledger.book.job("known").workflows["encode"].state is WorkflowState.QUEUED)
         for _ in range(100):
             await asyncio.sleep(0)
         journal.away = True
         waiting = [
-            asyncio.create_task(node.submit(SubmitJob(submission=submission("new")))),
-            asyncio.create_task(node.submit(CancelJob(job_id="known"))),
+            asyncio.create_task(node.commit(SubmitJob(submission=submission("new")))),
+            asyncio.create_task(node.commit(CancelJob(job_id="known"))),
         ]
         assert node.leader is not None
         for _ in range(12):
@@ -71,7 +71,7 @@ def test_a_result_that_a_dead_leader_had_taken_still_wins_over_the_deadline() ->
     async def story(cell: Cell) -> None:
         first = cell.manager("m-1")
         await cell.until(lambda: first.leader)
-        await first.submit(SubmitJob(submission=submission(timeout_seconds=12, stuck_threshold=11)))
+        await first.commit(SubmitJob(submission=submission(timeout_seconds=12, stuck_threshold=11)))
         await cell.until(lambda: cell.work.depth().ready == 1)
         message = cell.claim()
         await cell.kill("m-1")
@@ -99,12 +99,12 @@ def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_stra
                     worker=name, incarnation=f"{name}-{job_id}", slots=1, free=1, lanes=("default.p0",)
                 )
                 await node.leader.desk.report(report)
-            await node.submit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
+            await node.commit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
             await cell.until(lambda: cell.work.depth().ready == 1)
             first = cell.claim()
             assert (first.body.stall_s, first.body.excluded) == (7.0, ())
-            await node.submit(RecordStarted(job_id=job_id, workflow="encode", attempt=1, worker="w-1"))
-            await node.submit(EvictWorker(worker="w-1", reason="silent"))
+            await node.commit(RecordStarted(job_id=job_id, workflow="encode", attempt=1, worker="w-1"))
+            await node.commit(EvictWorker(worker="w-1", reason="silent"))
             await cell.until(lambda: cell.work.depth().ready == 1)
             second = cell.claim()
             assert (second.body.attempt, second.body.excluded) == (2, ("w-1",) if others else ())
@@ -119,7 +119,7 @@ def test_many_commands_are_one_append_and_one_that_is_wrong_spoils_no_other() ->
         await cell.until(lambda: node.leader)
         before = node.ledger.seq
         good, wrong = submission("good"), submission("wrong", timeout_seconds=-1)
-        outcomes = await node.submit_all([SubmitJob(submission=one) for one in (good, wrong, submission("other"))])
+        outcomes = await node.commit_all([SubmitJob(submission=one) for one in (good, wrong, submission("other"))])
         assert [isinstance(outcome, LimitError) for outcome in outcomes] == [False, True, False]
         entries = node.ledger.journal.read(before)
         assert len([entry for entry in entries if b"JobSubmitted" in entry.events[0]]) == 1
@@ -137,7 +137,7 @@ def test_commands_that_wait_when_the_lead_is_lost_are_all_refused() -> None:
         node.ledger.journal = journal  # type: ignore[assignment]
         journal.away = True
         ledger = node.ledger
-        waiting = asyncio.create_task(node.submit_all([SubmitJob(submission=submission(name)) for name in "ab"]))
+        waiting = asyncio.create_task(node.commit_all([SubmitJob(submission=submission(name)) for name in "ab"]))
         for _ in range(10):
             await asyncio.sleep(0)
         ledger.step_down("somebody else leads")

@@ -26,13 +26,11 @@ from tenure.control.messages.jobs import (
     WhyReply,
 )
 from tenure.control.messages.queues import ListQueues
-from tenure.engines.aio import calls_for
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.manager.leader import Leader
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.ledger import JOURNAL
+from tenure.nodes.manager.result_intake import ResultIntake
 
 
 def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
@@ -58,8 +56,7 @@ def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
 
 def test_a_manager_refuses_what_is_for_another_datacenter_than_the_one_it_was_given() -> None:
     async def story(office: Office) -> None:
-        _, candidacy = office.open("m-1")
-        manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, datacenter="eu")
+        manager, _ = office.open("m-1", setup={"datacenter": "eu"})
         refused = await ask(manager, ListQueues(datacenter="us"))
         assert isinstance(refused, Problem)
         assert "is for datacenter 'us', and this is a manager of 'eu'" in refused.fact
@@ -98,9 +95,9 @@ def test_a_standby_answers_reads_and_sends_writes_to_the_leader() -> None:
         await ask(leader, Submit(submission=submission()))
         redirect = Redirect(address="m-1:8470", epoch=1)
         for request in (Submit(submission=submission("j-2")), Cancel(job_id="j-1")):
-            await office.until(lambda: standby._candidacy.ledger.book.epoch == 1)
+            await office.until(lambda: standby.leadership.ledger.book.epoch == 1)
             assert await ask(standby, request) == redirect
-        await office.until(lambda: "j-1" in standby._candidacy.ledger.book.jobs)
+        await office.until(lambda: "j-1" in standby.leadership.ledger.book.jobs)
         assert isinstance(await ask(standby, GetJob(job_id="j-1")), JobView)
         # It may not have read so far: the leader's word counts.
         assert await ask(standby, GetJob(job_id="nobody")) == redirect
@@ -168,9 +165,9 @@ def test_what_is_wrong_with_a_request_is_told_to_its_sender(request_: Any, kind:
 
 def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        journal = candidacy.ledger.journal
+        journal = leadership.ledger.journal
         broken, append = [True], type(journal).append
 
         def refuse(self: Any, *args: Any, **options: Any) -> int:
@@ -180,7 +177,7 @@ def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(type(journal), "append", refuse)
         submitting = asyncio.create_task(ask(manager, Submit(submission=submission())))
-        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs)
+        await office.until(lambda: "j-1" in leadership.ledger.book.jobs)
         reading = asyncio.create_task(ask(manager, GetJob(job_id="j-1")))
         for _ in range(50):
             await asyncio.sleep(0)
@@ -196,12 +193,12 @@ def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.Mon
 
 def test_a_leader_that_was_overtaken_refuses_what_it_was_asked_and_shows_nothing_of_it() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         journal = office.engine.journal(JOURNAL)
         head = journal.head()
         entry = journal.read(head.seq - 1)[0]
-        journal.append([entry.events[0]], epoch=candidacy.epoch + 1, expect=head.seq, append_id="other")
+        journal.append([entry.events[0]], epoch=leadership.epoch + 1, expect=head.seq, append_id="other")
         refused = await ask(manager, Submit(submission=submission()))
         assert isinstance(refused, Problem)
         assert refused.retryable
@@ -254,11 +251,11 @@ def test_submissions_that_do_not_fit_into_one_append_are_written_in_several() ->
 
 def test_an_archived_job_is_still_shown_and_explained() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1", archive_after=10)
+        manager, leadership = office.open("m-1", archive_after=10)
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, Cancel(job_id="j-1", reason="the user said so"))
-        await office.until(lambda: "j-1" in candidacy.ledger.book.state.archive)
+        await office.until(lambda: "j-1" in leadership.ledger.book.state.archive)
         view = await ask(manager, GetJob(job_id="j-1", wait_s=10))
         assert (view.state, view.reason) == (JobState.CANCELLED, "the user said so")
         assert "the user said so" in (await ask(manager, AskWhy(job_id="j-1"))).text
@@ -268,22 +265,23 @@ def test_an_archived_job_is_still_shown_and_explained() -> None:
 
 def test_a_leader_that_was_deposed_follows_with_a_new_book_and_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(office: Office) -> None:
-        first, candidacy = office.open("m-1")
+        first, leadership = office.open("m-1")
         await office.until(lambda: first.leads)
-        failing, led, take = candidacy.leader, candidacy.ledger, Leader._take
+        assert leadership.leader is not None
+        failing, led, take = leadership.leader.results, leadership.ledger, ResultIntake._take
 
-        async def fail(self: Leader, wait_s: float) -> int:
+        async def fail(self: ResultIntake, wait_s: float) -> int:
             if self is failing:
                 raise DeposedError("another has written")
             return await take(self, wait_s)
 
-        monkeypatch.setattr(Leader, "_take", fail)
+        monkeypatch.setattr(ResultIntake, "_take", fail)
         second, _ = office.open("m-2")
-        await office.until(lambda: candidacy.ledger is not led, seconds=60)
-        candidacy._campaign_at = float("inf")  # the other one shall lead
+        await office.until(lambda: leadership.ledger is not led, seconds=60)
+        leadership._campaign_at = float("inf")  # the other one shall lead
         await office.until(lambda: second.leads, seconds=60)
         assert (await ask(second, Submit(submission=submission()))).outcome is Outcome.ACCEPTED
-        await office.until(lambda: "j-1" in candidacy.ledger.book.jobs, seconds=60)
+        await office.until(lambda: "j-1" in leadership.ledger.book.jobs, seconds=60)
         assert isinstance(await ask(first, GetJob(job_id="j-1")), JobView)
 
     run(story)

@@ -11,7 +11,6 @@ from tests.nodes.manager.harness import run_office as run
 
 from tenure.control.messages.jobs import Cancel, Submit
 from tenure.control.messages.workers import WorkerReport
-from tenure.engines.aio import calls_for
 from tenure.jobs.alarms import AlarmKind
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.manager.node_metrics import NodeMetrics
@@ -39,18 +38,18 @@ def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:
 
 def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        candidacy.leader = None
-        candidacy.term_is_current = candidacy.engine_answers = False
-        observer = Observer(candidacy, clock=office.clock, say=office.said.append)
-        office.clock.advance(2 * candidacy.ttl_s + 1)
+        leadership.leader = None
+        leadership.term_is_current = leadership.engine_answers = False
+        observer = Observer(leadership, clock=office.clock, say=office.said.append)
+        office.clock.advance(2 * leadership.term_s + 1)
         observer.look()
         assert [alarm.kind for alarm in observer.alarms] == [AlarmKind.ENGINE_SILENT]
-        candidacy.engine_answers = True
+        leadership.engine_answers = True
         observer.look()
         assert [alarm.kind for alarm in observer.alarms] == [AlarmKind.NO_LEADER]
-        candidacy.term_is_current = True
+        leadership.term_is_current = True
         observer.look()
         assert observer.alarms == ()
 
@@ -60,10 +59,8 @@ def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
 def measured(office: Office) -> tuple[Manager, CollectorRegistry]:
     """A manager with metrics in a registry of its own."""
     metrics = NodeMetrics()
-    _, candidacy = office.open("m-1")
-    office.tasks.pop("m-1").cancel()
-    manager = Manager(candidacy, office.engine, calls_for(office.engine), clock=office.clock, metrics=metrics.manager)
-    metrics.watch(candidacy, manager, office.clock)
+    manager = office.made("m-1", metrics=metrics.manager)
+    metrics.watch(manager)
     office.start("m-1", manager)
     return manager, metrics.registry
 

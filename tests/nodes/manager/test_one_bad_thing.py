@@ -25,7 +25,8 @@ from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.jobs.topics import DECIDE, FOLD
 from tenure.nodes.manager import result_intake
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.nodes.manager.leader import JobLeadership
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.results import RESULTS, command_for
 from tenure.work.envelope import WorkItem, WorkResult
 
@@ -53,13 +54,13 @@ def folded(office: Office) -> bytes:
     return book.snapshot()
 
 
-async def completes(office: Office, candidacy: Candidacy, job_id: str) -> None:
+async def completes(office: Office, leadership: JobLeadership, job_id: str) -> None:
     """An ordinary job is accepted, dispatched, and completed."""
-    await candidacy.submit(SubmitJob(submission=submission(job_id)))
+    await leadership.commit(SubmitJob(submission=submission(job_id)))
     message = await office.claimed()
     assert message.body.job_id == job_id
     office.answer(message)
-    await office.until(lambda: candidacy.ledger.book.job(job_id).state is JobState.COMPLETED)
+    await office.until(lambda: leadership.ledger.book.job(job_id).state is JobState.COMPLETED)
 
 
 def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +68,11 @@ def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypa
         raise KeyError("a bug of ours")
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        ledger = candidacy.ledger
+        ledger = leadership.ledger
         monkeypatch.setitem(DECIDE, CancelJob, broken)  # type: ignore[misc]
-        outcomes = await candidacy.submit_all(
+        outcomes = await leadership.commit_all(
             [SubmitJob(submission=submission("good")), CancelJob(job_id="x"), SubmitJob(submission=submission("fine"))]
         )
         assert [isinstance(one, ProductFailedError) for one in outcomes] == [False, True, False]
@@ -79,7 +80,7 @@ def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypa
         assert isinstance(reply, Problem)
         assert "Tenure itself failed while deciding a CancelJob: KeyError" in reply.fact
         assert any("Traceback" in line and "a bug of ours" in line for line in office.said)
-        assert candidacy.ledger is ledger
+        assert leadership.ledger is ledger
         assert manager.leads
         manager.observer.look()
         assert [one.kind for one in manager.observer.alarms] == [AlarmKind.PRODUCT_FAILED]
@@ -89,19 +90,19 @@ def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypa
 
 def test_a_command_whose_events_are_too_large_is_refused_with_its_size_and_deposes_nobody() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        ledger, before = candidacy.ledger, candidacy.ledger.seq
+        ledger, before = leadership.ledger, leadership.ledger.seq
         large = CancelJob(job_id="x", reason="r" * 700_000)
-        outcomes = await candidacy.submit_all([SubmitJob(submission=submission("good")), large])
+        outcomes = await leadership.commit_all([SubmitJob(submission=submission("good")), large])
         assert isinstance(outcomes[1], LimitError)
         assert "what a CancelJob would write is 700," in str(outcomes[1])
         assert "at most 458,752 bytes" in str(outcomes[1])
         assert not isinstance(outcomes[0], Exception)
-        assert candidacy.ledger is ledger
+        assert leadership.ledger is ledger
         assert manager.leads
-        await completes(office, candidacy, "good")
-        assert "x" not in candidacy.ledger.book.state.tombstones
+        await completes(office, leadership, "good")
+        assert "x" not in leadership.ledger.book.state.tombstones
         assert ledger.seq > before
 
     run(story)
@@ -118,18 +119,20 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
         raise ValueError("in the midst of it")
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         for job_id in ("bad", "kept"):
-            await candidacy.submit(SubmitJob(submission=submission(job_id)))
-        await office.until(lambda: len(candidacy.ledger.book.queued.get(("default", 0), ())) == 2)
-        epoch, ledger = candidacy.epoch, candidacy.ledger
+            await leadership.commit(SubmitJob(submission=submission(job_id)))
+        await office.until(lambda: len(leadership.ledger.book.queued.get(("default", 0), ())) == 2)
+        epoch, ledger = leadership.epoch, leadership.ledger
         monkeypatch.setitem(FOLD, JobEnded, half)  # type: ignore[misc]
         good = SubmitJob(submission=submission("good"))
-        outcomes = await candidacy.submit_all([good, CancelJob(job_id="bad"), SubmitJob(submission=submission("late"))])
+        outcomes = await leadership.commit_all(
+            [good, CancelJob(job_id="bad"), SubmitJob(submission=submission("late"))]
+        )
         assert [isinstance(one, ProductFailedError) for one in outcomes] == [False, True, False]
         monkeypatch.setitem(FOLD, JobEnded, sound)  # type: ignore[misc]
-        assert (candidacy.ledger, candidacy.epoch, manager.leads) == (ledger, epoch, True)
+        assert (leadership.ledger, leadership.epoch, manager.leads) == (ledger, epoch, True)
         assert ledger.book.job("bad").reason == ledger.book.job("kept").reason == ""
         assert {"good", "late"} <= set(ledger.book.jobs)
         await office.until(lambda: not ledger._waiting and ledger._in_flight is None)
@@ -150,14 +153,14 @@ def test_of_a_batch_that_the_engine_does_not_take_only_the_bad_command_is_refuse
         return append(self, events, **options)
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        ledger = candidacy.ledger
+        ledger = leadership.ledger
         monkeypatch.setattr(MemoryJournal, "append", picky)
         commands: list[Command] = [SubmitJob(submission=submission(one)) for one in ("good", "bad", "fine")]
-        outcomes = await candidacy.submit_all(commands)
+        outcomes = await leadership.commit_all(commands)
         assert [isinstance(one, LimitError) for one in outcomes] == [False, True, False]
-        assert candidacy.ledger is ledger
+        assert leadership.ledger is ledger
         assert manager.leads
         assert set(ledger.book.jobs) == {"good", "fine"}
 
@@ -168,12 +171,12 @@ def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_
     async def story(office: Office) -> None:
         poison = submission("poison", queue="my queue")
         journal_of(office, submitted(poison), submitted(submission("honest")))
-        manager, candidacy = office.open("m-1", archive_after=10)
-        await office.until(lambda: "poison" in candidacy.ledger.book.ended)
-        info = candidacy.ledger.book.job("poison")
+        manager, leadership = office.open("m-1", archive_after=10)
+        await office.until(lambda: "poison" in leadership.ledger.book.ended)
+        info = leadership.ledger.book.job("poison")
         assert info.state is JobState.FAILED
         assert "Tenure itself failed on it while dispatching it: LimitError" in info.reason
-        (ended,) = [one for one in candidacy.ledger.book.history("poison") if isinstance(one, JobEnded)]
+        (ended,) = [one for one in leadership.ledger.book.history("poison") if isinstance(one, JobEnded)]
         assert ended.rule is Rule.PRODUCT_FAILED
         assert "Traceback" in ended.evidence["traceback"]
         told = (await ask(manager, AskWhy(job_id="poison"))).text
@@ -181,7 +184,7 @@ def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_
             "the job", "The job"
         )
         assert (await office.claimed()).body.job_id == "honest"
-        await office.until(lambda: "poison" in candidacy.ledger.book.state.archive)
+        await office.until(lambda: "poison" in leadership.ledger.book.state.archive)
         await office.kill("m-1")
         again, next_one = office.open("m-2")
         await office.until(lambda: again.leads)
@@ -195,11 +198,11 @@ def test_a_queue_of_an_old_journal_with_a_rate_that_has_no_inverse_holds_its_job
         slow = [submission(f"slow-{number}", queue="slow") for number in range(3)]
         changed = QueueChanged(at=AT, queue="slow", rate=5e-324, burst=1)
         journal_of(office, changed, *map(submitted, slow))
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         for number in range(3):
-            await completes(office, candidacy, f"j-{number}")
-        states = [candidacy.ledger.book.job(one.job_id).workflows["encode"].state for one in slow]
+            await completes(office, leadership, f"j-{number}")
+        states = [leadership.ledger.book.job(one.job_id).workflows["encode"].state for one in slow]
         assert states == [WorkflowState.QUEUED, WorkflowState.PENDING, WorkflowState.PENDING]
         await office.kill("m-1")
         again, _ = office.open("m-2")
@@ -217,21 +220,21 @@ def test_a_result_that_cannot_be_recorded_is_a_dead_letter_and_holds_up_no_deadl
         return command_for(message)
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         monkeypatch.setattr(result_intake, "command_for", broken)
         for job_id in ("bad", "good"):
-            await candidacy.submit(SubmitJob(submission=submission(job_id)))
+            await leadership.commit(SubmitJob(submission=submission(job_id)))
         for _ in range(2):
             office.answer(await office.claimed())
-        book = candidacy.ledger.book
+        book = leadership.ledger.book
         await office.until(lambda: book.job("bad").state.terminal and book.job("good").state.terminal)
         assert (book.job("bad").state, book.job("good").state) == (JobState.FAILED, JobState.COMPLETED)
         results = office.engine.mailbox(RESULTS, WorkResult, WorkItem)
         await office.until(results.dead_letters.list)
         (letter,) = results.dead_letters.list()
         assert "RecursionError: a bug of ours" in letter.reason
-        await candidacy.submit(SubmitJob(submission=submission("short", timeout_seconds=5.0)))
+        await leadership.commit(SubmitJob(submission=submission("short", timeout_seconds=5.0)))
         await office.until(lambda: book.job("short").state is JobState.TIMED_OUT, seconds=60)
 
     run(story)
@@ -243,9 +246,9 @@ def test_a_schedule_that_raises_is_paused_and_says_why_and_the_others_fire() -> 
         worse = Schedule(name="worse", job=submission("t", queue=""), every_s=5.0)
         good = Schedule(name="good", job=submission("t"), every_s=5.0)
         journal_of(office, *(ScheduleSet(at=office.engine.now(), schedule=one) for one in (bad, worse, good)))
-        manager, candidacy = office.open("m-1")
-        await office.until(lambda: candidacy.ledger.seq and candidacy.ledger.book.state.schedules["good"].fired)
-        await office.until(lambda: candidacy.ledger.book.state.schedules["bad"].schedule.paused)
+        manager, leadership = office.open("m-1")
+        await office.until(lambda: leadership.ledger.seq and leadership.ledger.book.state.schedules["good"].fired)
+        await office.until(lambda: leadership.ledger.book.state.schedules["bad"].schedule.paused)
         shown = {one.schedule.name: one for one in (await ask(manager, ListSchedules())).schedules}
         assert shown["bad"].schedule.paused
         assert "cron" in shown["bad"].problem
@@ -267,13 +270,12 @@ def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_lea
         raise LimitError("snapshot", "70,000,000 bytes", "at most 67,108,864 bytes")
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1", setup={"snapshot_every": 10})
         await office.until(lambda: manager.leads)
-        ledger = candidacy.ledger
+        ledger = leadership.ledger
         monkeypatch.setattr(MemoryJournal, "snapshot", refuse)
-        monkeypatch.setattr(type(ledger), "snapshot_every", 10)
         for number in range(12):
-            await completes(office, candidacy, f"j-{number}")
+            await completes(office, leadership, f"j-{number}")
             for _ in range(30):
                 office.clock.advance(0.25)
                 await asyncio.sleep(0)
@@ -283,7 +285,7 @@ def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_lea
         manager.observer.look()
         (alarm,) = manager.observer.alarms
         assert (alarm.kind, "66.8 MiB" in alarm.reason) == (AlarmKind.STATE_TOO_LARGE, True)
-        assert candidacy.ledger is ledger
+        assert leadership.ledger is ledger
         assert manager.leads
 
     run(story)
@@ -299,8 +301,8 @@ def test_a_standby_whose_engine_refuses_it_says_so_and_stands_again(monkeypatch:
             return head(self)
 
         monkeypatch.setattr(MemoryJournal, "head", refuse)
-        manager, candidacy = office.open("m-1")
-        await office.until(lambda: candidacy.failures.alarms())
+        manager, leadership = office.open("m-1")
+        await office.until(lambda: leadership.failures.alarms())
         for _ in range(200):
             office.clock.advance(0.25)
         assert not office.tasks["m-1"].done()
@@ -326,14 +328,14 @@ def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(mo
         sound(book, event)
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         monkeypatch.setattr(MemoryMailbox, "send_many", picky)
         monkeypatch.setitem(FOLD, JobEnded, broken)  # type: ignore[misc]
-        await candidacy.submit(SubmitJob(submission=submission("bad")))
-        await completes(office, candidacy, "good")
-        assert candidacy.leader is not None
-        assert list(candidacy.leader.strikes.aside) == ["bad"]
+        await leadership.commit(SubmitJob(submission=submission("bad")))
+        await completes(office, leadership, "good")
+        assert leadership.leader is not None
+        assert list(leadership.leader.strikes.aside) == ["bad"]
         assert any("left alone until another leader takes over" in line for line in office.said)
         monkeypatch.setattr(MemoryMailbox, "send_many", send)
         monkeypatch.setitem(FOLD, JobEnded, sound)  # type: ignore[misc]
@@ -351,9 +353,9 @@ def test_an_append_of_which_nobody_knows_the_writers_fate_ends_the_term_and_noth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
-        ledger = candidacy.ledger
+        ledger = leadership.ledger
 
         async def broken() -> None:
             raise MemoryError("the writer itself")
@@ -362,7 +364,7 @@ def test_an_append_of_which_nobody_knows_the_writers_fate_ends_the_term_and_noth
         reply = await ask(manager, Submit(submission=submission("j-1")))
         assert isinstance(reply, Problem)
         assert reply.retryable
-        await office.until(lambda: candidacy.ledger is not ledger and manager.leads)
+        await office.until(lambda: leadership.ledger is not ledger and manager.leads)
         assert isinstance(await ask(manager, Submit(submission=submission("j-1"))), Done)
 
     run(story)

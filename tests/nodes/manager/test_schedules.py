@@ -15,37 +15,37 @@ from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted
 from tenure.jobs.model import Overlap, Schedule
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.candidacy import Candidacy
+from tenure.nodes.manager.leader import JobLeadership
 
 
 def every(seconds: float, name: str = "tick", **options: Any) -> Schedule:
     return Schedule(name=name, job=submission("unused"), every_s=seconds, overlap=Overlap.ALLOW, **options)
 
 
-async def complete(candidacy: Candidacy, job_id: str, result: Any) -> None:
-    info = candidacy.ledger.book.jobs[job_id]
+async def complete(leadership: JobLeadership, job_id: str, result: Any) -> None:
+    info = leadership.ledger.book.jobs[job_id]
     for name, workflow in info.workflows.items():
         base = {"job_id": job_id, "workflow": name, "attempt": workflow.attempt}
-        await candidacy.submit(RecordDispatched(**base))
-        await candidacy.submit(RecordStarted(**base, worker="w"))
-        await candidacy.submit(RecordResult(**base, worker="w", result=result))
+        await leadership.commit(RecordDispatched(**base))
+        await leadership.commit(RecordStarted(**base, worker="w"))
+        await leadership.commit(RecordResult(**base, worker="w", result=result))
 
 
 def test_instants_fire_over_a_failover_each_once() -> None:
     async def story(office: Office) -> None:
         first, _ = office.open("m-1")
         await office.until(lambda: first.leads)
-        second, candidacy = office.open("m-2")
+        second, leadership = office.open("m-2")
         done = await ask(first, SetSchedule(schedule=every(10.0)))
         assert done.outcome is Outcome.ACCEPTED
-        await office.until(lambda: len(candidacy.ledger.book.jobs) >= 2)
+        await office.until(lambda: len(leadership.ledger.book.jobs) >= 2)
         await office.kill("m-1")
         await office.until(lambda: second.leads)
-        await office.until(lambda: len(candidacy.ledger.book.jobs) >= 5)
+        await office.until(lambda: len(leadership.ledger.book.jobs) >= 5)
         listed = await ask(second, ListSchedules())
         assert isinstance(listed, ScheduleList)
         (view,) = listed.schedules
-        jobs = [job_id for job_id in candidacy.ledger.book.jobs if job_id.startswith("tick/")]
+        jobs = [job_id for job_id in leadership.ledger.book.jobs if job_id.startswith("tick/")]
         numbers = [int(job_id.partition("/")[2]) for job_id in jobs]
         assert numbers == sorted(set(numbers))
         assert view.fired == len(jobs)
@@ -57,7 +57,7 @@ def test_instants_fire_over_a_failover_each_once() -> None:
 
 def test_a_schedule_is_changed_triggered_and_dropped() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, SetSchedule(schedule=every(3_600.0)))
         again = [await ask(manager, TriggerSchedule(name="tick", job_id="by-hand")) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_a_schedule_is_changed_triggered_and_dropped() -> None:
         gone = await ask(manager, TriggerSchedule(name="tick", job_id="x"))
         assert isinstance(gone, Problem)
         assert gone.kind is ProblemKind.UNKNOWN
-        assert list(candidacy.ledger.book.jobs) == ["by-hand"]
+        assert list(leadership.ledger.book.jobs) == ["by-hand"]
 
     run(story)
 
@@ -80,29 +80,29 @@ def test_a_schedule_is_changed_triggered_and_dropped() -> None:
 )
 def test_a_bad_schedule_is_the_senders_problem(options: dict[str, Any], kind: ProblemKind) -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         reply = await ask(manager, SetSchedule(schedule=every(60.0, **options)))
         assert isinstance(reply, Problem)
         assert reply.kind is kind
         assert reply.remedy or "must be" in reply.fact
-        assert not candidacy.ledger.book.state.schedules
+        assert not leadership.ledger.book.state.schedules
 
     run(story)
 
 
 def test_results_are_let_go_when_their_time_is_over() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         asked = JobSubmission(job_id="short", workflows=submission("x").workflows, result_ttl=60.0)
         await ask(manager, Submit(submission=asked))
         await ask(manager, Submit(submission=submission("kept")))
         for job_id in ("short", "kept"):
-            await complete(candidacy, job_id, 42)
+            await complete(leadership, job_id, 42)
         view = await ask(manager, GetJob(job_id="short"))
         assert (view.workflows[0].result, view.results_expired) == (42, False)
-        await office.until(lambda: candidacy.ledger.book.jobs["short"].results_expired)
+        await office.until(lambda: leadership.ledger.book.jobs["short"].results_expired)
         view = await ask(manager, GetJob(job_id="short"))
         assert (view.state, view.workflows[0].result, view.results_expired) == (JobState.COMPLETED, None, True)
         assert view.now - view.ended_at >= 60.0
@@ -113,12 +113,12 @@ def test_results_are_let_go_when_their_time_is_over() -> None:
 
 def test_an_archived_job_keeps_its_result_until_its_time_is_over() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1", archive_after=30.0)
+        manager, leadership = office.open("m-1", archive_after=30.0)
         await office.until(lambda: manager.leads)
         asked = JobSubmission(job_id="j", workflows=submission("x").workflows, result_ttl=120.0)
         await ask(manager, Submit(submission=asked))
-        await complete(candidacy, "j", {"big": [1, 2, 3]})
-        await office.until(lambda: "j" in candidacy.ledger.book.state.archive)
+        await complete(leadership, "j", {"big": [1, 2, 3]})
+        await office.until(lambda: "j" in leadership.ledger.book.state.archive)
         assert (await ask(manager, GetJob(job_id="j"))).workflows[0].result == {"big": [1, 2, 3]}
         ends = office.clock.monotonic() + 150.0
         await office.until(lambda: office.clock.monotonic() >= ends, 200)

@@ -42,7 +42,7 @@ def test_more_jobs_an_hour_than_fit_into_the_state_are_served_and_none_is_refuse
         book = node.ledger.book
         for first in range(0, COMPLETED, batch):
             jobs = [small(f"encode-{number:016}") for number in range(first, first + batch)]
-            outcomes = await node.submit_all([SubmitJob(submission=job) for job in jobs])
+            outcomes = await node.commit_all([SubmitJob(submission=job) for job in jobs])
             assert {getattr(outcome, "outcome", outcome) for outcome in outcomes} == {"accepted"}
             await cell.until(lambda: cell.work.depth().ready == batch)
             for message in cell.work.receive(batch, 60):
@@ -82,10 +82,10 @@ async def fill(manager: Manager) -> int:
 
 def test_a_full_leader_says_so_to_clients_operators_and_schedules_and_goes_on_leading() -> None:
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1", state_budget=MIN_STATE_BUDGET)
+        manager, leadership = office.open("m-1", state_budget=MIN_STATE_BUDGET)
         await office.until(lambda: manager.leads)
         template = Schedule(name="nightly", cron="* * * * *", job=large("t"))
-        await candidacy.submit(PutSchedule(schedule=template))
+        await leadership.commit(PutSchedule(schedule=template))
         count = await fill(manager)
         many = await ask(manager, SubmitMany(submissions=(large("j-0"), large("new-1"), large("new-2"))))
         assert [one.problem for one in many.jobs] == [None, ProblemKind.TOO_MANY, ProblemKind.TOO_MANY]
@@ -96,9 +96,9 @@ def test_a_full_leader_says_so_to_clients_operators_and_schedules_and_goes_on_le
         for number in range(count):
             assert (await ask(manager, Cancel(job_id=f"j-{number}"))).outcome == "accepted"
         # The schedule's instant had stayed due.
-        await office.until(lambda: candidacy.ledger.book.state.schedules["nightly"].fired)
+        await office.until(lambda: leadership.ledger.book.state.schedules["nightly"].fired)
         assert (await ask(manager, Submit(submission=large("after")))).outcome == "accepted"
-        assert "j-0" in candidacy.ledger.book.state.archive, "it made room before its hour was over"
+        assert "j-0" in leadership.ledger.book.state.archive, "it made room before its hour was over"
         archived = await ask(manager, GetJob(job_id="j-0"))
         assert isinstance(archived, JobView)
         assert archived.state is JobState.CANCELLED
@@ -110,12 +110,12 @@ def test_a_result_with_an_integer_beyond_64_bits_is_kept_whole_and_snapshots_go_
     """`math.factorial(21)` as a result ended every manager at its next snapshot."""
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1")
         await office.until(lambda: manager.leads)
         await ask(manager, Submit(submission=small()))
         office.answer(await office.claimed(), {"n": [2**64, -(2**70)]})
-        await office.until(lambda: candidacy.ledger.book.job("j-1").state.terminal)
-        candidacy.ledger.book.snapshot()
+        await office.until(lambda: leadership.ledger.book.job("j-1").state.terminal)
+        leadership.ledger.book.snapshot()
         view = await ask(manager, GetJob(job_id="j-1"))
         assert view.workflows[0].result == {"n": [2**64, -(2**70)]}
 
@@ -126,10 +126,9 @@ def test_a_state_that_cannot_be_saved_does_not_end_its_leader(monkeypatch: Any) 
     """As a state that an older release let grow. Nothing is lost: the journal has it all."""
 
     async def story(office: Office) -> None:
-        manager, candidacy = office.open("m-1")
+        manager, leadership = office.open("m-1", setup={"snapshot_every": 1})
         await office.until(lambda: manager.leads)
-        ledger = candidacy.ledger
-        monkeypatch.setattr(type(ledger), "snapshot_every", 1)
+        ledger = leadership.ledger
         monkeypatch.setattr(type(ledger.book), "snapshot", lambda self: b"\x80" + b"x" * MAX_SNAPSHOT_BYTES)
         await ask(manager, Submit(submission=small()))
         await office.until(lambda: any("the state cannot be saved" in text for text in office.said))

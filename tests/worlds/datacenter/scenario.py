@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tenure.control.messages.jobs import MANAGER_ELECTION, Done, JobView, candidate_at
+from tenure.control.messages.jobs import MANAGER_ELECTION, Done, JobView
 from tenure.control.messages.wire import Reply
 from tenure.control.messages.workers import WorkerDirective
 from tenure.errors import InvariantError
@@ -21,9 +21,8 @@ from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings
 from tenure.jobs.decisions import Outcome
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
-from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.ledger import JOURNAL
+from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.earning import Earning
 from tenure.nodes.worker.worker import WorkerNode
@@ -41,8 +40,11 @@ from tests.worlds.datacenter.plays import play_of
 from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import DECLINE_S, FLEET, REPORTS, SETTLE_S, STUCK_S, TERM_S
+from tests.worlds.patching import environment_of
 
 GREEDY_SHARE = 0.15
+SNAPSHOT_EVERY = 20
+"""Managers take snapshots, and truncate, often enough for a run to see it."""
 
 
 class Greed(Earning):
@@ -57,16 +59,6 @@ class Greed(Earning):
     ) -> HealthcheckExtensionRequest | None:
         self._said += 1
         return HealthcheckExtensionRequest(worker, "long_workflow", 0.5, 0.0, 0, progress_counter=self._said)
-
-
-class BriefLedger(Ledger):
-    """Takes a snapshot, and truncates, often enough for a run to see it."""
-
-    snapshot_every = 20
-
-
-class BriefCandidacy(Candidacy):
-    ledger_class: ClassVar[type[Ledger]] = BriefLedger
 
 
 class Datacenter(Scenario):
@@ -91,7 +83,6 @@ class Datacenter(Scenario):
     )
     term_s: ClassVar[float] = TERM_S
     fleet: ClassVar[FleetSettings] = FLEET
-    candidacy: ClassVar[type[Candidacy]] = BriefCandidacy
     manager: ClassVar[type[Manager]] = Manager
     worker: ClassVar[type[WorkerNode]] = WorkerNode
     slots: ClassVar[type[ScriptedSlots]] = ScriptedSlots
@@ -159,19 +150,13 @@ class Datacenter(Scenario):
     # Who takes part
 
     async def _manage(self, host: Host) -> None:
-        candidacy = self.candidacy(
-            candidate_at(host.name, host.name),
-            host.engine,
-            host.calls,
-            clock=host.clock,
-            random=host.random,
-            ids=host.ids,
-            ttl_s=self.term_s,
+        setup = ManagerSetup(
+            term_s=self.term_s,
             fleet=self.fleet,
-            settings=JobSettings(stuck_threshold=STUCK_S, archive_after=4.0, id_memory=3_600.0),
-            say=host.record,
+            jobs=JobSettings(stuck_threshold=STUCK_S, archive_after=4.0, id_memory=3_600.0),
+            snapshot_every=SNAPSHOT_EVERY,
         )
-        manager = self.manager(candidacy, host.engine, host.calls, clock=host.clock, say=host.record)
+        manager = self.manager(host.name, host.name, environment_of(host), setup)
         serve(host, manager.answer)
         await manager.run()
 

@@ -6,21 +6,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tenure.control.caller import parse_address
-from tenure.control.messages.jobs import candidate_at
-from tenure.jobs.messages import Identity
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.gate_desk import GateDesk
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tests.worlds.datacenter.scenario import Greed
 from tests.worlds.gates.hands import Hands
+from tests.worlds.patching import environment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,47 +92,19 @@ class Plan:
         )
 
 
-async def manage(host: Host, datacenter: str, pace: Pace, desk_class: type[GateDesk] = GateDesk) -> None:
+async def manage(host: Host, datacenter: str, pace: Pace) -> None:
     """A manager: the program of one node."""
-    candidacy = Candidacy(
-        candidate_at(host.id, host.name),
-        host.engine,
-        host.calls,
-        clock=host.clock,
-        random=host.random,
-        ids=host.ids,
-        ttl_s=pace.term_s,
-        settings=pace.jobs,
-        fleet=pace.fleet,
-        say=host.record,
-    )
-    manager = Manager(candidacy, host.engine, host.calls, clock=host.clock, say=host.record)
-    desk_class(
-        manager, candidacy, SimCaller(host), Identity(datacenter, host.id, *parse_address(host.name)), clock=host.clock
-    )
+    setup = ManagerSetup(datacenter, pace.term_s, pace.jobs, pace.fleet)
+    manager = Manager(host.id, host.name, environment_of(host), setup, gates=SimCaller(host))
     serve(host, manager.answer)
     await manager.run()
 
 
 async def keep_gate(host: Host, plan: Plan, gate_class: type[Gate] = Gate) -> None:
     """A gate: the program of one node."""
-    gate = gate_class(
-        host.id,
-        host.name,
-        host.engine,
-        host.calls,
-        SimCaller(host),
-        datacenters=plan.managers,
-        peers=plan.gates,
-        clock=host.clock,
-        random=host.random,
-        ids=host.ids,
-        ttl_s=plan.pace.term_s,
-        settings=plan.pace.gate,
-        probes=plan.pace.probes,
-        memory=lambda: 0.0,
-        say=host.record,
-    )
+    pace = plan.pace
+    setup = GateSetup(plan.managers, plan.gates, pace.term_s, gate=pace.gate, probes=pace.probes, memory=lambda: 0.0)
+    gate = gate_class(host.id, host.name, environment_of(host), setup, SimCaller(host))
     serve(host, gate.answer)
     await gate.run()
 

@@ -18,10 +18,9 @@ from tenure.errors import InvariantError
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
-from tenure.nodes.gate.candidacy import JOURNAL as GATE_JOURNAL
 from tenure.nodes.gate.gate import Gate
-from tenure.nodes.manager.candidacy import JOURNAL
-from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.gate.leader import JOURNAL as GATE_JOURNAL
+from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.results import RESULTS
 from tenure.randomness import Random
 from tenure.sim.backend import Backend
@@ -61,7 +60,6 @@ class Gates(Scenario):
     greedy_share: ClassVar[float] = 0.04
     impatient_share: ClassVar[float] = 0.0
     turns: ClassVar[tuple[Misfortune, ...]] = TURNS
-    desk: ClassVar[type[GateDesk]] = GateDesk
     gate: ClassVar[type[Gate]] = Gate
     manager_settings: ClassVar[JobSettings] = plan.pace.jobs
 
@@ -93,7 +91,7 @@ class Gates(Scenario):
         for name, addresses in plan.managers.items():
             world.roles[leader_of(name)] = partial(self._leading, name, MANAGER_ELECTION, addresses[0])
             for address in addresses:
-                program = partial(manage, datacenter=name, pace=pace, desk_class=self.desk)
+                program = partial(manage, datacenter=name, pace=pace)
                 world.node(address, program, engine=name).start()
             for worker in plan.workers[name]:
                 greedy = random.random() < self.greedy_share

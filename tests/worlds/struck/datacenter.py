@@ -128,7 +128,7 @@ class Struck(Datacenter):
     def _set_aside(self) -> set[str]:
         """Jobs that a blow sticks to, that cannot even be failed, and that their leader says so of."""
         stuck_to = {blow.job_id for blow in self.striker.blows if blow.sticks and blow.struck}
-        leaders = [one._candidacy.leader for one in self.made if one._candidacy.leader is not None]
+        leaders = [one.leadership.leader for one in self.made if one.leadership.leader is not None]
         return {job_id for leader in leaders for job_id in leader.strikes.aside if job_id in stuck_to}
 
     def settled(self, world: World) -> bool:

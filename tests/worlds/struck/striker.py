@@ -31,8 +31,8 @@ from tenure.sim.world import World
 
 PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure.nodes.fleet)
 MODULES = (
-    *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.sure_append"),
-    *("tenure.nodes.job_strikes", "tenure.nodes.held", "tenure.control.async_caller"),
+    *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.journal_append"),
+    *("tenure.nodes.term_leader", "tenure.nodes.held", "tenure.control.async_caller"),
     *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )
@@ -42,7 +42,7 @@ EXEMPT = frozenset(
         # The port's own entry: what it raises is answered by the HTTP server, which is not in these worlds.
         *("Manager.answer", "Gate.answer", "Gate._measure"),
         # Called by the event loop itself, which logs what they raise.
-        *("_nobody_may_wait", "_bell", "Journaled._stopped_writing", "GateReporting._ended"),
+        *("_nobody_may_wait", "_bell", "NodeLedger._stopped_writing", "GateReporting._ended"),
         # What they raise on is an entry or a snapshot that is there and cannot be read: another story, which `tests/journal` tells.
         *("fold_entry", "cannot_apply", "kind_of", "unknown_kind", "restore", "load_book", "_load", "_with_hint"),
         # The scripted slots and hands call it, as a supervisor does; they are no code of a node.
@@ -53,24 +53,25 @@ ISOLATING = frozenset(
     {
         # What keeps one bad thing from the others must itself not raise each time: it is small, and has tests of its own.
         *("JobStrikes.strike", "JobStrikes.attempt", "JobStrikes.commit_all", "JobStrikes._commit", "concerns_all"),
-        *("GateLeader._refresh", "GateLeader._hear_each", "GateLeader.submit_all", "GateLeader.submit"),
+        *("GateLeader._refresh", "GateLeader._hear_each"),
         *(
-            "GateLeader._cannot_say",
-            "Lines._cannot_say",
+            "GateLeader.cannot_say",
+            "Gate._cannot_say",
             "Line._send_each",
             "Courier._say_all",
             "GateDesk._commit_each",
         ),
-        *("batches", "Leader._arm_job"),
+        *("batches", "DatacenterLeader._arm_job"),
         *(
-            "Leader._send_each",
+            "DatacenterLeader._send_each",
             "ResultIntake._record",
             "ResultIntake._record_alone",
             "ResultIntake._bury",
             "attempt_of",
         ),
-        *("Journaled.commit_all", "Journaled._write_batch", "Journaled._make_durable", "Journaled._append"),
-        *("Journaled._append_or_refuse", "SureAppend.append", "Leader.submit_all", "Leader.submit", "decided"),
+        *("NodeLedger.commit_all", "NodeLedger._write_batch", "NodeLedger._make_durable", "NodeLedger._append"),
+        *("NodeLedger._append_or_refuse", "SureAppend.append", "NodeLedger.commit", "decided"),
+        *("WaitingCommand.settle", "CommandGroup.settle", "CommandGroup.settle_rest"),
     }
 )
 """Struck once, and never so that the blow sticks."""

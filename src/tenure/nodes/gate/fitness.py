@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tenure.clock import Clock
-from tenure.control.async_caller import AsyncCaller
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.health.gate import GateHealthState
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.load import Load
-from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
+from tenure.nodes.gate.probing import Probed, Prober, ProbeTools
 from tenure.nodes.gate.watch import Watch
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.randomness import Random
 
 
 class Fitness:
@@ -26,34 +22,18 @@ class Fitness:
     def __init__(
         self,
         name: str,
-        caller: AsyncCaller,
+        tools: ProbeTools,
         peers: Sequence[str],
         watch: Watch,
         load: Load,
         forwarding: Forwarding,
-        *,
-        settings: ProbeSettings,
-        clock: Clock,
-        random: Random,
-        keeper: LoopKeeper,
-        say: Callable[[str], None] = lambda text: None,
+        on_hand_over: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        """`on_hand_over` is called with the reason when this gate should hand the lead over to a peer."""
         self._name, self._watch, self._load, self._forwarding = name, watch, load, forwarding
-        self._settings, self._clock = settings, clock
-        self.on_hand_over: Callable[[str], None] = lambda reason: None
+        self._settings, self._clock, self._on_hand_over = tools.settings, tools.clock, on_hand_over
         self._unfit_since: float | None = None
-        self.prober = Prober(
-            caller,
-            peers,
-            AskGate(),
-            GateView,
-            settings=settings,
-            clock=clock,
-            random=random,
-            keeper=keeper,
-            on_word=self._heard,
-            say=say,
-        )
+        self.prober = Prober(tools, peers, AskGate(), GateView, self._heard)
         self.run = self.prober.run
 
     def own_state(self) -> GateHealthState:
@@ -110,4 +90,4 @@ class Fitness:
             self._unfit_since = now
         if now - self._unfit_since >= self._settings.suspicion_s and self._better_peer(now):
             self._unfit_since = now  # not again before another suspicion time
-            self.on_hand_over("this gate reaches no datacenter, and a peer does")
+            self._on_hand_over("this gate reaches no datacenter, and a peer does")

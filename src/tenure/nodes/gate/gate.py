@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tenure.bound_checks import check, shown
-from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
 from tenure.control.event_feed import EventFeed, StreamItem
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.gates import AskGate, DatacenterWord, Forward, GateHeard, TellGate
+from tenure.control.messages.gates import AskGate, DatacenterSaid, DatacenterWord, Forward, GateHeard, TellGate
 from tenure.control.messages.job_details import RetryJob, SubmitMany
 from tenure.control.messages.jobs import (
     AskLeader,
@@ -36,26 +36,24 @@ from tenure.control.messages.operations import BY_NAME, AtGate
 from tenure.control.messages.wire import Placed, Reply, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
-from tenure.ids import IdSource
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.gate.candidacy import JOURNAL, GateCandidacy
 from tenure.nodes.gate.datacenter_queries import GATHERED, DatacenterQueries
 from tenure.nodes.gate.fitness import Fitness
 from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.job_handlers import GateJobHandlers
+from tenure.nodes.gate.leader import JOURNAL, TELLING, GateLeader, GateLeadership, GateMandate, GateRules
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.load import Load, memory_percent
 from tenure.nodes.gate.placing import Placing
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probing import ProbeSettings, ProbeTools
 from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
 from tenure.nodes.gate.watch import Watch
+from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.randomness import Random
+from tenure.nodes.process import Environment
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.metrics import GateMetrics
@@ -75,78 +73,84 @@ MEASURED = (Submit, Cancel, TellGate)
 """Requests whose duration shows how loaded the gate is. Others may wait for a job or a datacenter, so their duration shows nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class GateSetup:
+    """The settings of one gate; `serving.GateNodeSettings` has those of its whole process."""
+
+    datacenters: Mapping[str, Sequence[str]]
+    """The addresses of each datacenter's managers, by its name."""
+    peers: Sequence[str] = ()
+    """The addresses of the other gates on the same engine."""
+    term_s: float = 10.0
+    gate: GateSettings | None = None
+    probes: ProbeSettings = field(default_factory=ProbeSettings)
+    overload: OverloadConfig | None = None
+    memory: Callable[[], float] = memory_percent
+    """Returns the share of the machine's memory that is in use."""
+
+    def __post_init__(self) -> None:
+        if not self.datacenters or not all(self.datacenters.values()):
+            raise ConfigurationError(
+                "a gate needs at least one datacenter, each with the address of a manager",
+                remedy="Give --datacenter NAME=HOST:PORT[,HOST:PORT]",
+            )
+
+
 class Gate:
     """One gate. `run` it until it is cancelled; `answer` works from the first moment on."""
-
-    candidacy_class: ClassVar[type[GateCandidacy]] = GateCandidacy
 
     def __init__(
         self,
         name: str,
         address: str,
-        engine: Engine,
-        calls: Calls,
+        environment: Environment,
+        setup: GateSetup,
         caller: AsyncCaller,
         *,
-        datacenters: Mapping[str, Sequence[str]],
-        peers: Sequence[str] = (),
-        clock: Clock,
-        random: Random,
-        ids: IdSource,
-        ttl_s: float = 10.0,
-        settings: GateSettings | None = None,
-        probes: ProbeSettings | None = None,
-        overload: OverloadConfig | None = None,
-        memory: Callable[[], float] = memory_percent,
         metrics: GateMetrics | None = None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        if not datacenters or not all(datacenters.values()):
-            raise ConfigurationError(
-                "a gate needs at least one datacenter, each with the address of a manager",
-                remedy="Give --datacenter NAME=HOST:PORT[,HOST:PORT]",
-            )
-        probes = probes or ProbeSettings()
+        clock, say = environment.clock, environment.say
         self.name, self.address, self._caller, self._clock, self._say = name, address, caller, clock, say
         self._metrics = metrics
-        self.peers = [peer for peer in peers if peer != address]
-        self.keeper = LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
-        self.failures = self.keeper.failures
-        given: dict[str, Any] = {"clock": clock, "random": random, "say": say, "keeper": self.keeper}
-        self.watch = Watch(caller, datacenters, settings=probes, **given)
-        self.load = Load(clock, config=overload, memory=memory, say=say)
+        self.peers = [peer for peer in setup.peers if peer != address]
+        self.failures = ProductFailures(clock, say, metrics.failed_on if metrics is not None else lambda what: None)
+        self.keeper = LoopKeeper(clock, environment.random, self.failures, say=say)
+        tools = ProbeTools(caller, setup.probes, clock, environment.random, self.keeper, say)
+        self.watch = Watch(tools, setup.datacenters, on_return=self._returned)
+        shed = metrics.turned_away if metrics is not None else lambda asked, priority: None
+        self.load = Load(clock, config=setup.overload, memory=setup.memory, on_shed=shed, say=say)
         self._flow = Forwarding(clock)
-        self.fitness = Fitness(name, caller, self.peers, self.watch, self.load, self._flow, settings=probes, **given)
+        self.fitness = Fitness(name, tools, self.peers, self.watch, self.load, self._flow, self._hand_over)
         self.lines = Lines(
-            datacenters, caller, timeout_s=probes.timeout_s, spoke=self.watch.spoke, say=say, keeper=self.keeper
+            setup.datacenters,
+            caller,
+            timeout_s=setup.probes.timeout_s,
+            said=self._heard_back,
+            failed=self._cannot_say,
+            say=say,
+            keeper=self.keeper,
         )
-        self.candidacy = self.candidacy_class(
+        self._jobs = GateJobHandlers(self, environment.engine, environment.calls, clock)
+        self.leadership: GateLeadership = Leadership(
             candidate_at(name, address),
-            engine,
-            calls,
-            self.lines,
-            settings=settings,
+            environment,
+            GateRules(setup.gate),
+            self._new_leader,
+            keeper=self.keeper,
+            term_s=setup.term_s,
             fit=self.fitness.fit,
-            link_suspect=self.watch.link_suspect,
-            flow=self._flow,
-            heed=metrics.count if metrics is not None else lambda events: None,
-            elected=metrics.elections.inc if metrics is not None else lambda: None,
-            ids=ids,
-            ttl_s=ttl_s,
-            **given,
+            on_change=self._jobs.look,
         )
-        self.placing = Placing(address, self.peers, self.candidacy, self.watch, self._flow)
+        self.placing = Placing(address, self.peers, self.leadership, self.watch, self._flow)
         self.queries = DatacenterQueries(name, self.lines, self.watch.why_silent, self.failures)
-        self._jobs = GateJobHandlers(self, engine, calls, clock)
         self.events = EventFeed(
-            engine.journal(JOURNAL),
-            calls,
+            environment.engine.journal(JOURNAL),
+            environment.calls,
             clock=clock,
             state=self._jobs.state_for,
             queue_of=self._jobs.queue_of,
             keep=self.keeper.keep,
         )
-        self._connect()
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             TellGate: self._told,
             **self._jobs.handlers,
@@ -159,21 +163,20 @@ class Gate:
             GetEvents: self.events.page,
         }
 
-    def _connect(self) -> None:
-        """Connects the callbacks between the parts of this gate."""
-        self.candidacy.on_change = self._jobs.look
-        self.watch.on_return = self._returned
-        self.fitness.on_hand_over = self._hand_over
-        if self._metrics is not None:
-            self.load.on_shed = self._metrics.turned_away
-            self.failures.count = self._metrics.failed_on
+    def _new_leader(self, mandate: GateMandate) -> GateLeader:
+        if self._metrics is None:
+            return GateLeader(mandate, self.lines, self._flow, link_suspect=self.watch.link_suspect)
+        self._metrics.elections.inc()
+        return GateLeader(
+            mandate, self.lines, self._flow, link_suspect=self.watch.link_suspect, heed=self._metrics.count
+        )
 
     async def run(self) -> None:
         """Stands for election, leads and follows, and probes and measures all the while. Cancelling resigns."""
         try:
             await self.keeper.keep_all(
                 {
-                    "node": self.candidacy.run,
+                    "node": self.leadership.run,
                     "datacenters": self.watch.run,
                     "gates": self.fitness.run,
                     "load": self.load.run,
@@ -186,16 +189,16 @@ class Gate:
 
     @property
     def leads(self) -> bool:
-        return self.candidacy.leader is not None
+        return self.leadership.leader is not None
 
     @property
     def unready(self) -> dict[str, str]:
         """The reasons why an orchestrator should send no caller here; empty when it may."""
         reasons: dict[str, str] = {}
-        if not self.candidacy.engine_answers:
+        if not self.leadership.engine_answers:
             reasons["engine"] = "its engine does not answer"
-        if self.candidacy.ledger.damage is not None:
-            reasons["journal"] = str(self.candidacy.ledger.damage)
+        if self.leadership.ledger.damage is not None:
+            reasons["journal"] = str(self.leadership.ledger.damage)
         if self.watch.link_suspect():
             reasons["link"] = self.watch.brake().reason
         return reasons
@@ -291,19 +294,19 @@ class Gate:
         return await self.answer(request.by, inner)
 
     def _leader_address(self) -> str:
-        leader = address_of(self.candidacy.ledger.book.state.gate)
+        leader = address_of(self.leadership.ledger.book.state.gate)
         return "" if leader == self.address else leader
 
     def _elsewhere(self) -> Reply:
         leader = self._leader_address()
-        damaged = self.candidacy.ledger.damage is not None and not self.candidacy.term_is_current
+        damaged = self.leadership.ledger.damage is not None and not self.leadership.term_is_current
         if not leader or self.leads or damaged:
             return self._nobody()
-        return Redirect(address=leader, epoch=self.candidacy.ledger.book.epoch)
+        return Redirect(address=leader, epoch=self.leadership.ledger.book.epoch)
 
     def _nobody(self) -> Problem:
-        if self.candidacy.ledger.damage is not None:
-            return problem(self.candidacy.ledger.damage)
+        if self.leadership.ledger.damage is not None:
+            return problem(self.leadership.ledger.damage)
         return Problem(
             kind=ProblemKind.UNAVAILABLE,
             fact="no gate leads now, as far as this one knows",
@@ -314,7 +317,7 @@ class Gate:
     # Writes
 
     async def _told(self, request: TellGate) -> Reply:
-        leader = self.candidacy.leader
+        leader = self.leadership.leader
         if leader is None:
             return self._elsewhere()
         self.watch.spoke(request.datacenter)
@@ -343,14 +346,25 @@ class Gate:
 
     # Callbacks of its parts
 
+    async def _heard_back(self, said: DatacenterSaid) -> None:
+        self.watch.spoke(said.datacenter)
+        if self.leadership.leader is not None:
+            await self.leadership.leader.heard_back(said)
+
+    async def _cannot_say(self, job_id: str, error: Exception) -> None:
+        if self.leadership.leader is None:
+            self.failures.note(FailedOn.JOB, job_id, TELLING, error)
+        else:
+            await self.leadership.leader.cannot_say(job_id, error)
+
     def _returned(self, datacenter: str) -> None:
-        if self.candidacy.leader is not None:
-            self.candidacy.leader.returned(datacenter)
+        if self.leadership.leader is not None:
+            self.leadership.leader.returned(datacenter)
 
     def _hand_over(self, reason: str) -> None:
-        if self.candidacy.leader is not None:
+        if self.leadership.leader is not None:
             self._say(f"hands over: {reason}")
-            self.candidacy.leader.step_down(reason)
+            self.leadership.leader.step_down(reason)
 
 
 def _priority(request: Request) -> int:

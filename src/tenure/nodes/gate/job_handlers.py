@@ -51,31 +51,31 @@ class GateJobHandlers(JobHandlers):
 
     @property
     def position(self) -> tuple[int, int]:
-        return self._gate.candidacy.epoch, self._gate.candidacy.ledger.seq
+        return self._gate.leadership.epoch, self._gate.leadership.ledger.seq
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[GateDecision | TenureError]:
         return await self._gate.placing.place_all(submissions)
 
     async def cancel(self, request: Cancel) -> GateDecision:
         command = GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
-        return await self._gate.candidacy.submit(command)
+        return await self._gate.leadership.commit(command)
 
     # The gate's own record
 
     def has_ended(self, job_id: str) -> bool:
-        tracker = self._gate.candidacy.ledger.book
+        tracker = self._gate.leadership.ledger.book
         info = tracker.jobs.get(job_id)
         return info.state.terminal if info is not None else job_id in tracker.state.archive
 
     def queue_of(self, job_id: str) -> str:
-        info = self._gate.candidacy.ledger.book.jobs.get(job_id)
+        info = self._gate.leadership.ledger.book.jobs.get(job_id)
         return info.submission.queue if info is not None and info.submission is not None else ""
 
     async def list_jobs(self, request: ListJobs) -> Reply:
-        candidacy = self._gate.candidacy
-        now, leader = candidacy.time.now(), candidacy.leader
+        leadership = self._gate.leadership
+        now, leader = leadership.time.now(), leadership.leader
         counts = leader.tally.of if leader is not None else None
-        return await candidacy.ledger.read(lambda tracker: gate_list(tracker, now, request, counts))
+        return await leadership.ledger.read(lambda tracker: gate_list(tracker, now, request, counts))
 
     async def repeatable(self, job_id: str) -> Repeatable:
         info = await self._known(job_id)
@@ -88,7 +88,7 @@ class GateJobHandlers(JobHandlers):
             info = tracker.jobs.get(job_id)
             return None if info is None else _copy(info)
 
-        info = await self._gate.candidacy.ledger.read(look)
+        info = await self._gate.leadership.ledger.read(look)
         if info is None:
             stored = await self._calls.run(self._archive.get, job_id)
             if stored is None:
@@ -112,8 +112,8 @@ class GateJobHandlers(JobHandlers):
                 remedy="Ask again when the datacenter is back: nothing is lost",
                 retryable=True,
             )
-        candidacy = self._gate.candidacy
-        deadline, now = candidacy.ledger.book.deadline(info), candidacy.time.now()
+        leadership = self._gate.leadership
+        deadline, now = leadership.ledger.book.deadline(info), leadership.time.now()
         return gate_view(info, deadline, now, answers, self._gate.watch.class_of)
 
     async def _ask(self, info: GateJobTrackingInfo, datacenter: str) -> JobView | None:
@@ -128,7 +128,7 @@ class GateJobHandlers(JobHandlers):
         reply = await self._ask_datacenter(datacenter, GetJob(job_id=info.job_id))
         if not isinstance(reply, JobView):
             return None  # the datacenter does not answer, never knew the job, or has forgotten it
-        reply = in_our_time(reply, self._gate.candidacy.time.now())
+        reply = in_our_time(reply, self._gate.leadership.time.now())
         if reply.ended and info.dc_status[datacenter].terminal and (ttl := _kept_for(info, reply)) > 0:
             await self._calls.run(self._answers.put, key, msgspec.json.encode(reply), ttl=ttl)
         return reply

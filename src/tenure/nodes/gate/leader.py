@@ -1,40 +1,43 @@
 """Leads a gate cluster: takes the reports of datacenters, checks each job when its time has come, and repeats messages until they are answered.
 
-The rules are `jobs.gate_decide` and `jobs.gate_hear`. `jobs.gate_outbox` finds in the state which messages the datacenters are owed. The
+The rules are in `jobs`, by topic (`gate_jobs`, `gate_decisions`, `gate_reports`). `jobs.gate_outbox` finds in the state which messages the datacenters are owed. The
 leader sends no message before the append that decided it has returned.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
 import msgspec
 
-from tenure.clock import Clock
 from tenure.control.messages.gates import DatacenterSaid, DatacenterWord
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
+from tenure.control.messages.jobs import GATE_ELECTION
+from tenure.engines.contracts import Term
 from tenure.errors import DeposedError, TenureError
 from tenure.jobs.decisions import Command, Event, GateDecision, Outcome
 from tenure.jobs.gate_decisions import CheckGlobal
-from tenure.jobs.gate_jobs import GateArchive, GateFailJob, GateForgetOld
+from tenure.jobs.gate_jobs import GateArchive, GateFailJob, GateForgetOld, GateTakeLead
 from tenure.jobs.gate_outbox import Owed, OwedKind, Resends
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout, HearTransfer, progressed
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
+from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
+from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.flow import Forwarding
-from tenure.nodes.gate.ledger import GateLedger
 from tenure.nodes.gate.lines import Lines
 from tenure.nodes.gate.tally import Tally
-from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
-from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
+from tenure.nodes.leadership import Leadership
+from tenure.nodes.ledger import SNAPSHOT_EVERY
+from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.term_leader import Mandate, Struck, TermLeader, concerns_all
 
-TEND_AT_LEAST_S = 5.0
+JOURNAL = "gate"
+"""The name of a gate cluster's journal."""
 FORGET_EVERY_S = 600.0
 ARCHIVE_AT_ONCE = 100
 TELLING = "telling a datacenter of it"
@@ -42,50 +45,61 @@ ARCHIVE = "gate-jobs"
 """The store with the records of jobs that left the tracker."""
 
 
-class GateLeader:
-    """Leads with a ledger that has taken the lead. `run` returns when it is deposed."""
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """The rules of a gate cluster's journal: its book is a `GateJobTracker`."""
+
+    settings: GateSettings | None = None
+    snapshot_every: int = SNAPSHOT_EVERY
+    journal: str = JOURNAL
+    election: str = GATE_ELECTION
+
+    def new_book(self) -> GateJobTracker:
+        return GateJobTracker(self.settings)
+
+    def restored(self, snapshot: bytes) -> GateJobTracker:
+        return GateJobTracker.restore(snapshot, self.settings)
+
+    def decide(self, book: GateJobTracker, command: Command, now: float) -> GateDecision:
+        return decide_gate(book, command, now)
+
+    def take_lead(self, term: Term) -> Command:
+        return GateTakeLead(epoch=term.epoch, gate=term.candidate, by=term.candidate)
+
+
+GateMandate = Mandate[GateJobTracker, GateDecision]
+
+
+class GateLeader(TermLeader[GateJobTracker, GateDecision]):
+    """Leads a gate cluster with a ledger that has taken the lead."""
 
     def __init__(
         self,
-        ledger: GateLedger,
-        engine: Engine,
-        calls: Calls,
+        mandate: GateMandate,
         lines: Lines,
-        *,
-        clock: Clock,
-        engine_now: Callable[[], float],
-        link_suspect: Callable[[], bool],
         flow: Forwarding,
-        say: Callable[[str], None],
+        *,
+        link_suspect: Callable[[], bool],
         heed: Callable[[Sequence[Event]], None] = lambda events: None,
-        keeper: LoopKeeper,
     ) -> None:
-        """`heed` gets the events that became durable under this leader. `keeper` keeps the loops of this term only."""
-        self._keeper, self._failures = keeper, keeper.failures
-        self._strikes = JobStrikes(self.submit_all, keeper.failures, _failed_job)
+        """`heed` gets the events that became durable under this leader."""
+        super().__init__(mandate, _failed_job)
         self._unread: dict[str, Exception] = {}
         """Maps each job whose refresh raised to its exception; `_follow_up` tries these jobs again, each alone."""
-        self.ledger, self._calls, self._lines = ledger, calls, lines
-        self._clock, self._now, self._link_suspect, self._say = clock, engine_now, link_suspect, say
-        self._archive = engine.store(ARCHIVE)
+        self._lines, self._flow, self._link_suspect, self._heed = lines, flow, link_suspect, heed
+        self._archive = mandate.environment.engine.store(ARCHIVE)
         self._timers: Timers[str] = Timers()
-        self._resends = Resends(ledger.book.settings)
-        self._changed: dict[str, None] = {}
-        self._rung = asyncio.Event()
-        self._steps: dict[str, Loop] = {
+        self._resends = Resends(self.ledger.book.settings)
+        self._touched: dict[str, None] = {}
+        """Jobs whose deadlines and owed messages have to be read off the book anew."""
+        self._steps |= {
             "follow up": self._follow_up,
             "deadlines": self._check,
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
-        """The steps of one turn of the leader, in this order."""
         self._forget_at = 0.0
         self.tally = Tally()
-        self.overtaken = 0
-        """A gate epoch above this leader's that a datacenter has seen; 0 for none. The gate steps down and campaigns above it."""
-        self._flow, self._heed = flow, heed
-        lines.on_said, lines.on_failed = self.heard_back, self._cannot_say
-        ledger.on_decided, ledger.on_missed = self._follow, self._owe_everything
 
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
@@ -94,22 +108,15 @@ class GateLeader:
 
     # Commands, reports and answers
 
-    async def submit(self, command: Command) -> GateDecision:
-        """Commits a command, and returns its decision. Its consequences follow (`_follow`) even if the caller has hung up."""
-        return await self.ledger.commit(command)
-
-    async def submit_all(self, commands: Sequence[Command]) -> list[GateDecision | TenureError]:
-        """Commits many commands. Returns for each its decision, or the error that refused it."""
-        return await self.ledger.commit_all(commands)
-
-    def _follow(self, decision: GateDecision) -> None:
+    def follow(self, decision: GateDecision) -> None:
         if decision.campaign_above > self.overtaken:
+            # A datacenter that has seen a newer gate epoch does not follow this gate, so the next campaign asks for an epoch above that one.
             self.overtaken = decision.campaign_above
             self.ledger.step_down(decision.reason)
-            self._rung.set()
+            self._changed.set()
         elif decision.events and decision.job_id:
-            self._changed[decision.job_id] = None
-            self._rung.set()
+            self._touched[decision.job_id] = None
+            self._changed.set()
         if decision.events:
             self._heed(decision.events)
 
@@ -127,13 +134,15 @@ class GateLeader:
         """Commits all commands together, and a refused one once more alone. Returns None for a report that is refused again: the leader does not
         acknowledge it, so the datacenter sends it again, and the other reports count."""
         heard: list[GateDecision | None] = []
-        for command, outcome in zip(commands, await self.submit_all(commands), strict=True):
+        for command, outcome in zip(commands, await self.ledger.commit_all(commands), strict=True):
             if isinstance(outcome, TenureError) and not concerns_all(outcome):
-                outcome = (await self.submit_all([command]))[0]
+                outcome = (await self.ledger.commit_all([command]))[0]
             if isinstance(outcome, TenureError):
                 if concerns_all(outcome):
                     raise outcome
-                self._failures.note(FailedOn.DATACENTER, command.by, f"hearing a {type(command).__name__}", outcome)
+                self.keeper.failures.note(
+                    FailedOn.DATACENTER, command.by, f"hearing a {type(command).__name__}", outcome
+                )
                 heard.append(None)
             else:
                 heard.append(outcome)
@@ -142,13 +151,13 @@ class GateLeader:
     def step_down(self, reason: str) -> None:
         """Stops leading, because a peer is better placed."""
         self.ledger.step_down(reason)
-        self._rung.set()
+        self._changed.set()
 
     def _note_progress(self, report: JobProgressReport) -> None:
         tracker = self.ledger.book
         self.tally.heard(report)
         if progressed(report) and report.job_id in tracker.jobs:
-            tracker.heard_progress(report.job_id, report.datacenter, self._now())
+            tracker.heard_progress(report.job_id, report.datacenter, self.now())
             # Progress only moves a check to a later time, so setting it is cheap: the heap corrects its old entry when that comes up.
             self._timers.set(report.job_id, tracker.next_due(report.job_id))
 
@@ -160,60 +169,47 @@ class GateLeader:
         except DeposedError:
             return  # the next leader sends the messages again, and gets the answer
 
-    async def _cannot_say(self, job_id: str, error: Exception) -> None:
+    async def cannot_say(self, job_id: str, error: Exception) -> None:
         """Fails a job when its message to a datacenter cannot be sent: otherwise the job would wait there, or run on, for ever."""
         try:
-            await self._strikes.strike(job_id, TELLING, error)
+            await self.strikes.strike(job_id, TELLING, error)
         except DeposedError:
             return  # the next leader tries again
 
     def returned(self, datacenter: str) -> None:
         """Sends the messages that a datacenter is owed at once, because it was silent and answers again."""
-        self._resends.hurry(datacenter, self._now())
-        self._rung.set()
-
-    def close(self) -> None:
-        """Disconnects the lines from this leader, because its term is over."""
-        self._lines.on_said = self._lines.on_failed = None
+        self._resends.hurry(datacenter, self.now())
+        self._changed.set()
 
     # The loop of the leader
 
-    async def run(self) -> None:
-        """Leads until it is deposed."""
-        try:
-            await self._keeper.keep_all({"tend": self._tend})
-        except DeposedError as error:
-            self._say(f"stopped leading: {error}")
+    async def _begin(self) -> None:
+        """Looks at every job first, because the last leader, or a failure, may have left messages unsent."""
+        self.missed()
 
-    async def _tend(self) -> None:
-        """Looks at every job first, because the last leader, or a failure, may have left messages unsent. Then it does what is due."""
-        self._owe_everything()
-        while True:
-            self._rung.clear()
-            if await self._keeper.turn(self._steps):
-                self.ledger.rebuild_soon()
-            await self._rest()
+    def missed(self) -> None:
+        self._touched.update(dict.fromkeys(self.ledger.book.jobs))
+        self._changed.set()
 
-    def _owe_everything(self) -> None:
-        self._changed.update(dict.fromkeys(self.ledger.book.jobs))
-        self._rung.set()
+    def _due(self) -> float:
+        return min(self._timers.next_due(), self._resends.next_due())
 
     async def _follow_up(self) -> None:
         """Refreshes the deadlines and the owed messages of jobs that changed. Then sends the messages that are due."""
-        now, changed = self._now(), [one for one in self._changed if one not in self._strikes.aside]
-        self._changed = {}
+        now, changed = self.now(), [one for one in self._touched if one not in self.strikes.aside]
+        self._touched = {}
         try:
             await self.ledger.read(lambda tracker: self._refresh(tracker, changed, now))
         except Exception:
-            self._changed.update(dict.fromkeys(changed))  # refresh these jobs at the next turn
+            self._touched.update(dict.fromkeys(changed))  # refresh these jobs at the next turn
             raise
         while self._unread:
             job_id, _ = self._unread.popitem()
-            await self._strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
+            await self.strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
         for datacenter, count in self._resends.take_passed_on().items():
             self._flow.passed_on(datacenter, count)
-        for owed in self._resends.due(self._now()):
-            await self._strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
+        for owed in self._resends.due(self.now()):
+            await self.strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
 
     async def _say_owed(self, owed: Owed) -> None:
         self._lines.put(owed)
@@ -226,7 +222,7 @@ class GateLeader:
                 self._unread[job_id] = error
 
     async def _refresh_alone(self, job_id: str) -> None:
-        now = self._now()
+        now = self.now()
         await self.ledger.read(lambda tracker: self._refresh_job(tracker, job_id, now))
 
     def _refresh_job(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
@@ -238,7 +234,7 @@ class GateLeader:
 
     async def _check(self) -> None:
         """Checks each job whose time has come. A job that is due and not decided is checked again after the check interval."""
-        now, again = self._now(), self.ledger.book.settings.check_interval
+        now, again = self.now(), self.ledger.book.settings.check_interval
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
         if not due:
             return
@@ -246,42 +242,34 @@ class GateLeader:
             self._timers.set(job_id, now + again)  # set first, so that a job whose check fails is checked again, too
         suspect = self._link_suspect()
         checks = [CheckGlobal(by="gate", job_id=job_id, link_suspect=suspect) for job_id in due]
-        await self._strikes.commit_all(checks, "checking its deadlines")
+        await self.strikes.commit_all(checks, "checking its deadlines")
         for job_id in due:
             self._check_next(job_id, now, again)
 
     def _check_next(self, job_id: str, now: float, again: float) -> None:
         info = self.ledger.book.jobs.get(job_id)
-        if info is None or info.decided is not None or info.state.terminal or job_id in self._strikes.aside:
+        if info is None or info.decided is not None or info.state.terminal or job_id in self.strikes.aside:
             self._timers.cancel(job_id)
             return
         at = self.ledger.book.next_due(job_id)
         self._timers.set(job_id, at if at > now else now + again)
 
     async def _keep_house(self) -> None:
-        tracker, now = self.ledger.book, self._now()
-        for job_id in list(islice((one for one in tracker.ended if one not in self._strikes.aside), ARCHIVE_AT_ONCE)):
+        tracker, now = self.ledger.book, self.now()
+        for job_id in list(islice((one for one in tracker.ended if one not in self.strikes.aside), ARCHIVE_AT_ONCE)):
             if now < tracker.jobs[job_id].ended_at + tracker.settings.archive_after:
                 break
-            await self._strikes.attempt(job_id, partial(self._archive_job, job_id), "archiving it")
+            await self.strikes.attempt(job_id, partial(self._archive_job, job_id), "archiving it")
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
-            await self.submit(GateForgetOld(by="gate"))
+            await self.ledger.commit(GateForgetOld(by="gate"))
 
     async def _archive_job(self, job_id: str) -> None:
         info = self.ledger.book.jobs.get(job_id)
         if info is not None:
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
-            await self.submit(GateArchive(by="gate", job_id=job_id))
+            await self.ledger.commit(GateArchive(by="gate", job_id=job_id))
             self.tally.forget(job_id, info.target_datacenters)
-
-    async def _keep_snapshot(self) -> None:
-        await self.ledger.snapshot_if_due()
-
-    async def _rest(self) -> None:
-        due = min(self._timers.next_due(), self._resends.next_due())
-        left = self._keeper.rest_s(min(due - self._now(), TEND_AT_LEAST_S), self._steps)
-        await self._clock.async_wait(self._rung, left)
 
 
 def _failed_job(struck: Struck) -> GateFailJob:
@@ -294,3 +282,6 @@ def _command_for(word: DatacenterWord) -> Command:
     if isinstance(word, JobLeaderTransfer):
         return HearTransfer(by=word.datacenter, transfer=word)
     return HearProgress(by=word.datacenter, report=word)
+
+
+GateLeadership = Leadership[GateJobTracker, GateDecision, GateLeader]

@@ -20,7 +20,7 @@ from tenure.control.messages.wire import Reply, Request
 from tenure.errors import DeposedError, NodeUnavailableError
 from tenure.jobs.gate_outbox import GateMessage, Owed
 from tenure.jobs.model import JobSubmission
-from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
+from tenure.nodes.loop_keeper import Loop, LoopKeeper
 
 UNDER_WAY = 4
 """The most requests of one lane to one datacenter at a time. With four, one that hangs takes a quarter of the lane."""
@@ -144,23 +144,20 @@ class Lines:
         caller: AsyncCaller,
         *,
         timeout_s: float,
-        spoke: Callable[[str], None] = lambda name: None,
+        said: Callable[[DatacenterSaid], Awaitable[None]],
+        failed: Callable[[str, Exception], Awaitable[None]],
         say: Callable[[str], None],
         keeper: LoopKeeper,
     ) -> None:
-        self._spoke, self._failures = spoke, keeper.failures
-        self.on_failed: Callable[[str, Exception], Awaitable[None]] | None = None
-        """Called with a job whose message cannot be sent, and the exception. The leader of a term sets it; None while this gate does not lead."""
-        self.on_said: Callable[[DatacenterSaid], Awaitable[None]] | None = None
-        """Called with each answer of a datacenter. The leader of a term sets it; None while this gate does not lead."""
+        """`said` is called with each answer of a datacenter, `failed` with a job whose message cannot be sent, and the exception."""
         self._lines = {
             name: Line(
                 name,
                 addresses,
                 caller,
                 timeout_s=timeout_s,
-                said=self._heard,
-                failed=self._cannot_say,
+                said=said,
+                failed=failed,
                 say=say,
                 keeper=keeper,
             )
@@ -179,17 +176,6 @@ class Lines:
 
     def get(self, name: str) -> Line | None:
         return self._lines.get(name)
-
-    async def _heard(self, said: DatacenterSaid) -> None:
-        self._spoke(said.datacenter)
-        if self.on_said is not None:
-            await self.on_said(said)
-
-    async def _cannot_say(self, job_id: str, error: Exception) -> None:
-        if self.on_failed is None:
-            self._failures.note(FailedOn.JOB, job_id, "telling a datacenter of it", error)
-        else:
-            await self.on_failed(job_id, error)
 
     async def close(self) -> None:
         await asyncio.gather(*(line.close() for line in self._lines.values()))

@@ -43,13 +43,14 @@ class Load:
         *,
         config: OverloadConfig | None = None,
         memory: Callable[[], float] = memory_percent,
+        on_shed: Callable[[Asked, int], None] = lambda asked, priority: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._clock, self._memory, self._say = clock, memory, say
+        """`on_shed` is called with the kind and the priority of each request that is refused."""
+        self._clock, self._memory, self._on_shed, self._say = clock, memory, on_shed, say
         self._detector = HybridOverloadDetector(config)
         self.assessment = OverloadAssessment(OverloadState.HEALTHY, "not assessed yet")
         self.turned_away = 0
-        self.on_shed: Callable[[Asked, int], None] = lambda asked, priority: None
 
     @property
     def state(self) -> OverloadState:
@@ -65,7 +66,7 @@ class Load:
         if not why:
             return None
         self.turned_away += 1
-        self.on_shed(asked, priority)
+        self._on_shed(asked, priority)
         rest, other = retry_after_s(self.state), what_passes(self.state, asked)
         remedy = f"Ask again after {rest:g} s" + (f", {other}" if other else "")
         return Shed(f"{why} ({self.assessment.reason})", remedy, rest)

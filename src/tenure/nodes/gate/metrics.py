@@ -95,7 +95,7 @@ class GateGauges(Collector):
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        gate, node = self._gate, self._gate.candidacy
+        gate, node = self._gate, self._gate.leadership
         yield _one("tenure_gate_leads", "1 on the gate that leads.", gate.leads)
         epoch = max(node.epoch, node.ledger.book.epoch)
         yield _one("tenure_gate_epoch", "The newest epoch that this gate knows.", epoch)
@@ -134,7 +134,7 @@ class GateGauges(Collector):
         yield from (health, capacity, latency)
 
     def _led(self) -> Iterator[GaugeMetricFamily]:
-        leader, standings = self._gate.candidacy.leader, self._gate.candidacy.ledger.book.standings
+        leader, standings = self._gate.leadership.leader, self._gate.leadership.ledger.book.standings
         jobs = GaugeMetricFamily("tenure_gate_jobs", "Jobs that are tracked.", labels=["state"])
         for standing in STANDINGS:
             jobs.add_metric([standing], standings[standing])

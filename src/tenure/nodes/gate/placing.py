@@ -11,8 +11,8 @@ from tenure.errors import ConfigurationError, NodeUnavailableError, TenureError
 from tenure.jobs.decisions import GateDecision
 from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.model import Address, JobSubmission
-from tenure.nodes.gate.candidacy import GateCandidacy
 from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.leader import GateLeadership
 from tenure.nodes.gate.watch import Watch
 from tenure.nodes.loop_keeper import FailedOn
 
@@ -21,15 +21,15 @@ class Placing:
     """Places jobs. Part of a gate that leads."""
 
     def __init__(
-        self, address: str, peers: Sequence[str], candidacy: GateCandidacy, watch: Watch, flow: Forwarding
+        self, address: str, peers: Sequence[str], leadership: GateLeadership, watch: Watch, flow: Forwarding
     ) -> None:
         self._address, self._peers = address, peers
-        self._candidacy, self._watch, self._flow = candidacy, watch, flow
+        self._leadership, self._watch, self._flow = leadership, watch, flow
 
     async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
         """Places many jobs. Returns for each its decision, or the error that refused it."""
         commands = [self._placed(submission) for submission in submissions]
-        outcomes = await self._candidacy.submit_all([one for one in commands if isinstance(one, GateSubmit)])
+        outcomes = await self._leadership.commit_all([one for one in commands if isinstance(one, GateSubmit)])
         made = iter(outcomes)
         answers: list[GateDecision | TenureError] = []
         for command in commands:
@@ -46,7 +46,7 @@ class Placing:
         except TenureError as error:
             return error
         except Exception as error:
-            return self._candidacy.failures.note(FailedOn.JOB, submission.job_id, "placing it", error)
+            return self._leadership.failures.note(FailedOn.JOB, submission.job_id, "placing it", error)
         return GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
 
     def _addressed(self, submission: JobSubmission) -> JobSubmission:
@@ -58,7 +58,7 @@ class Placing:
 
     def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
         """Returns the datacenters that the job names, or the best ones now. A job that the gate knows already stays where it is."""
-        tracker = self._candidacy.ledger.book
+        tracker = self._leadership.ledger.book
         if info := tracker.jobs.get(submission.job_id):
             return tuple(info.target_datacenters)
         unknown = [name for name in submission.target_datacenters if name not in self._watch.datacenters]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,6 +41,18 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return HealthConfig(liveness_timeout_s=self.suspicion_s, max_liveness_failures=misses)
 
 
+class ProbeTools(NamedTuple):
+    """The things that every prober of a gate shares."""
+
+    caller: AsyncCaller
+    settings: ProbeSettings
+    clock: Clock
+    random: Random
+    keeper: LoopKeeper
+    """Keeps the loop of each probed node."""
+    say: Callable[[str], None] = lambda text: None
+
+
 class Probed(Generic[ViewT]):
     """The answers and misses of one probed node."""
 
@@ -67,22 +79,15 @@ class Prober(Generic[ViewT]):
 
     def __init__(
         self,
-        caller: AsyncCaller,
+        tools: ProbeTools,
         addresses: Sequence[str],
         request: Request,
         kind: type[ViewT],
-        *,
-        settings: ProbeSettings,
-        clock: Clock,
-        random: Random,
-        keeper: LoopKeeper,
         on_word: Callable[[Probed[ViewT], bool], None],
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._keeper = keeper
-        self._caller, self._request, self._kind, self._settings = caller, request, kind, settings
-        self._clock, self._random, self._on_word, self._say = clock, random, on_word, say
-        self.nodes = {address: Probed[ViewT](address, clock.monotonic()) for address in addresses}
+        self._caller, self._settings, self._clock, self._random, self._keeper, self._say = tools
+        self._request, self._kind, self._on_word = request, kind, on_word
+        self.nodes = {address: Probed[ViewT](address, tools.clock.monotonic()) for address in addresses}
 
     async def run(self) -> None:
         """Probes until it is cancelled. An exception about one node stops the probes of no other node."""

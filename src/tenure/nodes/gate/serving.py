@@ -26,10 +26,10 @@ from tenure.errors import ConfigurationError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.gate.gate import Gate
+from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.metrics import GateGauges, GateMetrics
 from tenure.nodes.gate.probing import ProbeSettings
-from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
+from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 
 DEFAULT_PORT = 8480
@@ -66,6 +66,10 @@ class GateNodeSettings:
             check(name, DatacenterName, field="datacenter")
         for address in [*self.peers, *(one for addresses in self.datacenters.values() for one in addresses)]:
             parse_address(address)
+
+    @property
+    def setup(self) -> GateSetup:
+        return GateSetup(self.datacenters, self.peers, self.term_s, self.gate, self.probes, self.overload)
 
     @property
     def front(self) -> Front:
@@ -125,20 +129,10 @@ async def serve_gate(
                 door.gate = Gate(
                     settings.name,
                     address,
-                    engine,
-                    calls,
+                    Environment(engine, calls, clock, fresh_random(), new_id, say),
+                    settings.setup,
                     caller,
-                    datacenters=settings.datacenters,
-                    peers=settings.peers,
-                    clock=clock,
-                    random=fresh_random(),
-                    ids=new_id,
-                    ttl_s=settings.term_s,
-                    settings=settings.gate,
-                    probes=settings.probes,
-                    overload=settings.overload,
                     metrics=GateMetrics(metrics.registry, settings.datacenters),
-                    say=say,
                 )
                 metrics.registry.register(GateGauges(door.gate))
                 on_ready(address)

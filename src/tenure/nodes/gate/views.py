@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def leader_view(gate: Gate) -> LeaderView:
-    ledger = gate.candidacy.ledger
-    leader = gate.candidacy.name if gate.leads else ledger.book.state.gate
-    epoch = gate.candidacy.epoch if gate.leads else ledger.book.epoch
+    ledger = gate.leadership.ledger
+    leader = gate.leadership.name if gate.leads else ledger.book.state.gate
+    epoch = gate.leadership.epoch if gate.leads else ledger.book.epoch
     return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=gate.leads, seq=ledger.seq)
 
 
 def gate_view(gate: Gate, now: float) -> GateView:
-    state, book = gate.fitness.own_state(), gate.candidacy.ledger.book
+    state, book = gate.fitness.own_state(), gate.leadership.ledger.book
     return GateView(
         gate_id=gate.name,
         leads=gate.leads,
-        epoch=gate.candidacy.epoch if gate.leads else book.epoch,
+        epoch=gate.leadership.epoch if gate.leads else book.epoch,
         leader=gate.address if gate.leads else address_of(book.state.gate),
         connected_dc_count=state.connected_dc_count,
         overload_state=gate.load.state,
@@ -46,7 +46,7 @@ def gate_nodes(gate: Gate, now: float) -> tuple[GateNode, ...]:
         address=gate.address,
         name=gate.name,
         leads=gate.leads,
-        epoch=gate.candidacy.epoch if gate.leads else gate.candidacy.ledger.book.epoch,
+        epoch=gate.leadership.epoch if gate.leads else gate.leadership.ledger.book.epoch,
         overload=gate.load.state,
         reason=gate.load.assessment.reason,
     )

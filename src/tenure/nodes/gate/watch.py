@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from tenure.clock import Clock
-from tenure.control.async_caller import AsyncCaller
 from tenure.control.messages.gates import AskDatacenter, DatacenterView, PlaceView
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
 from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
-from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings
-from tenure.nodes.loop_keeper import LoopKeeper
-from tenure.randomness import Random
+from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings, ProbeTools
 
 UNKNOWN = "UNKNOWN"
 
@@ -115,34 +111,18 @@ class Watch:
 
     def __init__(
         self,
-        caller: AsyncCaller,
+        tools: ProbeTools,
         datacenters: Mapping[str, Sequence[str]],
         *,
-        settings: ProbeSettings,
-        clock: Clock,
-        random: Random,
-        keeper: LoopKeeper,
+        on_return: Callable[[str], None] = lambda name: None,
         placement: PlacementConfig | None = None,
         brake: BrakeConfig = OWN_LINK,
-        on_return: Callable[[str], None] = lambda name: None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._settings, self._clock, self._say = settings, clock, say
+        """`on_return` is called with the name of a datacenter that was silent and answers again, or that another manager leads now."""
+        self._settings, self._clock, self._say, self._on_return = tools.settings, tools.clock, tools.say, on_return
         self._placement = placement or PlacementConfig()
-        self.on_return = on_return
-        """Called with the name of a datacenter that was silent and answers again, or that another manager leads now."""
-        self.prober = Prober(
-            caller,
-            [address for addresses in datacenters.values() for address in addresses],
-            AskDatacenter(),
-            DatacenterView,
-            settings=settings,
-            clock=clock,
-            random=random,
-            keeper=keeper,
-            on_word=self._heard,
-            say=say,
-        )
+        addresses = [address for addresses in datacenters.values() for address in addresses]
+        self.prober = Prober(tools, addresses, AskDatacenter(), DatacenterView, self._heard)
         nodes = self.prober.nodes
         self.datacenters = {
             name: Datacenter(name, [nodes[address] for address in addresses], self._placement)
@@ -250,7 +230,7 @@ class Watch:
         self._assess(datacenter, count=True)
         # Also for a new leader: messages to the last one may have died with it, and their next resend may be half a minute away.
         if answered and (was_away or datacenter.was_silent or led_anew):
-            self.on_return(datacenter.name)
+            self._on_return(datacenter.name)
         datacenter.was_silent = datacenter.silent
 
     def _observe(self) -> None:

@@ -7,11 +7,10 @@ with the term. Each report holds the whole state of its worker, so the next lead
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
-from tenure.clock import Clock
 from tenure.control.messages.grants import Grant
 from tenure.control.messages.nodes import RunningAttempt
 from tenure.control.messages.workers import (
@@ -36,11 +35,11 @@ from tenure.nodes.fleet.fleet import Fleet
 from tenure.nodes.fleet.member import PoolView, Told
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.held import Held
-from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.job_views import Granted, report_grants, worker_grant
 from tenure.nodes.ledger import decided
-from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.term_leader import concerns_all
 
 
 class WorkerDesk:
@@ -48,29 +47,18 @@ class WorkerDesk:
 
     def __init__(
         self,
-        ledger: Ledger,
-        commit_all: Callable[[Sequence[Command]], Awaitable[list[Decision | TenureError]]],
+        mandate: JobMandate,
         *,
-        epoch: int,
-        clock: Clock,
-        engine_now: Callable[[], float],
         settings: FleetSettings | None = None,
         pool: PoolView | None = None,
-        say: Callable[[str], None] = lambda text: None,
-        keeper: LoopKeeper,
     ) -> None:
-        self._keeper, self._failures = keeper, keeper.failures
-        self._ledger, self._commit_all, self._epoch, self._clock, self._now = (
-            ledger,
-            commit_all,
-            epoch,
-            clock,
-            engine_now,
-        )
-        self._pool, self._say = pool, say
+        ledger = self._ledger = mandate.ledger
+        self._keeper, self._failures = mandate.keeper, mandate.keeper.failures
+        self._clock, self._now, self._pool = mandate.environment.clock, mandate.now, pool
+        self._say = mandate.environment.say
         self.watch = ProgressWatch()
         self.fleet = Fleet(settings)
-        self.fleet.restore(ledger.book, engine_now())
+        self.fleet.restore(ledger.book, mandate.now())
         self._note_broken()
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
@@ -85,7 +73,7 @@ class WorkerDesk:
         self.granted = Granted(self._grants, self.watch.last)
         self._runs_on: dict[str, dict[str, None]] = {}
         """Maps each job to the starts that run something of it, in the order in which they reported it."""
-        self._held = Held(clock)
+        self._held = Held(mandate.environment.clock)
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
         """Returns the newest report of a running workflow's attempt. It is for people, and more recent than the journal."""
@@ -133,7 +121,7 @@ class WorkerDesk:
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
         wanted = [one for one in report.attempts if one.name[:3] not in dropped]
         news = [command for one in wanted if (command := self._record(report, one)) is not None]
-        for command, outcome in zip(news, await self._commit_all(news), strict=True):
+        for command, outcome in zip(news, await self._ledger.commit_all(news), strict=True):
             # When the ledger refuses the progress of one attempt, that of the others still counts.
             if isinstance(outcome, DeposedError):
                 raise outcome
@@ -146,7 +134,7 @@ class WorkerDesk:
             unwanted = await self._unwanted(self._latest.get(report.start, report))
         told = self._tell(report)
         return WorkerDirective(
-            epoch=self._epoch,
+            epoch=self._ledger.epoch,
             cancels=unwanted,
             verdict=told.verdict,
             reason=told.reason,
@@ -161,7 +149,9 @@ class WorkerDesk:
         now = self._now()
         response, command = self.fleet.extend(ask.request, ask.incarnation, self.watch.take_advanced(worker), now)
         await self._commit(command)
-        return ExtensionReply(response=response, epoch=self._epoch, left_s=self.fleet.left_s(worker, self._now()))
+        return ExtensionReply(
+            response=response, epoch=self._ledger.epoch, left_s=self.fleet.left_s(worker, self._now())
+        )
 
     def _knows(self, report: WorkerReport) -> bool:
         return self._tell(report).verdict is report.verdict
@@ -362,7 +352,7 @@ class WorkerDesk:
         return command if begun or (advanced and journal_due(self._ledger.book, info, now)) else None
 
     async def _commit(self, command: Command) -> None:
-        decided(await self._commit_all((command,)))
+        decided(await self._ledger.commit_all((command,)))
 
     def close(self) -> None:
         """Ends the term: every held report is answered, and its worker asks the next leader."""

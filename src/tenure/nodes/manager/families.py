@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.work.children import PARENT
 
-if TYPE_CHECKING:
-    from tenure.nodes.manager.leader import Leader
 
+class Families(LeaderPart):
+    """Knows which live jobs have a parent, and cancels those whose parent ended without completing."""
 
-class Families:
-    """A `LeaderPart` that knows which live jobs have a parent, and cancels those whose parent ended without completing."""
-
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: DatacenterLeader) -> None:
         self._leader = leader
         self._children: dict[str, set[str]] = {}
         self._orphans: list[tuple[str, str]] = []
@@ -47,9 +44,6 @@ class Families:
         for job_id in job_ids:
             self._know(job_id)
             self._look_at_parent(job_id)
-
-    def close(self) -> None:
-        self._orphans.clear()
 
     def _know(self, job_id: str) -> None:
         info = self._leader.ledger.book.jobs.get(job_id)

@@ -7,21 +7,22 @@ owed. A gate that was away for an hour learns where each job stands now, and not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller, Route
 from tenure.control.messages.gates import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 from tenure.control.messages.jobs import Problem
 from tenure.errors import NodeUnavailableError, TenureError
-from tenure.jobs import Decision, JobBook
-from tenure.jobs.decisions import Command
+from tenure.jobs import JobBook
 from tenure.jobs.gate_exchange import HearGate, leader_transfer, report_for
 from tenure.jobs.messages import Identity, JobLeaderTransfer, JobReportAck
 from tenure.jobs.timers import Timers
-from tenure.nodes.job_strikes import concerns_all
-from tenure.nodes.loop_keeper import FailedOn, ProductFailures
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.term_leader import concerns_all
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.leader import DatacenterLeader
 
 ANSWER_S = 5.0
 """The seconds that one gate may take for one answer: made for wide-area latency."""
@@ -36,27 +37,19 @@ class Courier:
         self,
         addresses: Iterable[str],
         caller: AsyncCaller,
-        ledger: Ledger,
-        commit_all: Callable[[Sequence[Command]], Awaitable[list[Decision | TenureError]]],
-        *,
+        leader: DatacenterLeader,
         identity: Identity,
-        clock: Clock,
-        engine_now: Callable[[], float],
-        progress_at: Callable[[str], float],
-        failures: ProductFailures,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._failures = failures
         self._route = Route(caller, addresses)
-        self._ledger, self._commit_all, self._identity = ledger, commit_all, identity
-        self._clock, self._now, self._progress_at = clock, engine_now, progress_at
+        self._ledger, self._failures, self._identity = leader.ledger, leader.keeper.failures, identity
+        self._clock, self._now, self._progress_at = leader.clock, leader.now, leader.desk.watch.last
         self._due: Timers[str] = Timers()
         self._pauses: dict[str, float] = {}
         """Maps each ended job that no gate has acknowledged to the pause before its next report."""
         self._transfers: dict[str, str] = {}
         """Maps each job whose gate must learn of the new leader to the name of the previous leader."""
         self._rung = asyncio.Event()
-        self._tell_people, self._unheard = say, False
+        self._tell_people, self._unheard = leader.say, False
 
     @property
     def interval_s(self) -> float:
@@ -147,7 +140,7 @@ class Courier:
                 self._transfers.pop(word.job_id, None)
         news = [ack for ack in reply.acks if self._is_news(ack)]
         for ack, outcome in zip(
-            news, await self._commit_all([HearGate(by="gate", message=ack) for ack in news]), strict=True
+            news, await self._ledger.commit_all([HearGate(by="gate", message=ack) for ack in news]), strict=True
         ):
             if isinstance(outcome, TenureError):
                 if concerns_all(outcome):

@@ -6,9 +6,8 @@ manager that does not lead sends the gate on to the leader.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenure.bound_checks import check
 from tenure.clock import Clock
@@ -23,7 +22,7 @@ from tenure.control.messages.gates import (
 )
 from tenure.control.messages.jobs import address_of
 from tenure.control.messages.operations import BY_NAME
-from tenure.control.messages.wire import Placed, Reply
+from tenure.control.messages.wire import Placed, Reply, Request
 from tenure.control.request_decoding import read_body
 from tenure.errors import (
     ConfigurationError,
@@ -56,30 +55,34 @@ from tenure.jobs.states import JobState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.fleet.member import room as room_for_work
-from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.gate_reporting import GateReporting
-from tenure.nodes.manager.leader import Leader
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+
+if TYPE_CHECKING:
+    from tenure.nodes.manager.manager import Manager
 
 Report = JobProgressReport | JobTimeoutReport
 
 
 class GateDesk:
-    """Answers gates. It registers its handlers with the manager, and its reporting with each leader that this node becomes."""
+    """Answers gates: `handlers` are its handlers, `reporting` and `flow` make its parts of each leader that this node becomes."""
 
-    reporting_class: ClassVar[type[GateReporting]] = GateReporting
-
-    def __init__(
-        self, manager: Manager, candidacy: Candidacy, caller: AsyncCaller, identity: Identity, *, clock: Clock
-    ) -> None:
-        self._candidacy, self._identity, self._clock, self._manager = candidacy, identity, clock, manager
+    def __init__(self, manager: Manager, caller: AsyncCaller, identity: Identity, clock: Clock) -> None:
+        self._manager, self._caller, self._identity, self._clock = manager, caller, identity, clock
         self._flow = DispatchFlow(clock)
-        candidacy.parts.append(lambda leader: self.reporting_class(leader, caller, identity, clock=clock))
-        candidacy.parts.append(self._watched)
-        manager.handlers[TellDatacenter] = self.told
-        manager.handlers[AskDatacenter] = self.probed
-        manager.handlers[Forward] = self.forwarded
-        manager.datacenter = identity.datacenter
+        self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            TellDatacenter: self.told,
+            AskDatacenter: self.probed,
+            Forward: self.forwarded,
+        }
+
+    def reporting(self, leader: DatacenterLeader) -> GateReporting:
+        return GateReporting(leader, self._caller, self._identity)
+
+    def flow(self, leader: DatacenterLeader) -> DispatchFlow:
+        """Begins a term with empty counts: those of an earlier term say nothing about this one."""
+        self._flow = DispatchFlow(self._clock)
+        return self._flow
 
     async def told(self, request: TellDatacenter) -> Reply:
         """Takes the submissions and decisions of a gate. Raises `DeposedError` when this node does not lead."""
@@ -118,22 +121,22 @@ class GateDesk:
             else:
                 # An idempotency key may have been used before, by another job: that one runs, and this one does not.
                 taken.append((one.job_id, outcome.job_id))
-        now = self._candidacy.time.now()
+        now = self._manager.now()
 
         def look(book: JobBook) -> list[tuple[str, Report | None]]:
             return [(asked, self._report(book, asked, found, now)) for asked, found in taken]
 
-        found = await self._candidacy.ledger.read(look)
+        found = await self._manager.ledger.read(look)
         unknown = [JobStatusQuery(job_id=job_id) for job_id, report in found if report is None]
         reports = [report for _, report in found if report is not None]
         return reports, [*answers, *await self._obey(unknown)]
 
     async def _commit_each(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
         """Commits all commands together. One that our own code failed on is tried again alone: another command may have caused the failure."""
-        outcomes = await self._candidacy.submit_all(commands)
+        outcomes = await self._manager.leadership.commit_all(commands)
         for place, outcome in enumerate(outcomes):
             if isinstance(outcome, ProductFailedError):
-                outcomes[place] = (await self._candidacy.submit_all([commands[place]]))[0]
+                outcomes[place] = (await self._manager.leadership.commit_all([commands[place]]))[0]
         return outcomes
 
     def _report(self, book: JobBook, asked: str, found: str, now: float) -> Report | None:
@@ -191,42 +194,31 @@ class GateDesk:
 
     async def probed(self, request: AskDatacenter) -> Reply:
         """Answers a gate's probe. Every manager does, also while none of them leads."""
-        candidacy, now = self._candidacy, self._clock.monotonic()
-        leads = candidacy.leader is not None
-        leader = candidacy.name if leads else candidacy.ledger.book.state.leader
+        leadership, now = self._manager.leadership, self._clock.monotonic()
+        leads = leadership.leader is not None
+        leader = leadership.name if leads else leadership.ledger.book.state.leader
         view = DatacenterView(
             datacenter=self._identity.datacenter,
             manager_id=self._identity.manager_id,
             leads=leads,
             leader=address_of(leader),
-            has_quorum=has_quorum(engine_answers=candidacy.engine_answers, term_is_current=candidacy.term_is_current),
-            accepting_jobs=not is_full(candidacy.ledger.book),
+            has_quorum=has_quorum(engine_answers=leadership.engine_answers, term_is_current=leadership.term_is_current),
+            accepting_jobs=not is_full(leadership.ledger.book),
         )
         return (
-            self._flow.described(view, candidacy.ledger.book, self._manager.standings(), now, candidacy.time.now())
+            self._flow.described(view, leadership.ledger.book, self._manager.standings(), now, leadership.time.now())
             if leads
             else view
         )
 
-    def _watched(self, leader: Leader) -> DispatchFlow:
-        self._flow.begin()
-        return self._flow
 
-
-class DispatchFlow:
+class DispatchFlow(LeaderPart):
     """Counts the jobs accepted and the attempts dispatched in the last interval: signal 3 of a manager. A part of each leader."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.begin()
-
-    def begin(self) -> None:
-        """Begins a term with empty counts: those of an earlier term say nothing about this one."""
         self._accepted, self._dispatched = EventWindow(history=0), EventWindow(history=0)
         self._waiting_since: float | None = None
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         now = self._clock.monotonic()
@@ -235,9 +227,6 @@ class DispatchFlow:
                 self._accepted.record(now)
             elif isinstance(event, Dispatched):
                 self._dispatched.record(now)
-
-    def close(self) -> None:
-        """Does nothing: this part holds nothing."""
 
     def described(
         self, view: DatacenterView, book: JobBook, workers: list[WorkerStanding], now: float, engine_now: float

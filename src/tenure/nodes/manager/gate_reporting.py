@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar
 
-from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
 from tenure.jobs import Decision
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
@@ -20,7 +18,7 @@ from tenure.jobs.messages import Identity
 from tenure.jobs.model import JobInfo
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.gate_courier import Courier
-from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 
 AT_ONCE = (LocalTimeoutReported, JobEnded)
 """The events that a gate must learn at once. The arrival of a job is none: the answer to its submission tells it."""
@@ -38,13 +36,11 @@ def _owe(job_id: str, soon: bool, courier: Courier) -> None:
     courier.owe(job_id, soon=soon)
 
 
-class GateReporting:
-    """A `LeaderPart` that runs one courier for each gate cluster."""
+class GateReporting(LeaderPart):
+    """Runs one courier for each gate cluster."""
 
-    courier_class: ClassVar[type[Courier]] = Courier
-
-    def __init__(self, leader: Leader, caller: AsyncCaller, identity: Identity, *, clock: Clock) -> None:
-        self._leader, self._caller, self._identity, self._clock = leader, caller, identity, clock
+    def __init__(self, leader: DatacenterLeader, caller: AsyncCaller, identity: Identity) -> None:
+        self._leader, self._caller, self._identity = leader, caller, identity
         self._couriers: dict[tuple[str, ...], Courier] = {}
         self._tasks: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
@@ -70,9 +66,6 @@ class GateReporting:
             info = self._leader.ledger.book.jobs.get(job_id)
             if info is not None and not (info.state.terminal and info.gate_acked):
                 self._with_courier(info, partial(_owe, job_id, soon))
-
-    def close(self) -> None:
-        """Does nothing: the couriers end with `run`."""
 
     def _introduce(self) -> None:
         """Tells every gate, before anything else, that this node leads now and where each job stands."""
@@ -109,18 +102,7 @@ class GateReporting:
             return None
         courier = self._couriers.get(addresses)
         if courier is None:
-            courier = self._couriers[addresses] = self.courier_class(
-                addresses,
-                self._caller,
-                self._leader.ledger,
-                self._leader.submit_all,
-                identity=self._identity,
-                clock=self._clock,
-                engine_now=self._leader.now,
-                progress_at=self._leader.desk.watch.last,
-                say=self._leader.say,
-                failures=self._leader.keeper.failures,
-            )
+            courier = self._couriers[addresses] = Courier(addresses, self._caller, self._leader, self._identity)
             task = asyncio.create_task(self._leader.keeper.keep("gate reports", courier.run))
             task.add_done_callback(self._ended)
             self._tasks[addresses] = task

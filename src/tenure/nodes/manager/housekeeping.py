@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Store
 from tenure.jobs import Decision
 from tenure.jobs.budget import needs_measuring
-from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ArchiveJob, ExpireResults, ForgetOld, results_expire_at
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import to_archive, to_expire
-from tenure.nodes.job_strikes import JobStrikes
 from tenure.nodes.job_views import large_results
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.term_leader import JobStrikes
 
 ARCHIVE = "jobs"
 """The store that keeps the records of jobs that left the book."""
@@ -32,18 +28,10 @@ ARCHIVED_AT_ONCE = 100
 class Housekeeping:
     """Part of a leader. Every step is safe to repeat."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        calls: Calls,
-        archive: Store,
-        large: Store,
-        commit: Callable[[Command], Awaitable[Decision]],
-        *,
-        strikes: JobStrikes[Decision],
-    ) -> None:
-        self._strikes = strikes
-        self._ledger, self._calls, self._archive, self._large, self._commit = ledger, calls, archive, large, commit
+    def __init__(self, mandate: JobMandate, strikes: JobStrikes[Decision]) -> None:
+        engine = mandate.environment.engine
+        self._ledger, self._strikes, self._calls = mandate.ledger, strikes, mandate.environment.calls
+        self._archive, self._large = engine.store(ARCHIVE), engine.store(LARGE_RESULTS)
         self._forget_at = 0.0
 
     async def tend(self, now: float) -> bool:
@@ -65,14 +53,14 @@ class Housekeeping:
             book.measure()
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_S
-            await self._commit(ForgetOld(by="leader"))
+            await self._ledger.commit(ForgetOld(by="leader"))
         return len(due) == ARCHIVED_AT_ONCE
 
     async def _expire(self, job_id: str) -> None:
         info = self._ledger.book.jobs.get(job_id)
         for _, key in large_results(info) if info is not None else ():
             await self._calls.run(self._large.delete, key)
-        await self._commit(ExpireResults(by="leader", job_id=job_id))
+        await self._ledger.commit(ExpireResults(by="leader", job_id=job_id))
 
     async def _store_record(self, job_id: str, now: float) -> None:
         info = self._ledger.book.jobs.get(job_id)

@@ -57,10 +57,12 @@ class ManagerJobHandlers(JobHandlers):
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | TenureError]:
         commands = [SubmitJob(submission=one, by=one.submitted_by) for one in submissions]
-        return await self._manager.commit_all(commands)
+        return await self._manager.leadership.commit_all(commands)
 
     async def cancel(self, request: Cancel) -> Decision:
-        return await self._manager.commit(CancelJob(job_id=request.job_id, reason=request.reason, by=request.by))
+        return await self._manager.leadership.commit(
+            CancelJob(job_id=request.job_id, reason=request.reason, by=request.by)
+        )
 
     # Reads
 

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tenure import tracing
 from tenure.jobs import Decision
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.states import JobState
-
-if TYPE_CHECKING:
-    from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 
 
-class JobTraces:
-    """A `LeaderPart`. The manager that leads when a job ends records the whole span, also for the terms before its own."""
+class JobTraces(LeaderPart):
+    """The manager that leads when a job ends records the whole span, also for the terms before its own."""
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: DatacenterLeader) -> None:
         self._leader = leader
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         for event in decision.events:
             if isinstance(event, JobEnded):
                 self._tell(event.job_id)
-
-    def close(self) -> None:
-        """Does nothing: this part keeps nothing."""
 
     def _tell(self, job_id: str) -> None:
         info = self._leader.ledger.book.jobs.get(job_id)

@@ -4,117 +4,83 @@ Two loops serve the jobs. One takes results from their durable mailbox, commits 
 to everything that is due: dispatches, messages to revoke, deadlines, archives, snapshots. Both end when the ledger is deposed. The leader arms
 deadlines only after it drained the results that waited, so that work that ended in time is completed, not timed out (DESIGN.md, rule 5).
 
-An exception about one job fails that job alone (`job_strikes`); any other exception lets only its own step rest (`loop_keeper`).
+An exception about one job fails that job alone (`term_leader`); any other exception lets only its own step rest (`loop_keeper`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from itertools import groupby
+
+import msgspec
 
 from tenure import tracing
-from tenure.clock import Clock
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox, Outgoing
-from tenure.errors import DeposedError, LimitError, TenureError
+from tenure.engines.contracts import Mailbox, Outgoing
+from tenure.errors import LimitError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.deadlines import CheckJob, next_due
-from tenure.jobs.decisions import Command
-from tenure.jobs.endings import ConfirmCleaned
+from tenure.jobs.endings import ConfirmCleaned, FailJob
 from tenure.jobs.model import JobInfo
 from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
 from tenure.jobs.timers import Timers
 from tenure.nodes.fleet.member import PoolView
 from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.job_strikes import concerns_all
-from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper
+from tenure.nodes.leadership import Leadership
+from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.desk import WorkerDesk
-from tenure.nodes.manager.dispatch_batches import batches
-from tenure.nodes.manager.housekeeping import ARCHIVE, Housekeeping
-from tenure.nodes.manager.ledger import Ledger
-from tenure.nodes.manager.result_intake import RESULTS_LEASE_S, ResultIntake
+from tenure.nodes.manager.housekeeping import Housekeeping
+from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.manager.result_intake import ResultIntake
 from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.envelope import WorkItem, WorkResult
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
-TEND_AT_LEAST_S = 5.0
-"""The longest rest between two rounds of the tending loop."""
-TEND = "tend"
+MOST_BYTES_AT_ONCE = 262_144
+"""The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
+_encode = msgspec.json.Encoder().encode
 DISPATCHING = "dispatching it"
 
 
-class LeaderPart(Protocol):
-    """A part of a leader that does something more during one term, such as reporting to gates."""
+class LeaderPart:
+    """Something more that a leader does during one term, such as reporting to gates. A subclass overrides what it needs."""
 
     async def run(self) -> None:
-        """Runs until cancelled, or returns when it has nothing to do. Raises `DeposedError` like every loop of a leader."""
+        """Runs until cancelled, and raises `DeposedError` like every loop of a leader. By default it returns at once."""
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         """Takes note of a decision about these jobs. The decision is durable."""
 
-    def close(self) -> None:
-        """Lets go of everything: the term is over."""
 
-
-class Leader(ResultIntake):
-    """Leads with a ledger that has taken the lead. `run` returns when this leader is deposed."""
+class DatacenterLeader(TermLeader[JobBook, Decision]):
+    """Leads a datacenter with a ledger that has taken the lead."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        engine: Engine,
-        calls: Calls,
+        mandate: JobMandate,
         *,
-        clock: Clock,
-        engine_now: Callable[[], float],
-        say: Callable[[str], None],
-        results_lease_s: float = RESULTS_LEASE_S,
         fleet: FleetSettings | None = None,
         pool: PoolView | None = None,
-        keeper: LoopKeeper,
+        parts: Sequence[Callable[[DatacenterLeader], LeaderPart]] = (),
     ) -> None:
-        """`keeper` runs the loops of this term, and ends with it."""
-        super().__init__(
-            ledger,
-            engine,
-            calls,
-            engine_now=engine_now,
-            say=say,
-            results_lease_s=results_lease_s,
-            keeper=keeper,
-        )
+        """`parts` make the parts that run during this term, beside the leader's own loops."""
+        super().__init__(mandate, _failed_job)
+        self._engine = mandate.environment.engine
         self._unordered: set[str] = set()
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
         """Maps each job whose next deadline could not be computed to the exception. `_look_again` tries them once more."""
-        self._engine, self._clock = engine, clock
-        self.now, self.say = engine_now, say
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._housekeeping = Housekeeping(
-            ledger, calls, engine.store(ARCHIVE), self._large, self.submit, strikes=self.strikes
-        )
+        self.results = ResultIntake(mandate, self.strikes)
+        self._housekeeping = Housekeeping(mandate, self.strikes)
         self._timers: Timers[str] = Timers()
-        self.desk = WorkerDesk(
-            ledger,
-            self.submit_all,
-            epoch=ledger.epoch,
-            clock=clock,
-            engine_now=engine_now,
-            settings=fleet,
-            pool=pool,
-            say=say,
-            keeper=keeper,
-        )
-        self.parts: list[LeaderPart] = []
-        """The parts that run during this term. `Candidacy` adds them before `run`."""
-        self.clockwork = Clockwork(ledger, say, keeper.failures)
-        self._changed = asyncio.Event()
-        self._steps: dict[str, Loop] = {
+        self.desk = WorkerDesk(mandate, settings=fleet, pool=pool)
+        self.clockwork = Clockwork(self.ledger, self.say, self.keeper.failures)
+        self._steps |= {
             "jobs without a deadline": self._look_again,
             "schedules": self._fire,
             "dispatch": self._dispatch,
@@ -123,33 +89,20 @@ class Leader(ResultIntake):
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
-        """The steps of the tending loop, in the order in which each round takes them."""
-        ledger.on_decided, ledger.on_missed = self._arm, self._missed
+        self._parts = {type(part).__name__: part for part in [make(self) for make in parts]}
 
-    async def submit(self, command: Command) -> Decision:
-        """Commits a command. `_arm` does what follows from it, even when the caller no longer waits for the answer (decision 0182)."""
-        return await self.ledger.commit(command)
-
-    async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Commits many commands. Returns for each its decision, or the error that refused it."""
-        return await self.ledger.commit_all(commands)
-
-    async def run(self) -> None:
-        """Leads until deposed."""
-        loops = {"results": self._take_results, TEND: self._tend, "workers": self.desk.keep_watch}
-        try:
-            await self.keeper.keep_all({**loops, **{type(part).__name__: part.run for part in self.parts}})
-        except DeposedError as error:
-            self._say(f"stopped leading: {error}")
+    def loops(self) -> dict[str, Loop]:
+        own = {"results": self.results.run, **super().loops(), "workers": self.desk.keep_watch}
+        return {**own, **{name: part.run for name, part in self._parts.items()}}
 
     def close(self) -> None:
-        """Ends the term: releases the reports that are held, and closes the parts."""
+        """Ends the term: releases the reports that are held."""
         self.desk.close()
-        for part in self.parts:
-            part.close()
 
-    def _arm(self, decision: Decision) -> None:
-        """Follows up a durable decision: sets the timers of the jobs that it touched, wakes the tending loop, and passes it to every part."""
+    # Durable decisions
+
+    def follow(self, decision: Decision) -> None:
+        """Sets the timers of the jobs that a decision touched, wakes the tending loop, and passes the decision to every part."""
         named = (name for event in decision.events for name in getattr(event, "jobs", ()))
         names = dict.fromkeys((decision.job_id, *named))  # in their order: a simulation must not depend on hashes
         for job_id in names:
@@ -160,8 +113,8 @@ class Leader(ResultIntake):
         self._heed(TEND, partial(self.clockwork.heard, decision))
         self._heed("workers", partial(self.desk.heard, decision))
         self._heed("workers", partial(self.desk.touched, names))
-        for part in self.parts:
-            self._heed(type(part).__name__, partial(part.note, decision, names))
+        for name, part in self._parts.items():
+            self._heed(name, partial(part.note, decision, names))
 
     def _arm_job(self, job_id: str) -> None:
         if job_id in self.strikes.aside:
@@ -186,9 +139,9 @@ class Leader(ResultIntake):
             self.keeper.failures.note(FailedOn.LOOP, name, "following up a decision", error)
             self.keeper.begin_again(name)
 
-    def _missed(self) -> None:
-        """Restarts the loops that follow decisions. Some decisions became durable without `_arm`, so each loop reads the book anew."""
-        for name in (TEND, *(type(part).__name__ for part in self.parts)):
+    def missed(self) -> None:
+        """Restarts the loops that follow decisions. Each of them begins by reading the book anew."""
+        for name in (TEND, *self._parts):
             self.keeper.begin_again(name)
 
     def _next_due(self, info: JobInfo) -> float:
@@ -196,18 +149,14 @@ class Leader(ResultIntake):
 
     # Everything that is due
 
-    async def _tend(self) -> None:
-        """Does first what the last leader, or the last failure, left undone; then whatever is due."""
-        await self._drain()
+    async def _begin(self) -> None:
+        await self.results.drain()
         for info in list(self.ledger.book.live_jobs()):
             self._arm_job(info.id)
         self.clockwork.arm_all()
-        while True:
-            self._changed.clear()  # before the steps read the book: a change while they run must wake the next round
-            if await self.keeper.turn(self._steps):
-                # A step that our own code failed in may have left the indexes of the book half changed.
-                self.ledger.rebuild_soon()
-            await self._rest()
+
+    def _due(self) -> float:
+        return min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self.now()))
 
     async def _look_again(self) -> None:
         """Computes once more the deadlines that could not be computed. A job on which that fails again is failed."""
@@ -218,20 +167,11 @@ class Leader(ResultIntake):
                 await self.strikes.strike(job_id, "computing its deadline", error)
 
     async def _fire(self) -> None:
-        await self.clockwork.tend(self._now(), self.submit)
+        await self.clockwork.tend(self.now(), self.ledger.commit)
 
     async def _keep_house(self) -> None:
-        if await self._housekeeping.tend(self._now()):
+        if await self._housekeeping.tend(self.now()):
             self._changed.set()  # more is due, and the other steps have their turn first
-
-    async def _keep_snapshot(self) -> None:
-        await self.ledger.snapshot_if_due()
-
-    async def _rest(self) -> None:
-        """Waits until something changed, or something is due."""
-        due = min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self._now()))
-        left = self.keeper.rest_s(min(due - self._now(), TEND_AT_LEAST_S), self._steps)
-        await self._clock.async_wait(self._changed, left)
 
     async def _dispatch(self) -> None:
         """Sends every order that is decided and not recorded as sent. A message that the engine already holds counts as sent."""
@@ -257,7 +197,7 @@ class Leader(ResultIntake):
             )
 
     def _orders(self, failed: dict[str, Exception], book: JobBook) -> list[Dispatch]:
-        return to_dispatch(book, self._now(), limit=200, skip=self.strikes.aside, failed=failed)
+        return to_dispatch(book, self.now(), limit=200, skip=self.strikes.aside, failed=failed)
 
     async def _send_each(self, name: str, orders: list[Dispatch]) -> list[Dispatch]:
         """Sends the orders together, or one by one where that fails. Returns the orders that were sent; the job of any other was struck."""
@@ -280,7 +220,7 @@ class Leader(ResultIntake):
         ]
         for order, sent in zip(orders, await self._calls.run(self._mailbox(name).send_many, batch), strict=True):
             if sent.refused:
-                self._say(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
+                self.say(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
 
     def _item(self, order: Dispatch) -> WorkItem:
         return WorkItem(
@@ -326,22 +266,22 @@ class Leader(ResultIntake):
             await self._calls.run(mailbox.revoke, key)
 
     async def _check_deadlines(self) -> None:
-        now = self._now()
+        now = self.now()
         if self._timers.next_due() > now:
             return
         # A result that was enqueued before the deadline wins over it, so results are taken first. The timers are popped after that: when an
         # exception interrupts the drain, the deadlines stay due.
-        await self._drain()
-        if self.drained_until < now:
+        await self.results.drain()
+        if self.results.drained_until < now:
             # Some result is leased and not recorded: our other loop holds it, or the last leader did. It may have been in time.
-            await self._clock.async_sleep(HANDED_BACK_S)
+            await self.clock.async_sleep(HANDED_BACK_S)
             return
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
         checks = [
             CheckJob(
                 by="leader",
                 job_id=job_id,
-                drained_until=self.drained_until,
+                drained_until=self.results.drained_until,
                 progress_at=self.desk.watch.last(job_id),
             )
             for job_id in due
@@ -353,3 +293,32 @@ class Leader(ResultIntake):
         if mailbox is None:
             mailbox = self._mailboxes[name] = self._engine.mailbox(name, WorkItem, WorkResult)
         return mailbox
+
+
+def _failed_job(struck: Struck) -> FailJob:
+    return FailJob(by="leader", **struck._asdict())
+
+
+JobLeadership = Leadership[JobBook, Decision, DatacenterLeader]
+
+
+def batches(orders: Sequence[Dispatch]) -> list[tuple[str, list[Dispatch]]]:
+    """Returns (mailbox, orders) for each batch, in their order. When one order cannot be measured, each goes alone: sending it then raises why."""
+    try:
+        return list(_batches(orders))
+    except Exception:
+        return [(order.mailbox, [order]) for order in orders]
+
+
+def _batches(orders: Iterable[Dispatch]) -> Iterator[tuple[str, list[Dispatch]]]:
+    for name, group in groupby(orders, key=lambda order: order.mailbox):
+        batch: list[Dispatch] = []
+        size = 0
+        for order in group:
+            own = len(_encode(order.arguments))
+            if batch and size + own > MOST_BYTES_AT_ONCE:
+                yield name, batch
+                batch, size = [], 0
+            batch.append(order)
+            size += own
+        yield name, batch

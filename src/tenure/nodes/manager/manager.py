@@ -1,17 +1,19 @@
 """A manager stands for election, leads or follows, and answers requests.
 
-This is the shell around `Candidacy`. It knows neither HTTP nor processes: a transport hands it requests and takes its replies, so the
+This is the shell around its `Leadership`. It knows neither HTTP nor processes: a transport hands it requests and takes its replies, so the
 simulator runs it unchanged. Any manager answers reads of jobs, from a book that is never ahead of the journal. Only the leader decides writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tenure import __version__
 from tenure.bound_checks import check
-from tenure.clock import Clock
+from tenure.control.async_caller import AsyncCaller
+from tenure.control.caller import parse_address
 from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import (
@@ -22,33 +24,51 @@ from tenure.control.messages.jobs import (
     ProblemKind,
     Redirect,
     address_of,
+    candidate_at,
 )
 from tenure.control.messages.nodes import ManagerNode, WorkerNode
 from tenure.control.messages.wire import Placed, Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
 from tenure.errors import DeposedError, TenureError
-from tenure.jobs import Decision
+from tenure.jobs import JobSettings
 from tenure.jobs.budget import check_worker
 from tenure.jobs.decisions import Command
-from tenure.nodes.fleet.member import WorkerStanding, crew
-from tenure.nodes.loop_keeper import FailedOn
-from tenure.nodes.manager.candidacy import JOURNAL, Candidacy
+from tenure.jobs.messages import Identity
+from tenure.nodes.fleet.member import PoolView, WorkerStanding, crew
+from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.leadership import Leadership
+from tenure.nodes.ledger import SNAPSHOT_EVERY
+from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
+from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.job_traces import JobTraces
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
+from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.node_handlers import NodeHandlers, worker_node
 from tenure.nodes.manager.observing import Observer
 from tenure.nodes.manager.overview import OverviewHandlers
 from tenure.nodes.manager.queue_handlers import DeadLetterHandlers, QueueHandlers
 from tenure.nodes.manager.schedules import ScheduleDesk
+from tenure.nodes.process import Environment
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.metrics import ManagerMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSetup:
+    """The settings of one manager; `serving.ManagerSettings` has those of its whole process."""
+
+    datacenter: str = "local"
+    """The name by which gates know the datacenter of this manager."""
+    term_s: float = 10.0
+    """The seconds for which the other managers wait for a leader that fell silent."""
+    jobs: JobSettings | None = None
+    fleet: FleetSettings | None = None
+    snapshot_every: int = SNAPSHOT_EVERY
 
 
 class Manager:
@@ -56,94 +76,105 @@ class Manager:
 
     def __init__(
         self,
-        candidacy: Candidacy,
-        engine: Engine,
-        calls: Calls,
+        name: str,
+        address: str,
+        environment: Environment,
+        setup: ManagerSetup | None = None,
         *,
-        clock: Clock,
-        say: Callable[[str], None] = lambda text: None,
+        gates: AsyncCaller | None = None,
+        pool: PoolView | None = None,
         metrics: ManagerMetrics | None = None,
-        datacenter: str = "local",
     ) -> None:
-        self.datacenter = datacenter
-        self._candidacy, self._calls, self._clock, self._now, self._say = (
-            candidacy,
-            calls,
-            clock,
-            candidacy.time.now,
-            say,
+        """`address`: where workers, gates and clients reach it. `gates` asks the gates of this datacenter; None for one that has none."""
+        setup = setup or ManagerSetup()
+        engine, calls, clock, say = environment.engine, environment.calls, environment.clock, environment.say
+        self.datacenter, self._setup, self._pool = setup.datacenter, setup, pool
+        self.jobs = ManagerJobHandlers(self, engine, calls, clock)
+        failures = ProductFailures(clock, say, metrics.failed_on if metrics is not None else lambda what: None)
+        self.leadership: JobLeadership = Leadership(
+            candidate_at(name, address),
+            environment,
+            DatacenterRules(setup.jobs, setup.snapshot_every),
+            self._new_leader,
+            keeper=LoopKeeper(clock, environment.random, failures, say=say),
+            term_s=setup.term_s,
+            on_change=self.jobs.look,
         )
+        self.now = self.leadership.time.now
+        """Returns the engine's time."""
         self.observer = Observer(
-            candidacy,
+            self.leadership,
             clock=clock,
             say=say,
-            crew=lambda mailbox: crew(self.standings(), mailbox, candidacy.ledger.book.state.drained),
+            crew=lambda mailbox: crew(self.standings(), mailbox, self.ledger.book.state.drained),
             metrics=metrics,
         )
-        self.jobs = ManagerJobHandlers(self, engine, calls, clock)
         self.events = EventFeed(
             engine.journal(JOURNAL),
             calls,
             clock=clock,
             state=self.jobs.state_for,
             queue_of=self.jobs.queue_of,
-            keep=candidacy.keeper.keep,
+            keep=self.leadership.keeper.keep,
         )
-        candidacy.on_change = self.jobs.look
-        candidacy.parts.append(Families)
-        candidacy.parts.append(JobTraces)
+        self._gates: GateDesk | None = None
+        if gates is not None:
+            self._gates = GateDesk(self, gates, Identity(setup.datacenter, name, *parse_address(address)), clock)
         nodes = NodeHandlers(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
-            **ScheduleDesk(lambda: candidacy.ledger, self._now, self.write).handlers,
+            **ScheduleDesk(lambda: self.ledger, self.now, self.write).handlers,
             **self.jobs.handlers,
             **QueueHandlers(self).handlers,
             **DeadLetterHandlers(self, engine, calls).handlers,
             **nodes.handlers,
             **OverviewHandlers(self, nodes, clock).handlers,
+            **(self._gates.handlers if self._gates is not None else {}),
         }
-        """Maps each type of request to its handler. Other parts of the node (`GateDesk`) add theirs before the port serves this manager."""
+        """Maps each type of request to its handler."""
+
+    def _new_leader(self, mandate: JobMandate) -> DatacenterLeader:
+        parts = [Families, JobTraces, self.observer.lead]
+        if self._gates is not None:
+            parts += [self._gates.reporting, self._gates.flow]
+        return DatacenterLeader(mandate, fleet=self._setup.fleet, pool=self._pool, parts=parts)
 
     async def run(self) -> None:
         """Stands for election, leads and follows, until cancelled. Cancelling resigns from the term."""
         try:
-            await self._candidacy.keeper.keep_all({"node": self._candidacy.run, "observer": self.observer.run})
+            await self.leadership.keeper.keep_all({"node": self.leadership.run, "observer": self.observer.run})
         finally:
             self.jobs.close()
             self.events.close()
 
     @property
     def leads(self) -> bool:
-        return self._candidacy.leader is not None
+        return self.leadership.leader is not None
 
     @property
     def name(self) -> str:
         """Returns `NAME@ADDRESS`, the name under which this node stands for election."""
-        return self._candidacy.name
+        return self.leadership.name
 
     @property
     def leader_address(self) -> str:
         """Returns the address of the manager that leads, by this node's book; empty when this node leads, or when the book names no other leader."""
-        leader = self._candidacy.ledger.book.state.leader
-        return "" if self.leads or leader == self._candidacy.name else address_of(leader)
+        leader = self.ledger.book.state.leader
+        return "" if self.leads or leader == self.leadership.name else address_of(leader)
 
     @property
     def epoch(self) -> int:
-        return self._candidacy.epoch
+        return self.leadership.epoch
 
     @property
     def desk(self) -> WorkerDesk:
         """Returns the desk that answers worker reports. Raises `DeposedError` when this node does not lead."""
-        if self._candidacy.leader is None:
+        if self.leadership.leader is None:
             raise DeposedError("only the leader hears of workers")
-        return self._candidacy.leader.desk
-
-    def now(self) -> float:
-        """Returns the engine's time."""
-        return self._now()
+        return self.leadership.leader.desk
 
     def workers(self) -> list[WorkerNode]:
         """Returns the workers that report to this manager; empty unless it leads."""
@@ -152,19 +183,19 @@ class Manager:
     @property
     def unready(self) -> dict[str, str]:
         """Maps the part that is missing (engine, journal or leader) to the reason; empty when this manager is ready to answer."""
-        if not self._candidacy.engine_answers:
+        if not self.leadership.engine_answers:
             return {"engine": "it does not answer"}
         if self.ledger.damage is not None:
             return {"journal": str(self.ledger.damage)}
         if not self.ledger.seq:
             return {"journal": "it was not read yet"}
-        if not self.leads and not self._candidacy.term_is_current:
+        if not self.leads and not self.leadership.term_is_current:
             return {"leader": "nobody is known to lead"}
         return {}
 
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
         """Returns this manager's description of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
-        time, ledger = self._candidacy.time, self.ledger
+        time, ledger = self.leadership.time, self.ledger
         epoch = self.epoch if self.leads else ledger.book.epoch
         return ManagerNode(
             name=name,
@@ -179,8 +210,8 @@ class Manager:
         )
 
     @property
-    def ledger(self) -> Ledger:
-        return self._candidacy.ledger
+    def ledger(self) -> JobLedger:
+        return self.leadership.ledger
 
     async def answer(self, sender: str, request: Request) -> Reply:
         """Returns the reply to any request. Raises nothing: an error becomes a `Problem`, or a redirect to the leader."""
@@ -200,7 +231,7 @@ class Manager:
             return problem(error)
         except Exception as error:
             kind = type(request).__name__
-            failures = self._candidacy.failures
+            failures = self.leadership.failures
             return problem(failures.note(FailedOn.REQUEST, kind, f"answering a {kind} from {sender}", error))
 
     def _another(self, request: Placed) -> Problem:
@@ -212,33 +243,25 @@ class Manager:
 
     # Writes
 
-    async def commit(self, command: Command) -> Decision:
-        """Decides a command and makes it durable. Raises `DeposedError` when this node does not lead."""
-        return await self._candidacy.submit(command)
-
-    async def commit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Commits many commands. Returns for each its decision, or the error that refused it. Raises `DeposedError` when this node does not lead."""
-        return await self._candidacy.submit_all(commands)
-
     async def write(self, command: Command) -> Reply:
-        """Commits a command and returns the reply for the caller that asked for it. Raises as `commit` does."""
-        decision = await self.commit(command)
+        """Commits a command and returns the reply for the caller that asked for it. Raises `DeposedError` when this node does not lead."""
+        decision = await self.leadership.commit(command)
         return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=self.epoch)
 
     def standings(self) -> list[WorkerStanding]:
         """Returns the workers as the leader sees them; empty on a standby, because workers report only to the leader."""
-        leader = self._candidacy.leader
-        return leader.desk.fleet.standings(self._now()) if leader is not None else []
+        leader = self.leadership.leader
+        return leader.desk.fleet.standings(self.now()) if leader is not None else []
 
     async def _report(self, report: WorkerReport) -> Reply:
-        leader = self._candidacy.leader
+        leader = self.leadership.leader
         if leader is None:
             return self._elsewhere()
         check_worker(self.ledger.book, report.worker)
         return await leader.desk.report(report)
 
     async def _extend(self, ask: ExtendDeadline) -> Reply:
-        leader = self._candidacy.leader
+        leader = self.leadership.leader
         return self._elsewhere() if leader is None else await leader.desk.extend(ask)
 
     def _elsewhere(self) -> Reply:
@@ -246,12 +269,12 @@ class Manager:
 
         The book may still name a leader that is deposed or dead.
         """
-        state = self._candidacy.ledger.book.state
+        state = self.ledger.book.state
         address = address_of(state.leader)
-        if self.ledger.damage is not None and not (address and self._candidacy.term_is_current):
+        if self.ledger.damage is not None and not (address and self.leadership.term_is_current):
             return problem(self.ledger.damage)
         # A book that names this node tells of a term that is over: a redirect would send the caller back to us.
-        if not address or state.leader == self._candidacy.name:
+        if not address or state.leader == self.leadership.name:
             return Problem(
                 kind=ProblemKind.UNAVAILABLE,
                 fact="nobody leads now",
@@ -261,7 +284,7 @@ class Manager:
         return Redirect(address=address, epoch=state.epoch)
 
     async def _leader_view(self, request: AskLeader) -> Reply:
-        ledger = self._candidacy.ledger
-        leader = self._candidacy.name if self.leads else ledger.book.state.leader
-        epoch = self._candidacy.epoch if self.leads else ledger.book.epoch
+        ledger = self.ledger
+        leader = self.leadership.name if self.leads else ledger.book.state.leader
+        epoch = self.leadership.epoch if self.leads else ledger.book.epoch
         return LeaderView(leader=leader, address=address_of(leader), epoch=epoch, leads=self.leads, seq=ledger.seq)

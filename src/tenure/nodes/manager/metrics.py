@@ -27,7 +27,7 @@ from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.workers import WorkerEvicted
 
 if TYPE_CHECKING:
-    from tenure.nodes.manager.candidacy import Candidacy
+    from tenure.nodes.manager.leader import JobLeadership
 
 _WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)
 _LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
@@ -77,6 +77,10 @@ class ManagerMetrics:
             InstantsSkipped: lambda book, event: self.instants.labels("skipped").inc(event.count),
         }
 
+    def failed_on(self, what: str) -> None:
+        """Counts one failure of our own code, by the kind of thing that it handled."""
+        self.failures.labels(what).inc()
+
     def count(self, book: JobBook, events: Iterable[Event]) -> None:
         for event in events:
             counted = self._count.get(type(event))
@@ -100,18 +104,18 @@ class ManagerGauges(Collector):
 
     def __init__(
         self,
-        candidacy: Candidacy,
+        leadership: JobLeadership,
         alarms: Callable[[], Iterable[Alarm]],
         workers: Callable[[], dict[str, int]],
     ) -> None:
-        self._candidacy, self._alarms, self._workers = candidacy, alarms, workers
+        self._leadership, self._alarms, self._workers = leadership, alarms, workers
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Returns nothing. Without this method, registering would already ask for every value."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        node = self._candidacy
+        node = self._leadership
         book, leads = node.ledger.book, node.leader is not None
         yield _one("tenure_manager_leads", "1 on the manager that leads.", leads)
         yield _one("tenure_manager_epoch", "The newest epoch that this manager knows.", max(node.epoch, book.epoch))
@@ -126,7 +130,7 @@ class ManagerGauges(Collector):
             yield from self._led(book)
 
     def _led(self, book: JobBook) -> Iterator[GaugeMetricFamily]:
-        now = self._candidacy.time.now()
+        now = self._leadership.time.now()
         jobs = GaugeMetricFamily("tenure_jobs", "Jobs in memory.", labels=["state"])
         jobs.add_metric(["live"], len(book.jobs) - len(book.ended))
         jobs.add_metric(["ended"], len(book.ended))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenure.clock import Clock
 from tenure.control.access_log import PortMetrics
 from tenure.nodes.fleet.member import verdicts
 from tenure.nodes.manager.metrics import ManagerGauges, ManagerMetrics
 
 if TYPE_CHECKING:
-    from tenure.nodes.manager.candidacy import Candidacy
     from tenure.nodes.manager.manager import Manager
 
 
@@ -21,8 +19,8 @@ class NodeMetrics(PortMetrics):
         super().__init__()
         self.manager = ManagerMetrics(self.registry)
 
-    def watch(self, candidacy: Candidacy, manager: Manager, clock: Clock) -> None:
+    def watch(self, manager: Manager) -> None:
         def workers() -> dict[str, int]:
-            return verdicts(manager.standings(), candidacy.ledger.book.state.drained)
+            return verdicts(manager.standings(), manager.ledger.book.state.drained)
 
-        self.registry.register(ManagerGauges(candidacy, lambda: manager.observer.alarms, workers))
+        self.registry.register(ManagerGauges(manager.leadership, lambda: manager.observer.alarms, workers))

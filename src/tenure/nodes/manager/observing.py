@@ -12,8 +12,7 @@ from tenure.jobs import Decision
 from tenure.jobs.alarms import STRANDED_AFTER_S, Alarm, AlarmKind, Crew, nearly_full, outgrown, stranded
 from tenure.jobs.attempts import WorkflowStarted
 from tenure.jobs.book import Lane, lane_of
-from tenure.nodes.manager.candidacy import Candidacy
-from tenure.nodes.manager.leader import Leader
+from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership, LeaderPart
 from tenure.nodes.manager.pulse import PulseCounter
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class Observer:
 
     def __init__(
         self,
-        candidacy: Candidacy,
+        leadership: JobLeadership,
         *,
         clock: Clock,
         say: Callable[[str], None],
@@ -37,16 +36,13 @@ class Observer:
         metrics: ManagerMetrics | None = None,
         stranded_after_s: float = STRANDED_AFTER_S,
     ) -> None:
-        self._candidacy, self._clock, self._say, self._crew = candidacy, clock, say, crew
+        self._leadership, self._clock, self._say, self._crew = leadership, clock, say, crew
         self._metrics, self._stranded_after_s = metrics, stranded_after_s
         self._standing: dict[tuple[str, str], Alarm] = {}
         self._since: dict[tuple[str, str], float] = {}
-        if metrics is not None:
-            candidacy.failures.count = lambda what: metrics.failures.labels(what).inc()
         self.pulse = PulseCounter()
         self._led_at = clock.boottime()
         self._started: dict[Lane, float] = {}
-        candidacy.parts.append(self.lead)
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
@@ -74,42 +70,42 @@ class Observer:
                 self._say(f"alarm over: {alarm.kind} ({alarm.subject})")
         self._standing = found
         self._since = {key: self._since.get(key) or self._time() for key in found}
-        if self._candidacy.leader is not None:
-            book = self._candidacy.ledger.book
+        if self._leadership.leader is not None:
+            book = self._leadership.ledger.book
             waiting = sum(map(len, book.queued.values())) + sum(map(len, book.ready.values()))
             self.pulse.level(self._time(), waiting, sum(map(len, book.on_worker.values())))
 
     def _time(self) -> float:
         try:
-            return self._candidacy.time.now()
+            return self._leadership.time.now()
         except EngineError:  # the engine has not answered yet: our own clock is the best that there is
             return self._clock.wall()
 
     def _now(self) -> list[Alarm]:
-        return [*self._candidacy.failures.alarms(), *self._of_datacenter()]
+        return [*self._leadership.failures.alarms(), *self._of_datacenter()]
 
     def _of_datacenter(self) -> list[Alarm]:
-        node = self._candidacy
+        node = self._leadership
         if node.leader is not None or node.term_is_current:
             self._led_at = self._clock.boottime()
         if (damage := node.ledger.damage) is not None:
-            return [Alarm(AlarmKind.JOURNAL_DAMAGED, node.journal_name, damage.fact, damage.remedy)]
+            return [Alarm(AlarmKind.JOURNAL_DAMAGED, node.rules.journal, damage.fact, damage.remedy)]
         without = self._clock.boottime() - self._led_at
-        if without > NO_LEADER_AFTER_TERMS * node.ttl_s:
+        if without > NO_LEADER_AFTER_TERMS * node.term_s:
             kind = AlarmKind.NO_LEADER if node.engine_answers else AlarmKind.ENGINE_SILENT
-            return [Alarm(kind, node.election_name, f"nobody is known to lead for {without:.0f} s", _REMEDIES[kind])]
+            return [Alarm(kind, node.rules.election, f"nobody is known to lead for {without:.0f} s", _REMEDIES[kind])]
         if node.leader is None:
             return []
         book = node.ledger.book
         waiting = stranded(book, node.time.now(), self._started, self._crew, self._stranded_after_s)
         return [*outgrown(node.ledger.state_bytes, MAX_SNAPSHOT_BYTES), *nearly_full(book), *waiting]
 
-    def lead(self, leader: Leader) -> Term:
+    def lead(self, leader: DatacenterLeader) -> TermWatch:
         self._started = {}
         if self._metrics is not None:
             self._metrics.elections.inc()
         self.pulse = PulseCounter()
-        return Term(leader, self._started, self._metrics, self.pulse)
+        return TermWatch(leader, self._started, self._metrics, self.pulse)
 
 
 _REMEDIES = {
@@ -118,16 +114,13 @@ _REMEDIES = {
 }
 
 
-class Term:
-    """A `LeaderPart` that counts each decision of one term once it is durable."""
+class TermWatch(LeaderPart):
+    """Counts each decision of one term once it is durable."""
 
     def __init__(
-        self, leader: Leader, started: dict[Lane, float], metrics: ManagerMetrics | None, pulse: PulseCounter
+        self, leader: DatacenterLeader, started: dict[Lane, float], metrics: ManagerMetrics | None, pulse: PulseCounter
     ) -> None:
         self._leader, self._started, self._metrics, self._pulse = leader, started, metrics, pulse
-
-    async def run(self) -> None:
-        """Returns at once: this part only takes note of decisions."""
 
     def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
         self._pulse.count(decision.events)
@@ -137,6 +130,3 @@ class Term:
                 self._started[lane_of(info)] = event.at
         if self._metrics is not None:
             self._metrics.count(book, decision.events)
-
-    def close(self) -> None:
-        """Does nothing: this part holds nothing."""

@@ -44,7 +44,7 @@ class Presence:
                 try:
                     node = self._node()
                 except EngineUnavailableError:
-                    # The candidacy has not read the engine's time yet: it does so within its first campaign.
+                    # The leadership has not read the engine's time yet: it does so within its first campaign.
                     await self._clock.async_sleep(FIRST_LOOK_S)
                     continue
                 key = f"{_PREFIX}{node.name}"[:500]

@@ -1,81 +1,55 @@
-"""Takes results from their durable mailbox: records them with few appends, and acknowledges them after that. One bad result holds up no other.
-
-The subclass (`Leader`) commits the commands.
-"""
+"""Takes results from their durable mailbox: records them with few appends, and acknowledges them after that. One bad result holds up no other."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox, Message
+from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import TenureError
 from tenure.jobs import Decision
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.budget import max_result_bytes
-from tenure.jobs.decisions import Command
-from tenure.jobs.endings import FailJob
 from tenure.jobs.submission import fits_a_snapshot
-from tenure.nodes.job_strikes import JobStrikes, Struck, concerns_all
-from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
+from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.housekeeping import LARGE_RESULTS, LARGE_RESULTS_TTL_S
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.results import RESULTS, attempt_of, command_for
+from tenure.nodes.term_leader import JobStrikes, concerns_all
 from tenure.work.envelope import WorkItem, WorkResult
 
-RESULTS_LEASE_S = 10.0
-"""The seconds after which the engine delivers again the results that a leader took and died with: a term, by default. Until then no
-deadline counts, see `_take`."""
 RESULTS_WAIT_S = 10.0
 """The seconds for which one receive waits for a result."""
 Result = Message[WorkResult, WorkItem]
 
 
-class ResultIntake(ABC):
-    """The part of a leader that takes results."""
+class ResultIntake:
+    """The part of a leader that takes results. `run` is one of its loops."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        engine: Engine,
-        calls: Calls,
-        *,
-        engine_now: Callable[[], float],
-        say: Callable[[str], None],
-        results_lease_s: float,
-        keeper: LoopKeeper,
-    ) -> None:
-        self.ledger, self._calls, self._now, self._say = ledger, calls, engine_now, say
-        self.keeper, self.strikes = keeper, JobStrikes(self.submit_all, keeper.failures, _failed_job)
-        self._results_lease_s = results_lease_s
-        self._results: Mailbox[WorkResult, WorkItem] = engine.mailbox(RESULTS, WorkResult, WorkItem)
-        self._large = engine.store(LARGE_RESULTS)
+    def __init__(self, mandate: JobMandate, strikes: JobStrikes[Decision]) -> None:
+        environment = mandate.environment
+        self._ledger, self._strikes, self._failures = mandate.ledger, strikes, mandate.keeper.failures
+        self._calls, self._now, self._say = environment.calls, mandate.now, environment.say
+        self._lease_s = mandate.term_s
+        """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `_take`."""
+        self._results: Mailbox[WorkResult, WorkItem] = environment.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        self._large = environment.engine.store(LARGE_RESULTS)
         self.drained_until = 0.0
         """The engine's time up to which every enqueued result is recorded. A deadline that passed after it must not count yet."""
 
-    @abstractmethod
-    async def submit(self, command: Command) -> Decision:
-        """Commits a command."""
-
-    @abstractmethod
-    async def submit_all(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
-        """Commits many commands. Returns for each its decision, or the error that refused it."""
-
-    async def _take_results(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._take(RESULTS_WAIT_S)
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         """Takes results until there are none. Only then may a deadline that passed meanwhile count."""
         while await self._take(0.0):
             pass
 
     async def _take(self, wait_s: float) -> int:
         asked_at = self._now()  # before the receive: it says nothing about a result that is enqueued later
-        messages = await self._calls.run(self._results.receive, 100, self._results_lease_s, wait_s)
+        messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s)
         # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
         if not messages and not (await self._calls.run(self._results.depth)).leased:
             self.drained_until = asked_at
@@ -102,7 +76,7 @@ class ResultIntake(ABC):
                 continue
             if command is not None:
                 made.append((message, command))
-        outcomes = await self.submit_all([command for _, command in made])
+        outcomes = await self._ledger.commit_all([command for _, command in made])
         for (message, _), outcome in zip(made, outcomes, strict=True):
             if isinstance(outcome, TenureError):
                 if concerns_all(outcome):
@@ -116,17 +90,17 @@ class ResultIntake(ABC):
         try:
             command = await self._command_for(message)
             if command is not None:
-                await self.submit(command)
+                await self._ledger.commit(command)
         except Exception as error:
             if concerns_all(error):
                 raise
-            failed = self.keeper.failures.note(FailedOn.RESULT, message.id, "recording a result", error)
+            failed = self._failures.note(FailedOn.RESULT, message.id, "recording a result", error)
             if about := attempt_of(message):
                 job_id, workflow, attempt = about
-                info = self.ledger.book.jobs.get(job_id)
+                info = self._ledger.book.jobs.get(job_id)
                 known = info.workflows.get(workflow) if info is not None else None
                 if known is not None and known.attempt == attempt:  # nothing else would ever end this attempt
-                    await self.strikes.strike(job_id, "recording its result", error)
+                    await self._strikes.strike(job_id, "recording its result", error)
             return await self._bury(message, failed.fact)
         return True
 
@@ -138,7 +112,7 @@ class ResultIntake(ABC):
         except Exception as error:
             if concerns_all(error):
                 raise
-            self.keeper.failures.note(FailedOn.RESULT, message.id, "setting a result aside", error)
+            self._failures.note(FailedOn.RESULT, message.id, "setting a result aside", error)
             return True
         return False
 
@@ -146,7 +120,7 @@ class ResultIntake(ABC):
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
         command = command_for(message)
-        most = max_result_bytes(self.ledger.book)
+        most = max_result_bytes(self._ledger.book)
         if not isinstance(command, RecordResult) or (
             len(message.body.result) <= most and fits_a_snapshot(command.result)
         ):
@@ -154,7 +128,3 @@ class ResultIntake(ABC):
         key = f"{command.job_id}/{command.workflow}/{command.attempt}"
         await self._calls.run(self._large.put, key, bytes(message.body.result), ttl=LARGE_RESULTS_TTL_S)
         return msgspec.structs.replace(command, result=None, result_key=key)
-
-
-def _failed_job(struck: Struck) -> FailJob:
-    return FailJob(by="leader", **struck._asdict())

@@ -33,9 +33,9 @@ from tenure.jobs.schedules import (
     SkipInstants,
 )
 from tenure.jobs.timers import Timers
-from tenure.nodes.job_strikes import concerns_all
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
-from tenure.nodes.manager.ledger import Ledger
+from tenure.nodes.manager.ledger import JobLedger
+from tenure.nodes.term_leader import concerns_all
 from tenure.zones import zone
 
 AGAIN_S = 1.0
@@ -45,7 +45,7 @@ AGAIN_S = 1.0
 class Clockwork:
     """The alarm clock of a leader: it knows which schedule is due next, and fires it. Everything that must last is in the book."""
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], None], failures: ProductFailures) -> None:
+    def __init__(self, ledger: JobLedger, say: Callable[[str], None], failures: ProductFailures) -> None:
         self._ledger, self._say, self._failures = ledger, say, failures
         self._timers: Timers[str] = Timers()
         self._failed: set[str] = set()
@@ -145,7 +145,7 @@ class ScheduleDesk:
     """Answers requests about schedules. `write` commits a command, if this node leads."""
 
     def __init__(
-        self, ledger: Callable[[], Ledger], now: Callable[[], float], write: Callable[[Command], Awaitable[Reply]]
+        self, ledger: Callable[[], JobLedger], now: Callable[[], float], write: Callable[[Command], Awaitable[Reply]]
     ) -> None:
         self._ledger, self._now, self._write = ledger, now, write
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {

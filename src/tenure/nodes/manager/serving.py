@@ -15,10 +15,9 @@ from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import AccessLog
 from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
-from tenure.control.caller import parse_address
 from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.jobs import Problem, ProblemKind, candidate_at
+from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.port_security import BARE, Front
 from tenure.control.tls import ServerTls
@@ -26,17 +25,14 @@ from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.health.piggyback import NodeType
 from tenure.ids import new_id
-from tenure.jobs.messages import Identity
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
-from tenure.nodes.manager.candidacy import Candidacy
 from tenure.nodes.manager.following import Following
-from tenure.nodes.manager.gate_desk import GateDesk
-from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.node_metrics import NodeMetrics
 from tenure.nodes.manager.presence import Presence
-from tenure.nodes.process import check_candidate, open_engine, own_loopback, until_stopped
+from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 
 DEFAULT_PORT = 8470
@@ -79,21 +75,22 @@ class ManagerSettings:
     def __post_init__(self) -> None:
         _ = self.front  # raises for a port that is not protected
         check_candidate(self.name, self.term_s)
-        FleetSettings(healthcheck_s=self.healthcheck_s)  # raises by rules of its own
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
-        _ = self.jobs  # raises by rules of its own
+        _ = self.setup  # its parts raise by rules of their own
         check(self.datacenter, DatacenterName, field="datacenter")
 
     @property
-    def jobs(self) -> JobSettings:
-        return JobSettings(
+    def setup(self) -> ManagerSetup:
+        jobs = JobSettings(
             stuck_threshold=self.stuck_s,
             report_interval=self.report_s,
             fallback_after=self.fallback_s,
             archive_after=self.keep_finished_s,
             state_budget=self.state_budget,
         )
+        fleet = FleetSettings(healthcheck_s=self.healthcheck_s)
+        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet)
 
     @property
     def front(self) -> Front:
@@ -110,7 +107,6 @@ async def serve(
 ) -> None:
     """Runs until `stop` is set; then resigns, so that the next leader need not wait for the end of our term."""
     clock = clock or SystemClock()
-    fleet = FleetSettings(healthcheck_s=settings.healthcheck_s)
     async with contextlib.AsyncExitStack() as stack:
         engine, calls = await stack.enter_async_context(open_engine(settings.engine_url, clock))
         entering = pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say)
@@ -137,52 +133,43 @@ async def serve(
             say(BARE)
         try:
             address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
-            candidacy = Candidacy(
-                candidate_at(settings.name, address),
-                engine,
-                calls,
-                clock=clock,
-                random=fresh_random(),
-                ids=new_id,
-                ttl_s=settings.term_s,
-                settings=settings.jobs,
-                fleet=fleet,
-                pool=pool,
-                say=say,
-            )
-            manager = Manager(
-                candidacy, engine, calls, clock=clock, say=say, metrics=metrics.manager, datacenter=settings.datacenter
-            )
-            metrics.watch(candidacy, manager, clock)
-            identity = Identity(settings.datacenter, settings.name, *parse_address(address))
-            started = clock.wall()
-            presence = Presence(
-                engine,
-                calls,
-                clock,
-                node=lambda: manager.node(settings.name, address, started),
-                now=candidacy.time.now,
-            )
+            environment = Environment(engine, calls, clock, fresh_random(), new_id, say)
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
-                GateDesk(manager, candidacy, caller, identity, clock=clock)
+                manager = Manager(
+                    settings.name,
+                    address,
+                    environment,
+                    settings.setup,
+                    gates=caller,
+                    pool=pool,
+                    metrics=metrics.manager,
+                )
+                metrics.watch(manager)
+                started = clock.wall()
+                presence = Presence(
+                    engine,
+                    calls,
+                    clock,
+                    node=lambda: manager.node(settings.name, address, started),
+                    now=manager.now,
+                )
                 door.following = Following(manager, caller)
                 door.manager = manager
                 on_ready(address)
                 with front.reloading(server, say):
                     loops = {"manager": manager.run, "presence": presence.run}
                     if pool is not None:
-                        loops["pool"] = partial(_tell_pool, candidacy, pool, clock)
-                    await until_stopped(stop, candidacy.keeper.keep_all(loops))
+                        loops["pool"] = partial(_tell_pool, manager, pool, clock)
+                    await until_stopped(stop, manager.leadership.keeper.keep_all(loops))
         finally:
             await server.stop()
 
 
-async def _tell_pool(candidacy: Candidacy, pool: Pool, clock: Clock) -> None:
+async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
     while True:
-        leader = candidacy.leader
-        workers = leader.desk.fleet.standings(candidacy.time.now()) if leader is not None else []
+        workers = manager.standings()
         pool.tell_fleet(
-            reads=candidacy.ledger.seq > 0,
+            reads=manager.ledger.seq > 0,
             free=sum(one.free for one in workers),
             running=sum(one.running for one in workers),
             workers=len(workers),

@@ -1,8 +1,13 @@
-"""Appends to a journal and finds out the outcome, also where the engine's answer was lost."""
+"""The two ends of a write to a journal: commands that wait for their outcome, and an append that finds out its own.
+
+`SureAppend` appends and learns what became of it, also where the engine's answer was lost. `CommandGroup` holds the outcomes for a caller.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
@@ -15,11 +20,58 @@ from tenure.errors import (
     EngineUnavailableError,
     SequenceConflictError,
     StaleEpochError,
+    TenureError,
     Truncated,
 )
+from tenure.jobs.decisions import Command, Event, Outcome
 from tenure.randomness import Random
 
 RETRY_MOST_S = 1.0
+
+
+class Decided(Protocol):
+    """The decision on a command: the events to append, and what became of the command. Its class adds more of the answer."""
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+DecisionT = TypeVar("DecisionT", bound=Decided)
+
+
+class CommandGroup(Generic[DecisionT]):
+    """Commands of one caller. `complete` wakes the caller once, when all of them are settled."""
+
+    def __init__(self, size: int) -> None:
+        self.outcomes: list[DecisionT | TenureError | None] = [None] * size
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open = size
+
+    def settle(self, place: int, outcome: DecisionT | TenureError) -> None:
+        """Sets the outcome of one command. The first outcome counts: when a writer fails, all commands are settled, and some already were."""
+        if self.outcomes[place] is not None:
+            return
+        self.outcomes[place] = outcome
+        self._open -= 1
+        if not self._open and not self.complete.done():
+            self.complete.set_result(None)
+
+    def settle_rest(self, outcome: TenureError) -> None:
+        """Sets this outcome for every command that has none yet."""
+        for place in range(len(self.outcomes)):
+            self.settle(place, outcome)
+
+
+class WaitingCommand(NamedTuple, Generic[DecisionT]):
+    command: Command
+    group: CommandGroup[DecisionT]
+    place: int
+
+    def settle(self, outcome: DecisionT | TenureError) -> None:
+        self.group.settle(self.place, outcome)
 
 
 class SureAppend:
