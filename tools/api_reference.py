@@ -1,4 +1,4 @@
-"""Write the reference halves of docs/api.md and docs/limits.md from the table of operations, their types and their bounds.
+"""Write the reference halves of docs/api.md, docs/limits.md and docs/events.md from the operations, the bounds and the topics of jobs.
 
 python tools/api_reference.py            write it
 python tools/api_reference.py --check    say whether it is fresh
@@ -13,12 +13,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "api.md"
 LIMITS = ROOT / "docs" / "limits.md"
+EVENTS = ROOT / "docs" / "events.md"
 MARK = "<!-- From here on written by tools/api_reference.py: do not edit. -->\n"
 
 
 def main() -> int:
     stale = 0
-    for path, written in ((PAGE, reference), (LIMITS, limits)):
+    for path, written in ((PAGE, reference), (LIMITS, limits), (EVENTS, events)):
         page = path.read_text()
         fresh = with_reference(page, written())
         if "--check" not in sys.argv:
@@ -44,6 +45,24 @@ def limits() -> str:
         if getattr(found, "__metadata__", None) is not None:
             schema = msgspec.json.schema(found)
             lines.append(f"| `{name}` | {schema.get('description', '')} | {bound(schema)} |")
+    return "\n".join(lines) + "\n"
+
+
+def events() -> str:
+    """Every event of the journals, by topic, with its fields."""
+    from tenure.jobs import topics
+    from tenure.jobs.decisions import Event
+
+    lines = []
+    for node, of_node in (("manager", topics.MANAGER_TOPICS), ("gate", topics.GATE_TOPICS)):
+        lines += [f"\n## In a {node}'s journal\n", "| topic | event | says | fields |", "|---|---|---|---|"]
+        for topic in of_node:
+            for event in topic.FOLD:
+                fields = ", ".join(
+                    f"`{name}`" for name in event.__struct_fields__ if name not in Event.__struct_fields__
+                )
+                says = " ".join((event.__doc__ or "").split())
+                lines.append(f"| {topic.__name__.rpartition('.')[2]} | `{event.__name__}` | {says} | {fields} |")
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, JobEnded
 from tenure.jobs.extensions import GrantExtension
 from tenure.jobs.states import AttemptCause, OnFailure
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.topics import FOLD, ManagerEvent, decode_event
+from tenure.jobs.topics import decode_event
 from tenure.jobs.workers import EvictWorker, JudgeWorker
 
 JOBS = ("j0", "j1", "j2")
@@ -154,10 +154,6 @@ def test_no_job_ends_twice_and_no_decision_breaks_the_fold(steps: list[tuple[Com
         if isinstance(event, WorkflowCompleted)
     ]
     assert len(done) == len(set(done))
-
-
-def test_every_event_has_a_fold() -> None:
-    assert set(FOLD) == set(ManagerEvent.__args__)
 
 
 def test_an_event_survives_its_encoding() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tools.api_reference import LIMITS, PAGE, limits, reference, with_reference
+from tools.api_reference import EVENTS, LIMITS, PAGE, events, limits, reference, with_reference
 
 from tenure.control.messages.operations import OPERATIONS
 
 
 def test_the_reference_pages_are_fresh() -> None:
-    for path, text in ((PAGE, reference()), (LIMITS, limits())):
+    for path, text in ((PAGE, reference()), (LIMITS, limits()), (EVENTS, events())):
         page = path.read_text()
         assert page == with_reference(page, text), "run python tools/api_reference.py"
 

@@ -70,6 +70,8 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The attempt gave a result: here, or in the store under `result_key`."""
+
     workflow: str
     attempt: int
     worker: str = ""
@@ -103,6 +105,8 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A result or a failure came too late to count. The leader records each delivery's once."""
+
     workflow: str
     attempt: int
     delivery: int = 0

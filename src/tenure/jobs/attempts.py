@@ -82,6 +82,8 @@ class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
 
 class WorkflowStarted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A worker has started the attempt. A later delivery of the same attempt starts it again."""
+
     workflow: str
     attempt: int
     worker: str

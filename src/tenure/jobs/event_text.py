@@ -11,8 +11,8 @@ from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCo
 from tenure.jobs.attempts import Dispatched, ProgressRecorded, WorkflowStarted
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
-from tenure.jobs.endings import JobCleaned, JobEnded, ResultsExpired
-from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
+from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
+from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted, ExtensionsReset
 from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
 from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
 from tenure.jobs.gate_jobs import (
@@ -25,11 +25,12 @@ from tenure.jobs.gate_jobs import (
 )
 from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.schedules import CronFired
+from tenure.jobs.queues import QueueChanged
+from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, ScheduleSet
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
-from tenure.jobs.workers import WorkerEvicted, WorkerForgotten, WorkerJudged
+from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
 
 CAUSES: Mapping[AttemptCause, str] = {
     AttemptCause.ERROR: "it raised an error",
@@ -222,6 +223,23 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     GlobalDecisionMade: decided,
     GateJobEnded: lambda x: f"the job has ended everywhere: {x.state} ({x.reason})",
 }
+
+
+UNTOLD: frozenset[type[Event]] = frozenset(
+    {
+        JobSubmitted,  # the first line of every answer
+        TombstoneSet,  # there is no job yet that it could be told of
+        ExtensionsReset,
+        QueueChanged,
+        WorkerDrained,
+        ScheduleSet,  # schedules have a list of their own; a job knows only that it was fired
+        ScheduleRemoved,
+        InstantsSkipped,
+        JobArchived,
+        Forgotten,
+    }
+)
+"""The events that no answer about a job tells."""
 
 
 def tell(event: Event) -> str:

@@ -72,6 +72,8 @@ class ExtensionGranted(Event, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class ExtensionDenied(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A worker asked for time and got none."""
+
     worker: str
     reason: str
     jobs: tuple[str, ...] = ()

@@ -85,8 +85,9 @@ class JournalFold(Generic[StateT, InfoT]):
 
     def replay(self, encoded_events: Iterable[bytes]) -> None:
         """Folds events as the journal keeps them."""
+        decode, apply = self.decoder.decode, self.apply
         for encoded in encoded_events:
-            self.apply(self.decoder.decode(encoded), encoded)
+            apply(decode(encoded), encoded)
 
     def history(self, job_id: str) -> list[Event]:
         """Returns the events of a job that are still in memory, oldest first. `elided` of the job counts those that are not."""

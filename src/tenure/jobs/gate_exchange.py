@@ -75,6 +75,8 @@ class GlobalDecisionRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_
 
 
 class GateEpochSeen(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A newer gate is in charge: the leader refuses decisions of lower epochs from now on."""
+
     gate_epoch: int
 
 

@@ -79,6 +79,8 @@ class GateElected(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True
 
 
 class GateJobAccepted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A gate accepted and placed a job."""
+
     submission: JobSubmission
     target_datacenters: tuple[str, ...]
     digest: str
@@ -100,10 +102,14 @@ class GateTombstoneSet(JobEvent, frozen=True, kw_only=True, tag=True, omit_defau
 
 
 class GateJobArchived(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An ended job left the gate's memory; its id and key stay known."""
+
     forget: tuple[str, ...] = ()
 
 
 class GateForgotten(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Archived ids and tombstones up to this time are past their memory."""
+
     until: float
 
 

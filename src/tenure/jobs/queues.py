@@ -49,6 +49,8 @@ class SetQueue(Command, frozen=True, kw_only=True):
 
 
 class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An operator changed a queue. The event holds the whole of its new settings."""
+
     queue: str
     paused: bool = False
     max_running: int | None = None

@@ -97,6 +97,8 @@ class ScheduleSet(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True
 
 
 class ScheduleRemoved(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A schedule fires no more; runs that have begun go on."""
+
     schedule: str
 
 

@@ -55,6 +55,8 @@ class SubmitJob(Command, frozen=True, kw_only=True):
 
 
 class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A job was accepted, with its submission as settled: nothing of it is left to defaults that may change."""
+
     submission: JobSubmission
     digest: str
 
