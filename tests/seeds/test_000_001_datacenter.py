@@ -51,7 +51,7 @@ def test_the_complete_protocol_flow_of_document_000() -> None:
         began = office.clock.boottime()
         directive = await ask(manager, report(1))
         assert directive.left_s == 30
-        left = lambda: leadership.leader.desk.fleet.left_s("w-1", leadership.time.now())  # noqa: E731
+        left = lambda: leadership.leader.worker_reports.fleet.left_s("w-1", leadership.time.now())  # noqa: E731
         for number, (progress, granted, deadline) in enumerate(((0.3, 30.0, 60.0), (0.6, 15.0, 75.0)), start=2):
             await ask(manager, report(number, steps=number))
             reply = await ask(manager, request(progress))
@@ -135,7 +135,7 @@ def test_a_datacenter_whose_workers_all_fall_silent_evicts_nobody_until_the_hold
         for name in ("a", "b", "c", "d"):
             await ask(manager, WorkerReport(worker=name, incarnation=name, slots=1, free=1))
         await passing(office, 120)
-        fleet = leadership.leader.desk.fleet
+        fleet = leadership.leader.worker_reports.fleet
         assert len(fleet) == 4
         assert "4 of 4 nodes fail" in fleet.brake(leadership.time.now()).reason
         for name in ("a", "b", "c", "d"):

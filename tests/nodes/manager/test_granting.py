@@ -6,7 +6,7 @@ import asyncio
 
 from tests.nodes.manager.harness import Office, ask, submission
 from tests.nodes.manager.harness import run_office as run
-from tests.nodes.manager.test_desk import passing, report, runs
+from tests.nodes.manager.test_worker_reports import passing, report, runs
 
 from tenure.control.messages.grants import Grant, GrantKind
 from tenure.control.messages.jobs import Cancel, GetJob, ListJobs, Submit

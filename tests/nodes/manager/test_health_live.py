@@ -75,7 +75,7 @@ def test_a_frozen_worker_is_evicted_its_work_issued_elsewhere_and_when_it_wakes_
         first, second = dc.worker("w-1"), dc.worker("w-2")
         manager = dc.managers["m-1:8470"]
         await ask(manager, Submit(submission=submission()))
-        await dc.until(lambda: len(leadership.leader.desk.fleet) == 2)
+        await dc.until(lambda: len(leadership.leader.worker_reports.fleet) == 2)
         workflow = leadership.ledger.book.job("j-1").workflows["encode"]
         await dc.until(lambda: workflow.state is WorkflowState.QUEUED)
         item = dc.claim().body
@@ -152,7 +152,7 @@ def test_a_new_leader_neither_evicts_at_once_nor_forgets_whom_the_last_one_drain
     async def story(dc: Datacenter) -> None:
         leadership = await dc.lead("m-1")
         cast = dc.worker("w-1")
-        await dc.until(lambda: len(leadership.leader.desk.fleet) == 1)
+        await dc.until(lambda: len(leadership.leader.worker_reports.fleet) == 1)
         await dc.passing(2)
         successor, following = dc.open("m-2")
         dc.managers["m-2:8470"] = successor

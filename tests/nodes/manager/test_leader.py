@@ -98,7 +98,7 @@ def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_stra
                 report = WorkerReport(
                     worker=name, incarnation=f"{name}-{job_id}", slots=1, free=1, lanes=("default.p0",)
                 )
-                await node.leader.desk.report(report)
+                await node.leader.worker_reports.report(report)
             await node.commit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
             await cell.until(lambda: cell.work.depth().ready == 1)
             first = cell.claim()

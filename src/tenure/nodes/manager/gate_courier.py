@@ -42,7 +42,7 @@ class Courier:
     ) -> None:
         self._route = Route(caller, addresses)
         self._ledger, self._failures, self._identity = leader.ledger, leader.keeper.failures, identity
-        self._clock, self._now, self._progress_at = leader.clock, leader.now, leader.desk.watch.last
+        self._clock, self._now, self._progress_at = leader.clock, leader.now, leader.worker_reports.watch.last
         self._due: Timers[str] = Timers()
         self._pauses: dict[str, float] = {}
         """Maps each ended job that no gate has acknowledged to the pause before its next report."""

@@ -77,8 +77,8 @@ class ManagerJobHandlers(JobHandlers):
 
     def _newest(self) -> tuple[Live | None, Granted | None]:
         """Returns what workers reported since the last append; nothing on a standby, because workers report to the leader only."""
-        desk = self._manager.desk if self._manager.leads else None
-        return (desk.live, desk.granted) if desk is not None else (None, None)
+        reports = self._manager.worker_reports if self._manager.leads else None
+        return (reports.live, reports.granted) if reports is not None else (None, None)
 
     async def list_jobs(self, request: ListJobs) -> Reply:
         now = self._manager.now()

@@ -29,12 +29,12 @@ from tenure.nodes.fleet.member import PoolView
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.housekeeping import Housekeeping
 from tenure.nodes.manager.ledger import JobMandate
 from tenure.nodes.manager.result_intake import ResultIntake
 from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.manager.schedules import Clockwork
+from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
 from tenure.work.envelope import WorkItem, WorkResult
 
@@ -78,7 +78,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
         self._timers: Timers[str] = Timers()
-        self.desk = WorkerDesk(mandate, settings=fleet, pool=pool)
+        self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
         self.clockwork = Clockwork(self.ledger, self.say, self.keeper.failures)
         self._steps |= {
             "jobs without a deadline": self._look_again,
@@ -92,12 +92,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self._parts = {type(part).__name__: part for part in [make(self) for make in parts]}
 
     def loops(self) -> dict[str, Loop]:
-        own = {"results": self.results.run, **super().loops(), "workers": self.desk.keep_watch}
+        own = {"results": self.results.run, **super().loops(), "workers": self.worker_reports.keep_watch}
         return {**own, **{name: part.run for name, part in self._parts.items()}}
 
     def close(self) -> None:
         """Ends the term: releases the reports that are held."""
-        self.desk.close()
+        self.worker_reports.close()
 
     # Durable decisions
 
@@ -111,8 +111,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             return
         self._changed.set()
         self._heed(TEND, partial(self.clockwork.heard, decision))
-        self._heed("workers", partial(self.desk.heard, decision))
-        self._heed("workers", partial(self.desk.touched, names))
+        self._heed("workers", partial(self.worker_reports.heard, decision))
+        self._heed("workers", partial(self.worker_reports.touched, names))
         for name, part in self._parts.items():
             self._heed(name, partial(part.note, decision, names))
 
@@ -124,7 +124,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             if info is None or info.state.terminal:
                 self._timers.cancel(job_id)
                 if info is not None:
-                    self.desk.forget(info)
+                    self.worker_reports.forget(info)
             else:
                 self._timers.set(job_id, self._next_due(info))
         except Exception as error:
@@ -145,7 +145,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self.keeper.begin_again(name)
 
     def _next_due(self, info: JobInfo) -> float:
-        return next_due(info, self.ledger.book.settings, self.desk.watch.last(info.id))
+        return next_due(info, self.ledger.book.settings, self.worker_reports.watch.last(info.id))
 
     # Everything that is due
 
@@ -243,7 +243,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
-        able = self.desk.fleet.able(order.mailbox)
+        able = self.worker_reports.fleet.able(order.mailbox)
         return () if able and able <= set(order.excluded) else order.excluded
 
     async def _revoke(self) -> None:
@@ -282,7 +282,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 by="leader",
                 job_id=job_id,
                 drained_until=self.results.drained_until,
-                progress_at=self.desk.watch.last(job_id),
+                progress_at=self.worker_reports.watch.last(job_id),
             )
             for job_id in due
         ]

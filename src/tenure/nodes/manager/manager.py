@@ -40,7 +40,6 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.nodes.manager.desk import WorkerDesk
 from tenure.nodes.manager.families import Families
 from tenure.nodes.manager.gate_desk import GateDesk
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
@@ -52,6 +51,7 @@ from tenure.nodes.manager.observing import Observer
 from tenure.nodes.manager.overview import OverviewHandlers
 from tenure.nodes.manager.queue_handlers import DeadLetterHandlers, QueueHandlers
 from tenure.nodes.manager.schedules import ScheduleDesk
+from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
 
 if TYPE_CHECKING:
@@ -170,11 +170,11 @@ class Manager:
         return self.leadership.epoch
 
     @property
-    def desk(self) -> WorkerDesk:
-        """Returns the desk that answers worker reports. Raises `DeposedError` when this node does not lead."""
+    def worker_reports(self) -> WorkerReportHandlers:
+        """Returns the part of the leader that answers worker reports. Raises `DeposedError` when this node does not lead."""
         if self.leadership.leader is None:
             raise DeposedError("only the leader hears of workers")
-        return self.leadership.leader.desk
+        return self.leadership.leader.worker_reports
 
     def workers(self) -> list[WorkerNode]:
         """Returns the workers that report to this manager; empty unless it leads."""
@@ -251,18 +251,18 @@ class Manager:
     def standings(self) -> list[WorkerStanding]:
         """Returns the workers as the leader sees them; empty on a standby, because workers report only to the leader."""
         leader = self.leadership.leader
-        return leader.desk.fleet.standings(self.now()) if leader is not None else []
+        return leader.worker_reports.fleet.standings(self.now()) if leader is not None else []
 
     async def _report(self, report: WorkerReport) -> Reply:
         leader = self.leadership.leader
         if leader is None:
             return self._elsewhere()
         check_worker(self.ledger.book, report.worker)
-        return await leader.desk.report(report)
+        return await leader.worker_reports.report(report)
 
     async def _extend(self, ask: ExtendDeadline) -> Reply:
         leader = self.leadership.leader
-        return self._elsewhere() if leader is None else await leader.desk.extend(ask)
+        return self._elsewhere() if leader is None else await leader.worker_reports.extend(ask)
 
     def _elsewhere(self) -> Reply:
         """Returns the reply for a request that only the leader can answer: a redirect to it, or a problem when no leader is known.

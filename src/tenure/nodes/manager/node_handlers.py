@@ -37,18 +37,18 @@ class NodeHandlers:
         return await self._manager.write(DrainWorker(worker=request.node, drained=False, by=request.by))
 
     async def _list(self, request: ListNodes) -> Reply:
-        desk, now = self._manager.desk, self._manager.now()
+        reports, now = self._manager.worker_reports, self._manager.now()
         drained = await self._manager.ledger.read(lambda book: dict(book.state.drained))
         records = await self._manager.ledger.read(
             lambda book: {name: one.since for name, one in book.state.workers.items()}
         )
-        running = desk.running() if request.attempts else {}
+        running = reports.reported.running() if request.attempts else {}
         here = [
             replace(
                 one,
                 since=records.get(one.name, 0.0),
                 attempts=tuple(running.get(one.name, ())),
-                grants=(desk.health_of(one.name),),
+                grants=(reports.health_of(one.name),),
             )
             for one in self._manager.workers()
         ]

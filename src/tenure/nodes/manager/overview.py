@@ -41,7 +41,7 @@ class OverviewHandlers:
         self.handlers: Handlers = {AskOverview: self._overview}
 
     async def _overview(self, request: AskOverview) -> Reply:
-        desk, epoch, asked = self._manager.desk, self._manager.epoch, self._clock.monotonic()
+        reports, epoch, asked = self._manager.worker_reports, self._manager.epoch, self._clock.monotonic()
         if self._kept is not None and self._kept[1] == epoch and asked - self._kept[0] < FRESH_S:
             return replace(self._kept[2], now=self._manager.now())
         nodes = await self._nodes.handlers[ListNodes](ListNodes())
@@ -63,7 +63,7 @@ class OverviewHandlers:
                     now,
                     alarms=observer.standing_since,
                     workers=nodes.workers,
-                    healthcheck_s=desk.fleet.settings.healthcheck_s,
+                    healthcheck_s=reports.fleet.settings.healthcheck_s,
                     managers=len(nodes.managers),
                     dead_letters=letters,
                 ),

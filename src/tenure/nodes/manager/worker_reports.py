@@ -12,7 +12,6 @@ from collections.abc import Iterable
 import msgspec
 
 from tenure.control.messages.grants import Grant
-from tenure.control.messages.nodes import RunningAttempt
 from tenure.control.messages.workers import (
     AttemptReport,
     ExtendDeadline,
@@ -39,10 +38,11 @@ from tenure.nodes.job_views import Granted, report_grants, worker_grant
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
 from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.manager.reported_attempts import ReportedAttempts
 from tenure.nodes.term_leader import concerns_all
 
 
-class WorkerDesk:
+class WorkerReportHandlers:
     """Answers reports with directives. The leader calls `heard` with each decision, and `touched` with the jobs that it is about."""
 
     def __init__(
@@ -62,60 +62,34 @@ class WorkerDesk:
         self._note_broken()
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
-        # Keyed by incarnation (`start`), not by name: two starts under one name must not hide each other's attempts.
-        self._latest: dict[str, WorkerReport] = {}
-        self._live: dict[tuple[str, str], AttemptReport] = {}
-        """Maps (job, workflow) to the newest report of its attempt."""
-        self._heard: dict[str, float] = {}
-        """Maps each start to the engine's time of its newest report. The seconds in that report count from then."""
-        self._runner: dict[tuple[str, str], str] = {}
-        """Maps (job, workflow) to the start that sent the newest report of its attempt."""
+        self.reported = ReportedAttempts()
         self.granted = Granted(self._grants, self.watch.last)
-        self._runs_on: dict[str, dict[str, None]] = {}
-        """Maps each job to the starts that run something of it, in the order in which they reported it."""
         self._held = Held(mandate.environment.clock)
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
         """Returns the newest report of a running workflow's attempt. It is for people, and more recent than the journal."""
-        return self._live.get((job_id, workflow))
+        found = self.reported.attempt(job_id, workflow)
+        return found.attempt if found is not None else None
 
     def _grants(self, job_id: str, workflow: str, attempt: int) -> tuple[Grant, ...]:
-        key = job_id, workflow
-        one, start = self._live.get(key), self._runner.get(key, "")
-        if one is None or one.attempt != attempt or start not in self._latest:
+        found = self.reported.attempt(job_id, workflow)
+        heard = self.reported.report(found.start) if found is not None else None
+        if found is None or heard is None or found.attempt.attempt != attempt:
             return ()
-        found, worker = report_grants(one, self._heard[start]), self._latest[start].worker
-        return (*found, self.health_of(worker)) if self.fleet.knows(worker, start) else found
+        grants, worker = report_grants(found.attempt, heard.at), heard.report.worker
+        return (*grants, self.health_of(worker)) if self.fleet.knows(worker, found.start) else grants
 
     def health_of(self, worker: str) -> Grant:
         """Returns the time that is left until the healthcheck deadline of a known worker."""
         now, fleet = self._now(), self.fleet
         return worker_grant(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
 
-    def running(self) -> dict[str, list[RunningAttempt]]:
-        """Maps each worker to the attempts that it runs, by its newest report."""
-        found: dict[str, list[RunningAttempt]] = {}
-        for start, report in self._latest.items():
-            found.setdefault(report.worker, []).extend(
-                RunningAttempt(
-                    job_id=one.job_id,
-                    workflow=one.workflow,
-                    attempt=one.attempt,
-                    steps=one.steps,
-                    fraction=one.fraction,
-                    note=one.note,
-                    grants=report_grants(one, self._heard[start]),
-                )
-                for one in report.attempts
-            )
-        return found
-
     # Requests of workers
 
     async def report(self, report: WorkerReport) -> WorkerDirective:
         """Records a report and returns the directive: at once when it holds news for the worker, else when it changes, or after `wait_s`."""
         until = self._clock.monotonic() + report.wait_s
-        self._remember(report)
+        self.reported.remember(report, self._now())
         await self._hear(report)
         unwanted = await self._unwanted(report)
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
@@ -131,7 +105,8 @@ class WorkerDesk:
         left_s = until - self._clock.monotonic()
         if left_s > 0 and not unwanted and self._knows(report):
             await self._held.hold(report.start, left_s)
-            unwanted = await self._unwanted(self._latest.get(report.start, report))
+            newest = self.reported.report(report.start)
+            unwanted = await self._unwanted(newest.report if newest is not None else report)
         told = self._tell(report)
         return WorkerDirective(
             epoch=self._ledger.epoch,
@@ -172,7 +147,7 @@ class WorkerDesk:
                 self._drained = dict(self._ledger.book.state.drained)
                 self.fleet.drain(self._drained)
                 self._introduce(event.worker)
-                for start in [start for start, last in self._latest.items() if last.worker == event.worker]:
+                for start in self.reported.starts_of_worker(event.worker):
                     self._held.ring(start)
 
     # Decisions of the fleet
@@ -228,12 +203,12 @@ class WorkerDesk:
 
     def _introduce(self, worker: str) -> None:
         """When a second worker joins a lane, tells the first one now. Otherwise it would fail, for good, work that only the second one can do."""
-        mine = next((report for report in self._latest.values() if report.worker == worker), None)
+        mine = next((report for report in self.reported.reports() if report.worker == worker), None)
         pairs = [able for lane in (mine.lanes if mine else ()) if len(able := self.fleet.able(lane)) == 2]
         if pairs:
-            for start, report in self._latest.items():
+            for report in self.reported.reports():
                 if report.worker != worker and any(report.worker in able for able in pairs):
-                    self._held.ring(start)
+                    self._held.ring(report.start)
 
     async def keep_watch(self) -> None:
         """Looks after the workers for as long as the term lasts."""
@@ -252,12 +227,9 @@ class WorkerDesk:
                 self._failures.note(FailedOn.WORKER, name, "asking the gossip pool for it", error)
         await self._decide(self.fleet.sweep(now))
         self._note_broken()
-        for start, report in list(self._latest.items()):
-            if not self.fleet.knows(report.worker, start):
-                # An empty report takes its attempts out of every index; the higher number keeps it from looking overtaken.
-                self._remember(msgspec.structs.replace(report, attempts=(), number=report.number + 1))
-                self._latest.pop(start, None)
-                self._heard.pop(start, None)
+        for report in self.reported.reports():
+            if not self.fleet.knows(report.worker, report.start):
+                self.reported.forget(report.start)
 
     def _note_broken(self) -> None:
         for name, error in self.fleet.take_broken().items():
@@ -278,28 +250,12 @@ class WorkerDesk:
     def touched(self, job_ids: Iterable[str]) -> None:
         """Answers the held reports of the workers that run something of these jobs: they may have to stop it."""
         for job_id in job_ids:
-            for start in self._runs_on.get(job_id, ()):
+            for start in self.reported.starts_of_job(job_id):
                 self._held.ring(start)
 
     def forget(self, info: JobInfo) -> None:
         """Forgets the progress of a job that has ended."""
         self.watch.forget_job(info.id, list(info.workflows))
-
-    def _remember(self, report: WorkerReport) -> None:
-        start, before = report.start, self._latest.get(report.start)
-        if before is not None and report.number < before.number:
-            return  # a newer report overtook this one on its way
-        for one in before.attempts if before else ():
-            self._live.pop((one.job_id, one.workflow), None)
-            self._runner.pop((one.job_id, one.workflow), None)
-            self._runs_on.get(one.job_id, {}).pop(start, None)
-            if not self._runs_on.get(one.job_id):
-                self._runs_on.pop(one.job_id, None)
-        self._latest[start], self._heard[start] = report, self._now()
-        for one in report.attempts:
-            self._live[(one.job_id, one.workflow)] = one
-            self._runner[(one.job_id, one.workflow)] = start
-            self._runs_on.setdefault(one.job_id, {})[start] = None
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
         def look(book: JobBook) -> tuple[Unwanted, ...]:
