@@ -39,8 +39,7 @@ from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader
-from tenure.nodes.manager.result_intake import ResultIntake
-from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.manager.results import RESULTS, ResultIntake
 from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World

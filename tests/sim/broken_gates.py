@@ -30,9 +30,10 @@ from tenure.nodes.gate import gate, leader
 from tenure.nodes.gate.gate import Gate
 from tenure.nodes.gate.leader import JOURNAL, GateLeader
 from tenure.nodes.ledger import NodeLedger
-from tenure.nodes.manager import gate_reporting, manager
-from tenure.nodes.manager.gate_courier import Courier
-from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager import gate_reports as gate_reporting
+from tenure.nodes.manager import manager
+from tenure.nodes.manager.gate_handlers import GateHandlers
+from tenure.nodes.manager.gate_reports import GateReporter
 
 # The gates
 
@@ -42,7 +43,7 @@ class SaysItOnce(GateLeader):
 
     async def _follow_up(self) -> None:
         said: set[tuple[str, str, str]] = self.__dict__.setdefault("said", set())
-        put = self._lines.put
+        put = self._links.put
 
         def once(owed: Owed) -> None:
             key = (owed.job_id, owed.datacenter, type(owed.message).__name__)
@@ -50,11 +51,11 @@ class SaysItOnce(GateLeader):
                 said.add(key)
                 put(owed)
 
-        self._lines.put = once  # type: ignore[method-assign]
+        self._links.put = once  # type: ignore[method-assign]
         try:
             await super()._follow_up()
         finally:
-            self._lines.put = put  # type: ignore[method-assign]
+            self._links.put = put  # type: ignore[method-assign]
 
 
 class FollowsAfterwards(GateLeader):
@@ -193,7 +194,7 @@ class ShowsOldNews(Gate):
 # The managers
 
 
-class DropsReports(Courier):
+class DropsReports(GateReporter):
     """What no gate heard is forgotten."""
 
     async def _say(self, jobs: list[str]) -> None:
@@ -204,7 +205,7 @@ class DropsReports(Courier):
                 self._due.cancel(job_id)
 
 
-class HidesExtensions(Courier):
+class HidesExtensions(GateReporter):
     """Time that was granted here is nobody else's business."""
 
     def _words(self, book: Any, jobs: list[str], now: float) -> list[DatacenterWord]:
@@ -214,7 +215,7 @@ class HidesExtensions(Courier):
         ]
 
 
-class ObeysInWords(GateDesk):
+class ObeysInWords(GateHandlers):
     """Acknowledges a decision, and does nothing."""
 
     async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
@@ -235,7 +236,7 @@ class ObeysInWords(GateDesk):
         )
 
 
-class KnowsOnlyItsOwn(GateDesk):
+class KnowsOnlyItsOwn(GateHandlers):
     """A decision about a job that it does not know, or knows no more, is not answered with an end."""
 
     async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
@@ -308,19 +309,19 @@ class OldNews(Gates):
 
 
 class Dropped(Patched, Gates):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "Courier"): DropsReports}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "GateReporter"): DropsReports}
 
 
 class Hidden(Patched, Gates):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "Courier"): HidesExtensions}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "GateReporter"): HidesExtensions}
 
 
 class Worded(Patched, Gates):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateDesk"): ObeysInWords}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateHandlers"): ObeysInWords}
 
 
 class Disowned(Patched, Gates):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateDesk"): KnowsOnlyItsOwn}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(manager, "GateHandlers"): KnowsOnlyItsOwn}
 
 
 class NoFallback(Gates):

@@ -15,7 +15,7 @@ from tenure.control.admission import HttpLimits
 from tenure.control.port_security import from_options, page_url
 from tenure.errors import TenureError
 from tenure.jobs.settings import GateSettings
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import DEFAULT_PORT, GateNodeSettings, parse_datacenters, serve_gate
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from tests.client.test_async_client import datacenter
 from tests.nodes.served import Answer
 
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
 
 PROBES = ProbeSettings(interval_s=0.2, timeout_s=5.0, suspicion_s=30.0)

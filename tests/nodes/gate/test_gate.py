@@ -38,7 +38,7 @@ from tenure.jobs.decisions import Outcome
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probes import ProbeSettings
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.nodes.manager.harness import submission
 from tenure.control.messages.gates import MOST_REPORTS
 from tenure.control.messages.jobs import AskWhy, Cancel, GetJob, Submit
 from tenure.jobs.states import JobState, TimeoutReason
-from tenure.nodes.manager.gate_courier import ANSWER_S
+from tenure.nodes.manager.gate_reports import ANSWER_S
 
 
 def gaps(times: list[float]) -> list[float]:

@@ -30,7 +30,7 @@ from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.ledger import JOURNAL
-from tenure.nodes.manager.result_intake import ResultIntake
+from tenure.nodes.manager.results import ResultIntake
 
 
 def test_a_leader_takes_a_submission_once_and_shows_it() -> None:

@@ -24,7 +24,7 @@ from tenure.jobs.schedules import ScheduleSet
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.jobs.topics import DECIDE, FOLD
-from tenure.nodes.manager import result_intake
+from tenure.nodes.manager import results as result_intake
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.results import RESULTS, command_for

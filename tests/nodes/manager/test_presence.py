@@ -12,7 +12,7 @@ from tenure.control.messages.nodes import ManagerNode
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
 from tenure.errors import EngineUnavailableError
-from tenure.nodes.manager.presence import NODES, Presence, managers
+from tenure.nodes.manager.node_handlers import NODES, Presence, managers
 
 NODE = ManagerNode(
     name="m-1", address="m-1:8470", leads=True, epoch=1, seq=7, version="0.1", skew_s=0.0, started_at=0.0, heard_s_ago=0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.states import AttemptCause
-from tenure.nodes.manager.pulse import STEP_S, STEPS, PulseCounter
+from tenure.nodes.manager.alarms import STEP_S, STEPS, PulseCounter
 
 
 def failed(at: float) -> AttemptFailed:

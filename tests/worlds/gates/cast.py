@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tenure.jobs.settings import GateSettings, JobSettings
 from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.gate.gate import Gate, GateSetup
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.worker import ReportSettings, WorkerNode
 from tenure.sim.control_plane import SimCaller, serve

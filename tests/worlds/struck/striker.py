@@ -57,9 +57,9 @@ ISOLATING = frozenset(
         *(
             "GateLeader.cannot_say",
             "Gate._cannot_say",
-            "Line._send_each",
-            "Courier._say_all",
-            "GateDesk._commit_each",
+            "DatacenterLink._send_each",
+            "GateReporter._say_all",
+            "GateHandlers._commit_each",
         ),
         *("batches", "DatacenterLeader._arm_job"),
         *(

@@ -23,7 +23,7 @@ from tenure.control.messages.queues import DeadLetterList, ListDeadLetters, List
 from tenure.control.messages.schedules import ListSchedules, ScheduleList
 from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.errors import ConfigurationError, NodeUnavailableError
-from tenure.nodes.gate.lines import Line, Lines
+from tenure.nodes.gate.datacenter_links import DatacenterLink, DatacenterLinks
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 
 GATHER_S = 3.0
@@ -33,40 +33,42 @@ PASS_S = 4.0
 STREAM_PAGE_S = 10.0
 
 
-class Part(NamedTuple):
+class JoinedReply(NamedTuple):
     """The rule by which the answers of several datacenters become one: the type of each answer, and the fields whose lines are joined."""
 
     reply: type[Reply]
     lines: tuple[str, ...]
 
 
-GATHERED: Mapping[type[Placed], Part] = {
-    ListNodes: Part(NodeList, ("managers", "workers")),
-    ListQueues: Part(QueueList, ("queues",)),
-    ListDeadLetters: Part(DeadLetterList, ("letters",)),
-    ListSchedules: Part(ScheduleList, ("schedules",)),
+GATHERED: Mapping[type[Placed], JoinedReply] = {
+    ListNodes: JoinedReply(NodeList, ("managers", "workers")),
+    ListQueues: JoinedReply(QueueList, ("queues",)),
+    ListDeadLetters: JoinedReply(DeadLetterList, ("letters",)),
+    ListSchedules: JoinedReply(ScheduleList, ("schedules",)),
 }
 
 
 class DatacenterQueries:
     """Part of a gate: asks its datacenters on behalf of a caller."""
 
-    def __init__(self, name: str, lines: Lines, why_silent: Callable[[str], str], failures: ProductFailures) -> None:
+    def __init__(
+        self, name: str, links: DatacenterLinks, why_silent: Callable[[str], str], failures: ProductFailures
+    ) -> None:
         """`why_silent` returns the reason why a datacenter need not be asked; empty for one that should be."""
-        self._name, self._lines, self._why_silent, self._failures = name, lines, why_silent, failures
+        self._name, self._links, self._why_silent, self._failures = name, links, why_silent, failures
 
     async def answer(self, request: Placed) -> Reply:
         """Returns the answer of one datacenter, or of all. Raises `NodeUnavailableError`, and `ConfigurationError` where the request must name
         a datacenter and does not, or names an unknown one."""
         if not request.datacenter and type(request) in GATHERED:
             return await self._gather(request, GATHERED[type(request)])
-        return await self._pass(self._line(request), request)
+        return await self._pass(self._link(request), request)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         """Yields the events of one datacenter, read page by page. The cursors are that datacenter's, so a caller may resume there or here."""
-        line, wait_s = self._line(request), 0.0
+        link, wait_s = self._link(request), 0.0
         while True:
-            page = await self._pass(line, msgspec.structs.replace(request, wait_s=wait_s))
+            page = await self._pass(link, msgspec.structs.replace(request, wait_s=wait_s))
             if not isinstance(page, EventPage):
                 raise _refusal(page, request.datacenter)
             gap = (
@@ -81,12 +83,12 @@ class DatacenterQueries:
 
     # One datacenter
 
-    def _line(self, request: Placed) -> Line:
-        known = self._lines.names
+    def _link(self, request: Placed) -> DatacenterLink:
+        known = self._links.names
         name = request.datacenter or (known[0] if len(known) == 1 else "")
-        line = self._lines.get(name)
-        if line is not None:
-            return line
+        link = self._links.get(name)
+        if link is not None:
+            return link
         tag, there_are = request.__struct_config__.tag, f"There are: {', '.join(known)}"
         if not name:
             raise ConfigurationError(
@@ -95,21 +97,21 @@ class DatacenterQueries:
             )
         raise ConfigurationError(f"this gate does not know the datacenter {name!r}", remedy=there_are)
 
-    async def _pass(self, line: Line, request: Placed) -> Reply:
+    async def _pass(self, link: DatacenterLink, request: Placed) -> Reply:
         """Passes a request on to one datacenter in the name of its caller, whose role this gate has checked."""
         wait_s = max(0.0, getattr(request, "wait_s", 0.0))
-        body = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, datacenter=line.name)))
+        body = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, datacenter=link.name)))
         passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self._name, wait_s=wait_s)
-        return await _within(PASS_S + wait_s, line.name, line.ask(passed, wait_s))
+        return await _within(PASS_S + wait_s, link.name, link.ask(passed, wait_s))
 
     # All datacenters
 
-    async def _gather(self, request: Placed, part: Part) -> Reply:
+    async def _gather(self, request: Placed, part: JoinedReply) -> Reply:
         if getattr(request, "after", ""):
             raise ConfigurationError(
                 "a next page is of one mailbox of one datacenter", remedy="Name both: datacenter=…, mailbox=…"
             )
-        names = self._lines.names
+        names = self._links.names
         answers = await asyncio.gather(*(self._one(name, request, part) for name in names))
         found = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, part.reply)}
         if not found:
@@ -121,14 +123,14 @@ class DatacenterQueries:
         )
         return _merged(part, found, missing)
 
-    async def _one(self, name: str, request: Placed, part: Part) -> Reply | str:
+    async def _one(self, name: str, request: Placed, part: JoinedReply) -> Reply | str:
         """Returns a datacenter's answer, or the reason why there is none. Any exception leaves out this datacenter only."""
         try:
             if why := self._why_silent(name):
                 return why
-            line = self._lines.get(name)
-            assert line is not None
-            answer = await _within(GATHER_S, name, self._pass(line, request))
+            link = self._links.get(name)
+            assert link is not None
+            answer = await _within(GATHER_S, name, self._pass(link, request))
             if isinstance(answer, part.reply):
                 _merged(part, {name: answer}, ())  # raises here for an answer that would spoil the joined one
             return answer
@@ -157,7 +159,7 @@ def _placed(one: Any, datacenter: str, behind: float) -> Any:
     return msgspec.structs.replace(one, datacenter=datacenter, attempts=attempts, grants=grants, since=since)
 
 
-def _merged(part: Part, found: Mapping[str, Any], missing: tuple[Missing, ...]) -> Reply:
+def _merged(part: JoinedReply, found: Mapping[str, Any], missing: tuple[Missing, ...]) -> Reply:
     more: dict[str, Any] = {}
     first = next(iter(found.values()))
     if hasattr(first, "now"):

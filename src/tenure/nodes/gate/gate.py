@@ -40,17 +40,15 @@ from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError
 from tenure.health.overload import OverloadConfig
 from tenure.health.shedding import Asked
 from tenure.jobs.settings import GateSettings
+from tenure.nodes.gate.datacenter_health import DatacenterWatch
+from tenure.nodes.gate.datacenter_links import DatacenterLinks
 from tenure.nodes.gate.datacenter_queries import GATHERED, DatacenterQueries
-from tenure.nodes.gate.fitness import Fitness
-from tenure.nodes.gate.flow import Forwarding
 from tenure.nodes.gate.job_handlers import GateJobHandlers
 from tenure.nodes.gate.leader import JOURNAL, TELLING, GateLeader, GateLeadership, GateMandate, GateRules
-from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.load import Load, memory_percent
-from tenure.nodes.gate.placing import Placing
-from tenure.nodes.gate.probing import ProbeSettings, ProbeTools
-from tenure.nodes.gate.views import gate_nodes, gate_view, leader_view
-from tenure.nodes.gate.watch import Watch
+from tenure.nodes.gate.measurements import Forwarding, GateLoad, memory_percent
+from tenure.nodes.gate.peer_gates import GateFitness, gate_nodes, gate_view, leader_view
+from tenure.nodes.gate.placement import Placement
+from tenure.nodes.gate.probes import ProbeSettings, ProbeTools
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.process import Environment
@@ -116,12 +114,12 @@ class Gate:
         self.failures = ProductFailures(clock, say, metrics.failed_on if metrics is not None else lambda what: None)
         self.keeper = LoopKeeper(clock, environment.random, self.failures, say=say)
         tools = ProbeTools(caller, setup.probes, clock, environment.random, self.keeper, say)
-        self.watch = Watch(tools, setup.datacenters, on_return=self._returned)
+        self.watch = DatacenterWatch(tools, setup.datacenters, on_return=self._returned)
         shed = metrics.turned_away if metrics is not None else lambda asked, priority: None
-        self.load = Load(clock, config=setup.overload, memory=setup.memory, on_shed=shed, say=say)
+        self.load = GateLoad(clock, config=setup.overload, memory=setup.memory, on_shed=shed, say=say)
         self._flow = Forwarding(clock)
-        self.fitness = Fitness(name, tools, self.peers, self.watch, self.load, self._flow, self._hand_over)
-        self.lines = Lines(
+        self.fitness = GateFitness(name, tools, self.peers, self.watch, self.load, self._flow, self._hand_over)
+        self.links = DatacenterLinks(
             setup.datacenters,
             caller,
             timeout_s=setup.probes.timeout_s,
@@ -141,8 +139,8 @@ class Gate:
             fit=self.fitness.fit,
             on_change=self._jobs.look,
         )
-        self.placing = Placing(address, self.peers, self.leadership, self.watch, self._flow)
-        self.queries = DatacenterQueries(name, self.lines, self.watch.why_silent, self.failures)
+        self.placement = Placement(address, self.peers, self.leadership, self.watch, self._flow)
+        self.queries = DatacenterQueries(name, self.links, self.watch.why_silent, self.failures)
         self.events = EventFeed(
             environment.engine.journal(JOURNAL),
             environment.calls,
@@ -165,10 +163,10 @@ class Gate:
 
     def _new_leader(self, mandate: GateMandate) -> GateLeader:
         if self._metrics is None:
-            return GateLeader(mandate, self.lines, self._flow, link_suspect=self.watch.link_suspect)
+            return GateLeader(mandate, self.links, self._flow, link_suspect=self.watch.link_suspect)
         self._metrics.elections.inc()
         return GateLeader(
-            mandate, self.lines, self._flow, link_suspect=self.watch.link_suspect, heed=self._metrics.count
+            mandate, self.links, self._flow, link_suspect=self.watch.link_suspect, heed=self._metrics.count
         )
 
     async def run(self) -> None:
@@ -185,7 +183,7 @@ class Gate:
         finally:
             self._jobs.close()
             self.events.close()
-            await self.lines.close()
+            await self.links.close()
 
     @property
     def leads(self) -> bool:

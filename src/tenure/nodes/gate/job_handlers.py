@@ -54,7 +54,7 @@ class GateJobHandlers(JobHandlers):
         return self._gate.leadership.epoch, self._gate.leadership.ledger.seq
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[GateDecision | TenureError]:
-        return await self._gate.placing.place_all(submissions)
+        return await self._gate.placement.place_all(submissions)
 
     async def cancel(self, request: Cancel) -> GateDecision:
         command = GateCancel(by=request.by, job_id=request.job_id, reason=request.reason)
@@ -74,7 +74,7 @@ class GateJobHandlers(JobHandlers):
     async def list_jobs(self, request: ListJobs) -> Reply:
         leadership = self._gate.leadership
         now, leader = leadership.time.now(), leadership.leader
-        counts = leader.tally.of if leader is not None else None
+        counts = leader.reported_counts.of if leader is not None else None
         return await leadership.ledger.read(lambda tracker: gate_list(tracker, now, request, counts))
 
     async def repeatable(self, job_id: str) -> Repeatable:
@@ -147,11 +147,11 @@ class GateJobHandlers(JobHandlers):
 
     async def _ask_datacenter(self, datacenter: str, request: Request) -> Reply | None:
         """Returns a datacenter's reply, or None. It does not ask a silent datacenter, so that the caller need not wait for the timeout."""
-        line = self._gate.lines.get(datacenter)
-        if line is None or self._gate.watch.silent(datacenter):
+        link = self._gate.links.get(datacenter)
+        if link is None or self._gate.watch.silent(datacenter):
             return None
         try:
-            return await line.ask(request)
+            return await link.ask(request)
         except NodeUnavailableError:
             return None
 
@@ -164,10 +164,10 @@ class GateJobHandlers(JobHandlers):
     async def _where_it_ran(self, request: GetLogs | GetEvidence) -> Reply:
         """Passes the request on to the datacenter where the workflow ran."""
         datacenter, workflow = where(await self._known(request.job_id), request.workflow)
-        line = self._gate.lines.get(datacenter)
-        if line is None:
+        link = self._gate.links.get(datacenter)
+        if link is None:
             raise NodeUnavailableError(f"this gate was not told of datacenter {datacenter!r}")
-        return await line.ask(msgspec.structs.replace(request, workflow=workflow))
+        return await link.ask(msgspec.structs.replace(request, workflow=workflow))
 
 
 def where(info: GateJobTrackingInfo, workflow: str) -> tuple[str, str]:

@@ -28,9 +28,8 @@ from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReport
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
-from tenure.nodes.gate.flow import Forwarding
-from tenure.nodes.gate.lines import Lines
-from tenure.nodes.gate.tally import Tally
+from tenure.nodes.gate.datacenter_links import DatacenterLinks
+from tenure.nodes.gate.measurements import Forwarding, ReportedCounts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn
@@ -76,7 +75,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     def __init__(
         self,
         mandate: GateMandate,
-        lines: Lines,
+        links: DatacenterLinks,
         flow: Forwarding,
         *,
         link_suspect: Callable[[], bool],
@@ -86,7 +85,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         super().__init__(mandate, _failed_job)
         self._unread: dict[str, Exception] = {}
         """Maps each job whose refresh raised to its exception; `_follow_up` tries these jobs again, each alone."""
-        self._lines, self._flow, self._link_suspect, self._heed = lines, flow, link_suspect, heed
+        self._links, self._flow, self._link_suspect, self._heed = links, flow, link_suspect, heed
         self._archive = mandate.environment.engine.store(ARCHIVE)
         self._timers: Timers[str] = Timers()
         self._resends = Resends(self.ledger.book.settings)
@@ -99,7 +98,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             "snapshot": self._keep_snapshot,
         }
         self._forget_at = 0.0
-        self.tally = Tally()
+        self.reported_counts = ReportedCounts()
 
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
@@ -155,7 +154,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
 
     def _note_progress(self, report: JobProgressReport) -> None:
         tracker = self.ledger.book
-        self.tally.heard(report)
+        self.reported_counts.heard(report)
         if progressed(report) and report.job_id in tracker.jobs:
             tracker.heard_progress(report.job_id, report.datacenter, self.now())
             # Progress only moves a check to a later time, so setting it is cheap: the heap corrects its old entry when that comes up.
@@ -212,7 +211,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             await self.strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
 
     async def _say_owed(self, owed: Owed) -> None:
-        self._lines.put(owed)
+        self._links.put(owed)
 
     def _refresh(self, tracker: GateJobTracker, changed: Iterable[str], now: float) -> None:
         for job_id in changed:
@@ -269,7 +268,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         if info is not None:
             await self._calls.run(self._archive.put, job_id, msgspec.json.encode(info))
             await self.ledger.commit(GateArchive(by="gate", job_id=job_id))
-            self.tally.forget(job_id, info.target_datacenters)
+            self.reported_counts.forget(job_id, info.target_datacenters)
 
 
 def _failed_job(struck: Struck) -> GateFailJob:

@@ -28,7 +28,7 @@ from tenure.ids import new_id
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.metrics import GateGauges, GateMetrics
-from tenure.nodes.gate.probing import ProbeSettings
+from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 

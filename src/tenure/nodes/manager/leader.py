@@ -31,8 +31,7 @@ from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
 from tenure.nodes.manager.housekeeping import Housekeeping
 from tenure.nodes.manager.ledger import JobMandate
-from tenure.nodes.manager.result_intake import ResultIntake
-from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.manager.results import RESULTS, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all

@@ -40,17 +40,16 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.nodes.manager.families import Families
-from tenure.nodes.manager.gate_desk import GateDesk
+from tenure.nodes.manager.alarms import Observer
+from tenure.nodes.manager.gate_handlers import GateHandlers
+from tenure.nodes.manager.job_ends import ChildJobs, JobTraces
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
-from tenure.nodes.manager.job_traces import JobTraces
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
 from tenure.nodes.manager.node_handlers import NodeHandlers, worker_node
-from tenure.nodes.manager.observing import Observer
 from tenure.nodes.manager.overview import OverviewHandlers
 from tenure.nodes.manager.queue_handlers import DeadLetterHandlers, QueueHandlers
-from tenure.nodes.manager.schedules import ScheduleDesk
+from tenure.nodes.manager.schedules import ScheduleHandlers
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
 
@@ -117,16 +116,16 @@ class Manager:
             queue_of=self.jobs.queue_of,
             keep=self.leadership.keeper.keep,
         )
-        self._gates: GateDesk | None = None
+        self._gates: GateHandlers | None = None
         if gates is not None:
-            self._gates = GateDesk(self, gates, Identity(setup.datacenter, name, *parse_address(address)), clock)
+            self._gates = GateHandlers(self, gates, Identity(setup.datacenter, name, *parse_address(address)), clock)
         nodes = NodeHandlers(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
             WorkerReport: self._report,
             ExtendDeadline: self._extend,
             GetEvents: self.events.page,
-            **ScheduleDesk(lambda: self.ledger, self.now, self.write).handlers,
+            **ScheduleHandlers(lambda: self.ledger, self.now, self.write).handlers,
             **self.jobs.handlers,
             **QueueHandlers(self).handlers,
             **DeadLetterHandlers(self, engine, calls).handlers,
@@ -137,7 +136,7 @@ class Manager:
         """Maps each type of request to its handler."""
 
     def _new_leader(self, mandate: JobMandate) -> DatacenterLeader:
-        parts = [Families, JobTraces, self.observer.lead]
+        parts = [ChildJobs, JobTraces, self.observer.lead]
         if self._gates is not None:
             parts += [self._gates.reporting, self._gates.flow]
         return DatacenterLeader(mandate, fleet=self._setup.fleet, pool=self._pool, parts=parts)

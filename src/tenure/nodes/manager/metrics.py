@@ -1,8 +1,7 @@
 """Defines the Prometheus metrics of a manager. docs/metrics.md lists every name; a test keeps the two equal.
 
 Counters count durable decisions; a scrape reads the gauges. Labels are states, causes, lanes and verdicts: the code and the setup of an
-operator bound them, never the number of jobs.
-"""
+operator bound them, never the number of jobs."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from tenure.control.access_log import PortMetrics
 from tenure.jobs import JobBook
 from tenure.jobs.alarms import Alarm
 from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
@@ -25,9 +25,12 @@ from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.schedules import CronFired, InstantsSkipped
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.workers import WorkerEvicted
+from tenure.nodes.fleet.member import verdicts
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.leader import JobLeadership
+    from tenure.nodes.manager.manager import Manager
+
 
 _WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)
 _LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
@@ -161,3 +164,17 @@ class ManagerGauges(Collector):
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=float(value))
+
+
+class NodeMetrics(PortMetrics):
+    """The metrics of one manager process. `watch` adds the gauges once the manager is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = ManagerMetrics(self.registry)
+
+    def watch(self, manager: Manager) -> None:
+        def workers() -> dict[str, int]:
+            return verdicts(manager.standings(), manager.ledger.book.state.drained)
+
+        self.registry.register(ManagerGauges(manager.leadership, lambda: manager.observer.alarms, workers))

@@ -1,19 +1,26 @@
-"""Answers requests about nodes: lists managers and workers with their state, and drains workers."""
+"""Answers requests about nodes: lists managers and workers with their state, and drains workers.
+
+Managers describe themselves in the engine's store, so that each can list the others. The list is for people: no code decides by it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
-from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode, WorkerNode
+from tenure.clock import Clock
+from tenure.control.messages.nodes import DrainNode, ListNodes, ManagerNode, NodeList, UndrainNode, WorkerNode
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
+from tenure.engines.contracts import Engine, Store
+from tenure.errors import EngineError, EngineUnavailableError
 from tenure.jobs.model import DrainRecord
 from tenure.jobs.workers import DrainWorker
 from tenure.nodes.fleet.member import WorkerStanding
-from tenure.nodes.manager.presence import NODES, managers
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -89,3 +96,62 @@ def with_drained(workers: list[WorkerNode], drained: dict[str, DrainRecord]) -> 
         if name not in here:
             shown.append(WorkerNode(name=name, verdict="drain", reason=record.reason, drained=True, since=record.at))
     return tuple(shown)
+
+
+NODES = "nodes"
+SAY_EVERY_S = 10.0
+FORGET_AFTER_S = 35.0
+"""The time to live of an entry: three writes in a row may fail before the manager drops out of the list."""
+FIRST_LOOK_S = 0.2
+_PREFIX = "manager/"
+
+
+class ManagerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A manager's description of itself, and the engine's time at which it wrote it."""
+
+    node: ManagerNode
+    at: float
+
+
+class Presence:
+    """Writes the entry of one manager again and again while it runs."""
+
+    def __init__(
+        self, engine: Engine, calls: Calls, clock: Clock, *, node: Callable[[], ManagerNode], now: Callable[[], float]
+    ) -> None:
+        self._store, self._calls, self._clock, self._node, self._now = engine.store(NODES), calls, clock, node, now
+
+    async def run(self) -> None:
+        """Writes the entry until cancelled, then deletes it. Raises while the engine is out of reach."""
+        key = ""
+        try:
+            while True:
+                try:
+                    node = self._node()
+                except EngineUnavailableError:
+                    # The leadership has not read the engine's time yet: it does so within its first campaign.
+                    await self._clock.async_sleep(FIRST_LOOK_S)
+                    continue
+                key = f"{_PREFIX}{node.name}"[:500]
+                said = msgspec.json.encode(ManagerEntry(node=node, at=self._now()))
+                await self._calls.run(self._store.put, key, said, ttl=FORGET_AFTER_S)
+                await self._clock.async_sleep(SAY_EVERY_S)
+        finally:
+            if key:
+                with contextlib.suppress(EngineError):
+                    await self._calls.run(self._store.delete, key)
+
+
+async def managers(store: Store, calls: Calls, now: float) -> tuple[ManagerNode, ...]:
+    """Returns the managers whose entries have not expired."""
+    found = []
+    for key in await calls.run(store.list, _PREFIX):
+        data = await calls.run(store.get, key)
+        if data is None:
+            continue
+        try:
+            said = msgspec.json.decode(data, type=ManagerEntry)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # another program's value, or a damaged one: the other managers are listed all the same
+        found.append(msgspec.structs.replace(said.node, heard_s_ago=max(0.0, now - said.at)))
+    return tuple(found)

@@ -141,7 +141,7 @@ class Clockwork:
             return None
 
 
-class ScheduleDesk:
+class ScheduleHandlers:
     """Answers requests about schedules. `write` commits a command, if this node leads."""
 
     def __init__(

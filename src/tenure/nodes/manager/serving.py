@@ -30,8 +30,8 @@ from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.manager.node_metrics import NodeMetrics
-from tenure.nodes.manager.presence import Presence
+from tenure.nodes.manager.metrics import NodeMetrics
+from tenure.nodes.manager.node_handlers import Presence
 from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
 from tenure.randomness import fresh_random
 

@@ -12,9 +12,9 @@ from tests.nodes.manager.harness import run_office as run
 from tenure.control.messages.jobs import Cancel, Submit
 from tenure.control.messages.workers import WorkerReport
 from tenure.jobs.alarms import AlarmKind
+from tenure.nodes.manager.alarms import Observer
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.node_metrics import NodeMetrics
-from tenure.nodes.manager.observing import Observer
+from tenure.nodes.manager.metrics import NodeMetrics
 
 
 def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:

@@ -48,7 +48,7 @@ from tenure.nodes.job_handlers import RETRY_OF, next_id
 from tenure.nodes.manager.job_handlers import EVIDENCE, LOGS, cut
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.presence import Presence
+from tenure.nodes.manager.node_handlers import Presence
 
 
 async def led(office: Office, name: str = "m-1") -> Manager:

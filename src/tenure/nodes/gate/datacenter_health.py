@@ -14,7 +14,7 @@ from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBr
 from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.manager import ManagerHealthState
 from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
-from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings, ProbeTools
+from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools
 
 UNKNOWN = "UNKNOWN"
 
@@ -106,7 +106,7 @@ class Datacenter:
         )
 
 
-class Watch:
+class DatacenterWatch:
     """All datacenters of a gate. `run` probes them; the other methods answer from the results."""
 
     def __init__(

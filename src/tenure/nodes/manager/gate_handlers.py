@@ -55,7 +55,7 @@ from tenure.jobs.states import JobState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.nodes.fleet.member import WorkerStanding
 from tenure.nodes.fleet.member import room as room_for_work
-from tenure.nodes.manager.gate_reporting import GateReporting
+from tenure.nodes.manager.gate_reports import GateReporting
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 Report = JobProgressReport | JobTimeoutReport
 
 
-class GateDesk:
+class GateHandlers:
     """Answers gates: `handlers` are its handlers, `reporting` and `flow` make its parts of each leader that this node becomes."""
 
     def __init__(self, manager: Manager, caller: AsyncCaller, identity: Identity, clock: Clock) -> None:

@@ -11,17 +11,17 @@ from tenure.errors import ConfigurationError, NodeUnavailableError, TenureError
 from tenure.jobs.decisions import GateDecision
 from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.model import Address, JobSubmission
-from tenure.nodes.gate.flow import Forwarding
+from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.leader import GateLeadership
-from tenure.nodes.gate.watch import Watch
+from tenure.nodes.gate.measurements import Forwarding
 from tenure.nodes.loop_keeper import FailedOn
 
 
-class Placing:
+class Placement:
     """Places jobs. Part of a gate that leads."""
 
     def __init__(
-        self, address: str, peers: Sequence[str], leadership: GateLeadership, watch: Watch, flow: Forwarding
+        self, address: str, peers: Sequence[str], leadership: GateLeadership, watch: DatacenterWatch, flow: Forwarding
     ) -> None:
         self._address, self._peers = address, peers
         self._leadership, self._watch, self._flow = leadership, watch, flow

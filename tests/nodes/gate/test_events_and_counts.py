@@ -14,7 +14,7 @@ from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.gates import AskDatacenter, DatacenterView
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.jobs.gate_outbox import OwedKind, owed
-from tenure.nodes.gate.probing import Probed, Prober, ProbeSettings, ProbeTools
+from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host

@@ -1,6 +1,6 @@
-"""Cancels the jobs that a workflow submitted when the job of that workflow ends without completing. Part of a leader.
+"""Follows the end of a job on the leader: cancels the jobs that its workflows submitted, and records the job as one span of its trace.
 
-The leader does it because a parent's slot may be killed at any moment. After a takeover the new leader looks for orphans that the last one left.
+The leader cancels child jobs because a parent's slot may be killed at any moment. After a takeover the new leader looks for orphans that the last one left.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from tenure import tracing
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.endings import CancelJob
+from tenure.jobs.endings import CancelJob, JobEnded
 from tenure.jobs.states import JobState
 from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
 from tenure.work.children import PARENT
 
 
-class Families(LeaderPart):
+class ChildJobs(LeaderPart):
     """Knows which live jobs have a parent, and cancels those whose parent ended without completing."""
 
     def __init__(self, leader: DatacenterLeader) -> None:
@@ -75,3 +76,36 @@ def ended_as(book: JobBook, job_id: str) -> JobState | None:
         return info.state if info.state.terminal else None
     archived = book.state.archive.get(job_id)
     return archived.state if archived is not None else None
+
+
+class JobTraces(LeaderPart):
+    """The manager that leads when a job ends records the whole span, also for the terms before its own."""
+
+    def __init__(self, leader: DatacenterLeader) -> None:
+        self._leader = leader
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        for event in decision.events:
+            if isinstance(event, JobEnded):
+                self._tell(event.job_id)
+
+    def _tell(self, job_id: str) -> None:
+        info = self._leader.ledger.book.jobs.get(job_id)
+        parent = info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
+        if info is None or not parent:
+            return
+        attributes = {
+            "tenure.job": job_id,
+            "tenure.state": info.state.value,
+            "tenure.queue": info.job.submission.queue,
+            "tenure.attempts": sum(one.attempt for one in info.workflows.values()),
+            "tenure.epoch": self._leader.ledger.epoch,
+        }
+        tracing.record(
+            f"job {job_id}",
+            attributes,
+            parent=parent,
+            begun=info.job.submitted_at,
+            ended=info.ended_at,
+            error="" if info.state is JobState.COMPLETED else info.reason or info.state.value,
+        )

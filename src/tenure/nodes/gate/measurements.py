@@ -1,17 +1,22 @@
-"""Measures the load of a gate: the duration of its answers, the lateness of its event loop, and the memory of its machine.
+"""Measures a gate: its load, the jobs that it passes on, and the workflows that its datacenters report.
 
-It does not measure the share of a core that the gate uses: a busy core is no fault, and latency shows when it is too much.
+The load is the duration of its answers, the lateness of its event loop, and the memory of its machine. It is not the share of a core that the gate uses: a busy
+core is no fault, and latency shows when it is too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from tenure.clock import Clock
 from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
 from tenure.health.shedding import Asked, retry_after_s, what_passes, why_shed
+from tenure.health.window import EventWindow, FlowWindow
+from tenure.jobs.messages import JobProgressReport
+from tenure.jobs.model import GateJobTrackingInfo
+from tenure.nodes.job_views import WorkflowCounts
 
 ASSESS_EVERY_S = 1.0
 
@@ -34,7 +39,7 @@ class Shed(NamedTuple):
     retry_after_s: float
 
 
-class Load:
+class GateLoad:
     """Feeds a `HybridOverloadDetector`, and sheds requests by its state."""
 
     def __init__(
@@ -86,3 +91,68 @@ class Load:
             if late > 0.05:
                 self.took(late)
             self.assess()
+
+
+class Forwarded(NamedTuple):
+    """The counts of the last interval that a `GateHealthState` holds."""
+
+    forwarded: int
+    aggregated: int
+    expected: float
+    waiting: int
+
+
+class Forwarding:
+    """Measures each datacenter by itself, and counts only those that answer: one that is out of reach is no fault of the gate."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._flows: dict[str, FlowWindow] = {}
+        self._aggregated = EventWindow(history=0)
+
+    def accepted(self, datacenters: Iterable[str]) -> None:
+        for name in datacenters:
+            self._flows.setdefault(name, FlowWindow()).arrive(self._clock.monotonic())
+
+    def passed_on(self, datacenter: str, count: int) -> None:
+        if count:
+            self._flows.setdefault(datacenter, FlowWindow()).leave(self._clock.monotonic(), count)
+
+    def aggregated(self, count: int) -> None:
+        self._aggregated.record(self._clock.monotonic(), count)
+
+    def measure(self, connected: Collection[str]) -> Forwarded:
+        now = self._clock.monotonic()
+        flows = [flow.measure(now) for name, flow in self._flows.items() if name in connected]
+        return Forwarded(
+            sum(flow.left_last_interval for flow in flows),
+            int(self._aggregated.last_interval(now)),
+            sum(flow.expected for flow in flows),
+            sum(flow.overdue for flow in flows),
+        )
+
+
+class ReportedCounts:
+    """The counts of workflows, by job and datacenter."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], WorkflowCounts] = {}
+
+    def heard(self, report: JobProgressReport) -> None:
+        self._newest[report.job_id, report.datacenter] = WorkflowCounts(
+            report.workflows_total,
+            report.workflows_completed,
+            report.workflows_failed,
+            report.workflows_running,
+            report.attempts,
+        )
+
+    def of(self, info: GateJobTrackingInfo) -> WorkflowCounts:
+        """Returns the sum of a job's counts over its datacenters."""
+        places = [(info.job_id, name) for name in info.target_datacenters]
+        known = [self._newest[place] for place in places if place in self._newest]
+        return WorkflowCounts(*(sum(column) for column in zip(*known, strict=True))) if known else WorkflowCounts()
+
+    def forget(self, job_id: str, datacenters: Iterable[str]) -> None:
+        for name in datacenters:
+            self._newest.pop((job_id, name), None)

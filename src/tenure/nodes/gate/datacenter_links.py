@@ -31,7 +31,7 @@ def _size_of(message: GateMessage) -> int:
     return len(_encode(message)) if isinstance(message, JobSubmission) else 200
 
 
-class Lane:
+class BatchLane:
     """Sends one kind of message to one datacenter. Decisions have a lane of their own, so that no submission delays a cancel."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Lane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class Line:
+class DatacenterLink:
     """Sends messages and questions to one datacenter."""
 
     def __init__(
@@ -93,8 +93,8 @@ class Line:
         self._failed = failed
         self.name, self._timeout_s, self._said, self._say = name, timeout_s, said, say
         self.route = Route(caller, addresses)
-        keep = partial(keeper.keep, f"line to {name}")
-        self._lanes = (Lane(self._send_each, keep), Lane(self._send_each, keep))
+        keep = partial(keeper.keep, f"link to {name}")
+        self._lanes = (BatchLane(self._send_each, keep), BatchLane(self._send_each, keep))
 
     def put(self, owed: Owed) -> None:
         self._lanes[isinstance(owed.message, JobSubmission)].put(owed.job_id, owed.message)
@@ -135,8 +135,8 @@ class Line:
         await asyncio.gather(*(lane.close() for lane in self._lanes))
 
 
-class Lines:
-    """The lines to all datacenters of a gate."""
+class DatacenterLinks:
+    """The links to all datacenters of a gate."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class Lines:
         keeper: LoopKeeper,
     ) -> None:
         """`said` is called with each answer of a datacenter, `failed` with a job whose message cannot be sent, and the exception."""
-        self._lines = {
-            name: Line(
+        self._links = {
+            name: DatacenterLink(
                 name,
                 addresses,
                 caller,
@@ -166,16 +166,16 @@ class Lines:
 
     def put(self, owed: Owed) -> None:
         """Sends an owed message. One for a datacenter that this gate does not know stays owed: another gate, or this one restarted, may know it."""
-        line = self._lines.get(owed.datacenter)
-        if line is not None:
-            line.put(owed)
+        link = self._links.get(owed.datacenter)
+        if link is not None:
+            link.put(owed)
 
     @property
     def names(self) -> list[str]:
-        return list(self._lines)
+        return list(self._links)
 
-    def get(self, name: str) -> Line | None:
-        return self._lines.get(name)
+    def get(self, name: str) -> DatacenterLink | None:
+        return self._links.get(name)
 
     async def close(self) -> None:
-        await asyncio.gather(*(line.close() for line in self._lines.values()))
+        await asyncio.gather(*(link.close() for link in self._links.values()))
