@@ -8,7 +8,7 @@ from typing import Any
 from click.testing import CliRunner
 from tests.nodes.cast import Cast
 
-from tenure.cli.manager import manager as manager_command
+from tenure.cli.leaders import manager as manager_command
 from tenure.clock import SystemClock
 from tenure.gossip import format_address
 from tenure.health.overload import OverloadState

@@ -2,15 +2,183 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import resource
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
 import click
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli import doctor_checks
-from tenure.cli.datacenter_options import console, print_json, show
+from tenure.beat.board import board_folder
+from tenure.cli import doctor as doctor_checks
+from tenure.cli.options import console, print_json, show
 from tenure.client.client import Client
-from tenure.engines import Finding, Level
+from tenure.clock import SystemClock
+from tenure.control.messages.nodes import GateNode, ListNodes, ManagerNode, NodeList, WorkerNode
+from tenure.engines import Engine, Finding, Level
 from tenure.engines.urls import redact
+from tenure.errors import TenureError
+from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
+from tenure.work.slots.settings import SlotSettings
+
+SKEW_S = 1.0
+FILES = 1_024
+ROOM_BYTES = 64 << 20
+
+
+def machine() -> list[Finding]:
+    """Checks that slot processes can run on this machine."""
+    found = [Finding(Level.OK, f"Python {platform.python_version()}"), _system(), _shared_memory(), _files(), _disk()]
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    words = f"{cores} cores, load {load:.1f}"
+    busy = Finding(Level.WARNING, words, "More runs than the machine can: beats and leases have less room for delays")
+    return [*found, busy if load > 4 * cores else Finding(Level.OK, words)]
+
+
+def _system() -> Finding:
+    words = f"{platform.system()} {platform.release()}"
+    if platform.system() == "Linux":
+        return Finding(Level.OK, words)
+    return Finding(
+        Level.ERROR, words, "Slots that can be killed one by one need Linux; embedded(mode='threads') runs anywhere"
+    )
+
+
+def _shared_memory() -> Finding:
+    try:
+        folder = board_folder()
+    except TenureError as error:
+        return Finding(Level.ERROR, error.fact, error.remedy)
+    room = shutil.disk_usage(folder).free
+    if not str(folder).startswith("/dev/shm"):  # noqa: S108  where shared memory is
+        return Finding(Level.WARNING, f"beats go through {folder}", "Mount /dev/shm, or let this user write to it")
+    if room < ROOM_BYTES:
+        return Finding(
+            Level.WARNING, f"{folder} has {room >> 20} MB left", "Give it more: a slot needs 8 KB, others share it"
+        )
+    return Finding(Level.OK, f"shared memory for beats in {folder}, {room >> 20} MB left")
+
+
+def _files() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = f"{soft} open files for each process"
+    if soft >= FILES:
+        return Finding(Level.OK, words)
+    return Finding(Level.WARNING, words, f"Raise it for managers: ulimit -n {FILES} or more")
+
+
+def _disk() -> Finding:
+    room = shutil.disk_usage(Path.cwd()).free
+    words = f"{room >> 30} GB left on the disk of this folder"
+    return Finding(Level.WARNING if room < 1 << 30 else Level.OK, words, "Make room" if room < 1 << 30 else "")
+
+
+def engine(url: str) -> tuple[list[Finding], list[Finding]]:
+    """Returns the findings on an engine, and the guarantees that it never gives. An engine that cannot be opened is a finding."""
+    try:
+        with Engine.open(url) as opened:
+            refusals = [Finding(Level.WARNING, one.guarantee, one.reason) for one in opened.refusals]
+            return [Finding(Level.OK, "it opens, and answers"), *opened.check(), _clock(opened)], refusals
+    except TenureError as error:
+        return [Finding(Level.ERROR, error.fact, error.remedy)], []
+
+
+def _clock(opened: Engine) -> Finding:
+    """Compares this machine's clock with the engine's. Skew moves no deadline (they are in the engine's time), but makes logs hard to compare."""
+    clock = SystemClock()
+    before = clock.wall()
+    theirs = opened.now()
+    after = clock.wall()
+    skew = theirs - (before + after) / 2
+    words = f"this machine's clock is {abs(skew):.3f} s {'behind' if skew > 0 else 'ahead of'} the engine's"
+    if abs(skew) < SKEW_S + (after - before):
+        return Finding(Level.OK, words)
+    return Finding(Level.WARNING, words, "Deadlines do not care; set the clock (NTP) so that logs can be compared")
+
+
+def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TIMEOUT_S) -> list[Finding]:
+    """Checks the timeouts from the shortest to the longest: each must act before the one that relies on it."""
+    try:
+        settings = SlotSettings(lease_s=lease, stall_s=stall, grace_s=grace, claim_s=min(10.0, lease / 2))
+    except TenureError as error:
+        return [Finding(Level.ERROR, error.fact, error.remedy)]
+    stuck = max(STUCK_THRESHOLD_S, 2 * stall)
+    rungs = [
+        ("a lease is renewed every", settings.extend_every_s, ""),
+        ("a dead worker is noticed after (lease)", lease, ""),
+        ("a silent workflow is stopped after (stall)", stall, "give such a workflow its own @workflow(stall=...)"),
+        (
+            "a job without progress is given up after (stuck)",
+            stuck,
+            "raise --stuck of the managers, or lower the stall",
+        ),
+        ("a job may take (timeout)", timeout, "give the job a longer timeout="),
+    ]
+    found = [Finding(Level.OK, f"{name}: {seconds:g} s") for name, seconds, _ in rungs]
+    for place, ((low_name, low, _), (high_name, high, remedy)) in enumerate(pairwise(rungs)):
+        if low >= high and place != 1:  # lease and stall are two knobs, in any order (decision 0160)
+            words = f"{high_name}: {high:g} s, and that is not longer than: {low_name}: {low:g} s"
+            found[place + 1] = Finding(Level.ERROR, words, remedy)
+    return found
+
+
+def nodes(client: Client) -> list[Finding]:
+    """Returns findings on the managers and workers, from the leader's list of nodes."""
+    try:
+        view = client.ask(ListNodes())
+    except TenureError as error:
+        return [Finding(Level.ERROR, error.fact, error.remedy)]
+    if not isinstance(view, NodeList):
+        return [Finding(Level.ERROR, f"the managers answered with {type(view).__name__}", "Use one version everywhere")]
+    found = [
+        Finding(Level.ERROR, f"datacenter {one.datacenter} is out of reach: {one.reason}", "Look after its managers")
+        for one in view.missing
+    ]
+    found += [
+        Finding(Level.OK, f"gate {one.address} answers") if one.answers else _silent_gate(one) for one in view.gates
+    ]
+    names = [*(one.datacenter for one in view.managers), *(one.datacenter for one in view.workers)]
+    for name in dict.fromkeys(names or [""]):
+        found += _crew(view, name)
+    managers = [(_full_name(one), one.heard_s_ago, one.skew_s) for one in view.managers]
+    workers = [(_full_name(one), one.heard_s_ago, one.skew_s) for one in view.workers]
+    for name, heard, skew in (*managers, *workers):
+        words = f"{name}: heard {heard:.0f} s ago, its clock is off by {skew:+.3f} s"
+        late = abs(skew) > SKEW_S
+        found.append(Finding(Level.WARNING, words, "Set its clock (NTP)") if late else Finding(Level.OK, words))
+    found += [
+        Finding(Level.WARNING, f"{_full_name(one)}: {one.verdict}: {one.reason}", "See `tenure nodes`")
+        for one in view.workers
+        if one.verdict != "route"
+    ]
+    return found
+
+
+def _crew(view: NodeList, datacenter: str) -> list[Finding]:
+    """Checks the nodes of one datacenter. A manager answers with one datacenter that has no name."""
+    found, where = [], f"{datacenter}: " if datacenter else ""
+    if sum(one.datacenter == datacenter for one in view.managers) < 2:
+        remedy = "Start a second `tenure manager` on the same engine"
+        found.append(Finding(Level.WARNING, f"{where}one manager, no standby", remedy))
+    if not any(one.datacenter == datacenter for one in view.workers):
+        remedy = "Start one: tenure worker MODULE --engine URL --managed"
+        found.append(Finding(Level.WARNING, f"{where}no worker reports", remedy))
+    return found
+
+
+def _silent_gate(gate: GateNode) -> Finding:
+    return Finding(
+        Level.WARNING, f"gate {gate.address} does not answer its peer: {gate.reason}", "Start it, or see why"
+    )
+
+
+def _full_name(node: ManagerNode | WorkerNode) -> str:
+    return f"{node.datacenter}/{node.name}" if node.datacenter else node.name
+
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 

@@ -9,9 +9,9 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.datacenter_options import NOT_COMPLETED, STYLES, Where, datacenter_options, is_wide, print_json, show
+from tenure.cli.options import NOT_COMPLETED, STYLES, Where, datacenter_options, is_wide, print_json, show
 from tenure.client.client import Client
-from tenure.client.job_results import ENDED
+from tenure.client.job_messages import ENDED
 from tenure.control.messages.events import EventLine
 from tenure.control.messages.jobs import JobList, JobView
 from tenure.errors import JobFailed, JobNotEndedError

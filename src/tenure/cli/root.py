@@ -5,16 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from tenure import __version__
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("demo", "A job on this machine with a crash in the middle, in ten seconds"),
+        "demo": ("dev", "A job on this machine with a crash in the middle, in ten seconds"),
         "dev": ("dev", "A datacenter for your module on this machine, reloaded as your code changes"),
         "worker": ("worker", "Serve the workflows of a module, each in a process that can be killed alone"),
-        "manager": ("manager", "Take part in leading a datacenter: one leads, the others stand by"),
-        "gate": ("gate", "One address for several datacenters: place jobs, follow them, decide on their time"),
+        "manager": ("leaders", "Take part in leading a datacenter: one leads, the others stand by"),
+        "gate": ("leaders", "One address for several datacenters: place jobs, follow them, decide on their time"),
     },
     "Jobs": {
         "run": ("write_jobs", "Run a workflow now: a bar while it runs, then what it returned, or why not"),
@@ -34,12 +35,12 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "nodes": ("operate", "Managers and workers, and how they are"),
         "drain": ("operate", "Give a worker no more work, or let it take work again"),
         "queue": ("operate", "What each queue holds, its limits; pause and resume"),
-        "dlq": ("dead_letters", "Messages that were given up: look, replay, discard"),
+        "dlq": ("operate", "Messages that were given up: look, replay, discard"),
         "journal": ("journal", "Look at what was decided, entry by entry; find and mend damage"),
         "token": ("operate", "Make a token for a client, a worker, a node or an operator"),
         "doctor": ("doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
         "gossip": ("gossip", "Who is in a pool, what happens in it, and keys for it"),
-        "completion": ("completion", "What your shell needs to complete these commands"),
+        "completion": ("root", "What your shell needs to complete these commands"),
     },
 }
 """Maps each section of `tenure --help` to its commands, and each command to its module in this folder and its line of help.
@@ -81,3 +82,20 @@ def tenure() -> None:
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no manager answered, 4 a job ended without a result, 130 Ctrl-C.
     Everything that shows something takes --json.
     """
+
+
+@click.command("root")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    \b
+    Examples:
+      eval "$(tenure completion bash)"                              # in ~/.bashrc
+      eval "$(tenure completion zsh)"                               # in ~/.zshrc
+      tenure completion fish > ~/.config/fish/completions/tenure.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"click knows no completion for {shell}")
+    click.echo(kind(tenure, {}, "tenure", "_TENURE_COMPLETE").source())

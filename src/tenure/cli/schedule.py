@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.datacenter_options import (
+from tenure.cli.options import (
     Where,
     ask,
     datacenter_options,

@@ -13,7 +13,7 @@ import click
 from tenure import __version__
 from tenure.bound_checks import check
 from tenure.bounds import Priority, QueueName, as_name
-from tenure.cli.node_options import gossip_options, log_format_option
+from tenure.cli.options import gossip_options, log_format_option
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.cli.datacenter_options import NOT_COMPLETED, Where, address_options, datacenter_options, print_json
+from tenure.cli.options import NOT_COMPLETED, Where, address_options, datacenter_options, print_json
 from tenure.control.messages.jobs import JobView
 from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.states import JobState

@@ -1,5 +1,5 @@
 """Clients for programs: submit jobs, wait for them, look at them, cancel them.
 
-`async_client`, `async_job` and `async_job_map` are the source. `tools/generate_sync.py` writes their blocking twins `client`, `job` and
-`job_map` from them, and a test fails when a twin is not current.
+`async_client` and `async_job` are the source. `tools/generate_sync.py` writes their blocking twins `client` and `job` from them, and a test
+fails when a twin is not current.
 """

@@ -16,10 +16,8 @@ from typing import Any, Self, TypeVar, overload
 
 from tenure import tracing
 from tenure.bound_checks import check
-from tenure.client.async_job import AsyncJob
-from tenure.client.async_job_map import AsyncJobMap
-from tenure.client.job_results import LONG_POLL_S
-from tenure.client.submission_batches import accepted, batches
+from tenure.client.async_job import AsyncJob, AsyncJobMap
+from tenure.client.job_messages import LONG_POLL_S, accepted, batches
 from tenure.clock import Clock, SystemClock
 from tenure.control.async_caller import HttpCaller
 from tenure.control.failover import Ask, Directory

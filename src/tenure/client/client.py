@@ -18,10 +18,8 @@ from typing import Any, Self, TypeVar, overload
 
 from tenure import tracing
 from tenure.bound_checks import check
-from tenure.client.job import Job
-from tenure.client.job_map import JobMap
-from tenure.client.job_results import LONG_POLL_S
-from tenure.client.submission_batches import accepted, batches
+from tenure.client.job import Job, JobMap
+from tenure.client.job_messages import LONG_POLL_S, accepted, batches
 from tenure.clock import Clock, SystemClock
 from tenure.control.caller import CallerPerThread
 from tenure.control.failover import Ask, Directory

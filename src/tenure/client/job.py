@@ -1,24 +1,30 @@
 # Generated from async_job.py by tools/generate_sync.py: change that file, then run the tool.
 
-"""One job as the code that submitted it sees it: wait for it, look at it, ask why, cancel it."""
+"""One job as the code that submitted it sees it: wait for it, look at it, ask why, cancel it.
+
+`JobMap` runs one workflow over many inputs: bounded in flight, results in the order of the inputs, failures collected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tenure.client.job_results import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
+from tenure.client.job_messages import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
 from tenure.client.progress_bar import ProgressBar
 from tenure.clock import Clock
 from tenure.control.messages.job_details import LogLine
-from tenure.control.messages.jobs import JobView
-from tenure.errors import JobFailed, JobNotEndedError
+from tenure.control.messages.jobs import MAX_LISTED, JobView
+from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
+from tenure.work.job_submission import Target, name_of, spread
 from tenure.work.registry import Workflow
 
 if TYPE_CHECKING:
     from tenure.client.client import Client
+
 
 R = TypeVar("R")
 
@@ -108,3 +114,63 @@ class Job(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
+
+
+class JobMap:
+    """One call of `map`: the inputs that wait, the jobs that are open, the results so far."""
+
+    def __init__(self, client: Client, target: Target, inputs: Iterable[Any], options: dict[str, Any]) -> None:
+        self._client, self._target, self._options = client, target, options
+        self._waiting = list(enumerate(spread(target, inputs)))
+        self._results: list[Any] = [None] * len(self._waiting)
+        self._waiting.reverse()  # popped from the end, so the first input is submitted first
+        self._open: dict[str, tuple[int, Job[Any]]] = {}
+        self._failures: dict[int, JobFailed] = {}
+
+    def run(self, *, in_flight: int, progress: bool, return_failures: bool) -> list[Any]:
+        """Returns the results, with failures in their places or raised together as `JobsFailed`."""
+        if not 1 <= in_flight <= MAX_LISTED:
+            raise LimitError("in_flight", in_flight, f"between 1 and {MAX_LISTED:,}")
+        label = f"{name_of(self._target)}, {len(self._results)} jobs" if progress else ""
+        try:
+            with ProgressBar(label, total=max(1, len(self._results))) as bar:
+                while self._waiting or self._open:
+                    self._submit(in_flight)
+                    under_way = self._harvest()
+                    done = len(self._results) - len(self._waiting) - len(self._open)
+                    bar.move(done + under_way, f"{len(self._failures)} failed" if self._failures else "")
+        except BaseException:
+            # Whoever interrupts a map does not want the rest of it.
+            with suppress(TenureError):  # no node answers: the first error says more
+                for job_id in self._open:
+                    self._client.cancel(job_id, "the map that submitted it was interrupted")
+            raise
+        if self._failures and not return_failures:
+            raise JobsFailed(dict(sorted(self._failures.items())), self._results)
+        for place, failure in self._failures.items():
+            self._results[place] = failure
+        return self._results
+
+    def _submit(self, in_flight: int) -> None:
+        while self._waiting and len(self._open) < in_flight:
+            place, arguments = self._waiting.pop()
+            job = self._client.submit(self._target, arguments, **self._options)
+            self._open[job.id] = (place, job)
+
+    def _harvest(self) -> float:
+        """Waits a little for the oldest job, takes every result that is there, and returns how much of the rest is done, in jobs."""
+        self._client.job(next(iter(self._open)), wait_s=LOOK_EVERY_S)
+        # One question about all of them, rather than one about each.
+        listed = self._client.jobs(limit=MAX_LISTED).jobs
+        rows = {row.job_id: row for row in listed if row.job_id in self._open}
+        ended = [job_id for job_id in self._open if job_id not in rows or rows[job_id].state.terminal]
+        for job_id in ended:
+            place, job = self._open[job_id]
+            if not job.status().ended:
+                continue
+            del self._open[job_id]
+            try:
+                self._results[place] = job.wait()
+            except JobFailed as error:
+                self._failures[place] = error
+        return sum(rows[job_id].progress for job_id in self._open if job_id in rows)

@@ -31,8 +31,7 @@ from tenure.agent.events import ToolAnswered, ToolCall, UserSaid
 from tenure.agent.model_call import ModelRequest
 from tenure.agent.providers import AnthropicAdapter, OpenAIAdapter
 from tenure.errors import ProviderRefusedError, ProviderStreamError, ProviderUnavailableError
-from tenure.testing.model_server import ModelServer, Raw, Status
-from tenure.testing.stream_formats import anthropic_events, data, event, openai_events
+from tenure.testing.model_server import ModelServer, Raw, Status, anthropic_events, data, event, openai_events
 
 ONCE = InnerLoopConfig(model_retry=ModelRetry(attempts=1), model_silence_s=10)
 THOUGHT = {"type": "thinking", "thinking": "It says four. Twice four is eight.", "signature": "c2lnbmVk"}

@@ -1,4 +1,4 @@
-"""Options and output that all commands which ask a datacenter share: its address, the client, tables and JSON."""
+"""Options and output that commands share: the address of a datacenter, the client, tables and JSON; and for nodes the port, gossip and the log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from rich.table import Table
 
 from tenure.client.client import Client
 from tenure.clock import SystemClock
+from tenure.control.admission import HttpLimits
 from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, address_of
 from tenure.control.messages.wire import Missing, Reply, Request
 from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
 from tenure.errors import NodeUnavailableError, TenureError
 from tenure.jobs.states import JobState
+from tenure.logs import LogForm
+from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.manager.serving import DEFAULT_PORT
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
@@ -168,3 +171,83 @@ def is_wide() -> bool:
 def console() -> Console:
     # Without a terminal there is no width to fit. 200 columns hold each row of a log or a pipe on one line.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def front_options(function: FunctionT) -> FunctionT:
+    """Adds the options of a port: where it listens, its tokens and its certificates."""
+    for option in (
+        click.option(
+            "--tls-client-ca", default="", metavar="FILE", help="Let in only who shows a certificate of this CA."
+        ),
+        click.option(
+            "--tls-key", default="", metavar="FILE", help="The certificate's key, if it is in a file of its own."
+        ),
+        click.option("--tls-cert", default="", metavar="FILE", help="Serve TLS with this certificate (PEM)."),
+        click.option(
+            "--tokens",
+            default="",
+            envvar="TENURE_TOKENS",
+            metavar="FILE",
+            help="Tokens with names and roles, as TOML or JSON; read anew on SIGHUP. Or TENURE_TOKENS.",
+        ),
+        click.option(
+            "--token", default="", envvar="TENURE_TOKEN", help="One token that may do everything; or TENURE_TOKEN."
+        ),
+        click.option(
+            "--rate-limit",
+            default=HttpLimits().requests_per_s,
+            show_default=True,
+            help="Requests a second that one caller may send on average, and twice as many at once.",
+        ),
+        click.option(
+            "--host",
+            default="127.0.0.1",
+            show_default=True,
+            help="Where to listen; beyond loopback needs tokens or client certificates.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+_GOSSIP_OPTIONS = (
+    click.option("--gossip", default="", metavar="HOST:PORT", help="Gossip here, with port 0 on a free one."),
+    click.option("--join", multiple=True, metavar="HOST:PORT", help="Members of the pool to join. Repeatable."),
+    click.option("--gossip-advertise", default="", metavar="HOST:PORT", help="Where members reach it, if elsewhere."),
+    click.option(
+        "--gossip-key-file",
+        type=click.Path(exists=True, dir_okay=False),
+        envvar="TENURE_GOSSIP_KEY_FILE",
+        help="Keys of the pool in base64, one a line; the first encrypts.",
+    ),
+)
+
+
+def gossip_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of gossip. The command gets one `pool` in their place."""
+
+    def command(
+        *, gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, **rest: Any
+    ) -> Any:
+        if join and not gossip:
+            raise click.UsageError("--join needs --gossip: say where this node listens, as --gossip 127.0.0.1:0")
+        return function(pool=PoolSettings(gossip, join, gossip_advertise, gossip_key_file or ""), **rest)
+
+    command.__doc__ = function.__doc__
+    command.__dict__.update(function.__dict__)
+    for option in reversed(_GOSSIP_OPTIONS):
+        command = option(command)
+    return command
+
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in LogForm]),
+    default=LogForm.TEXT.value,
+    show_default=True,
+    envvar="TENURE_LOG_FORMAT",
+    help="Lines for people, or JSON for machines; or TENURE_LOG_FORMAT.",
+)
