@@ -9,9 +9,10 @@ The memory engine does not use the mailbox front: its whole send takes 1.4 us, a
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,7 +42,7 @@ from tenure.engines.contracts import (
     Ticket,
 )
 from tenure.engines.long_poll import LongPolls, WakeupSource
-from tenure.errors import MailboxClosedError, ReplyNotAvailableError
+from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, ReplyNotAvailableError
 
 
 class DeliveredContent(NamedTuple):
@@ -138,6 +139,7 @@ def plain_text(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
+TokenT = TypeVar("TokenT")
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
@@ -255,6 +257,13 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             return None
 
 
+def sent_or_refused(message: CheckedMessage, message_id: str, newest: int | None, *, revoked: bool) -> Sent:
+    """The outcome of one message of a batch. `newest` is the generation that stands against it, or None."""
+    if newest is None or message.key is None:
+        return Sent(message_id)
+    return Sent(message_id, str(KeyRefusedError(message.key, message.generation, newest, revoked=revoked)))
+
+
 class PolledMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox whose long polls wait in threads: on SQLite, PostgreSQL and Redis."""
 
@@ -283,3 +292,30 @@ class PolledMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def close(self) -> None:
         self.polls.close()
+
+
+class LostClaims(Generic[TokenT]):
+    """The tokens of claims of one mailbox whose answer never came. No consumer has what they leased, so the next claim gives it back first.
+
+    Safe to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: list[TokenT] = []
+        self._lock = threading.Lock()
+
+    def add(self, *tokens: TokenT) -> None:
+        with self._lock:
+            self._tokens.extend(tokens)
+
+    def give_back(self, give_back: Callable[[list[TokenT]], object]) -> None:
+        """Gives the tokens to the engine, if there are any. Raises its `EngineUnavailableError`: then they are kept."""
+        if not self._tokens:  # nearly always, so without the lock
+            return
+        with self._lock:
+            tokens, self._tokens = self._tokens, []
+        try:
+            give_back(tokens)
+        except EngineUnavailableError:
+            self.add(*tokens)
+            raise

@@ -45,7 +45,7 @@ class Settings(Protocol):
 
 SessionT = TypeVar("SessionT", bound=PooledSession)
 Lost = type[EngineUnavailableError]
-Told = Callable[[Any, str, Lost], TenureError]
+Translate = Callable[[Any, str, Lost], TenureError]
 """From a library's error, the operation, and what a lost connection is called: the error that the caller gets."""
 
 
@@ -60,11 +60,11 @@ class Sessions(Generic[SessionT]):
         *,
         connect: Callable[[], SessionT],
         errors: type[Exception],
-        told: Told,
+        translate: Translate,
         forked: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings, self._clock = settings, clock
-        self._open_one, self._errors, self._told, self._forked = connect, errors, told, forked
+        self._open_one, self._errors, self._translate, self._forked = connect, errors, translate, forked
         self._backoff = Backoff(random, first_s=0.05, most_s=2.0)
         self._free = threading.Condition()
         self._gate = threading.Lock()  # held by the one thread that connects
@@ -158,14 +158,14 @@ class Sessions(Generic[SessionT]):
         failures = self._failures
         with self._gate:
             if self._failures != failures and self._last_error is not None:
-                raise self._retold(self._last_error, operation, lost)  # somebody tried while we waited to
+                raise self._as_ours(self._last_error, operation, lost)  # somebody tried while we waited to
             self._await_turn()
             try:
                 session = self._open_one()
             except self._errors as error:
                 self._failures += 1
                 self._not_before = self._clock.monotonic() + self._backoff.next()
-                self._last_error = self._told(error, operation, lost)
+                self._last_error = self._translate(error, operation, lost)
                 raise self._last_error from error
             self._backoff.reset()
             self._not_before, self._last_error = 0.0, None
@@ -177,7 +177,7 @@ class Sessions(Generic[SessionT]):
                 self._clock.wait(self._free, left)
             self.check_open()
 
-    def _retold(self, error: TenureError, operation: str, lost: Lost) -> TenureError:
+    def _as_ours(self, error: TenureError, operation: str, lost: Lost) -> TenureError:
         """Another thread's error, as ours: an exception object belongs to one raise."""
         fact = error.fact.partition(": ")[2] or error.fact
         kind = lost if isinstance(error, EngineUnavailableError) else type(error)

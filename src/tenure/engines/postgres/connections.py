@@ -172,7 +172,7 @@ class PostgresConnections:
             random,
             connect=lambda: open_session(settings, clock),
             errors=psycopg.Error,
-            told=self._told,
+            translate=self._translated,
         )
         self._prepare = True if settings.notify else None
 
@@ -191,7 +191,7 @@ class PostgresConnections:
                     return self._once(statement, values, operation, lost)
                 except psycopg.OperationalError as error:  # rolled back: see TRANSIENT
                     if attempt == _DEADLOCK_RETRIES - 1:
-                        raise self._told(error, operation, lost) from error
+                        raise self._translated(error, operation, lost) from error
             raise AssertionError("unreachable")
         except TenureError as error:
             self.metrics.failed(operation, error)
@@ -211,14 +211,14 @@ class PostgresConnections:
                 self.sessions.give_back(session)
                 if error.sqlstate in TRANSIENT:
                     raise
-            raise self._told(error, operation, lost) from error
+            raise self._translated(error, operation, lost) from error
         except BaseException:
             self.sessions.drop(session)  # interrupted in the middle: nobody knows what it would say next
             raise
         self.sessions.give_back(session)
         return rows
 
-    def _told(self, error: psycopg.Error, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
+    def _translated(self, error: psycopg.Error, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
         return translate(error, self.sessions.where(operation), self.settings.secret, lost)
 
     def check_open(self) -> None:

@@ -14,10 +14,10 @@ from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, 
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
-from tenure.engines.postgres.connections import PostgresConnections, open_session, translate
+from tenure.engines.postgres.claim_pace import ClaimPace
+from tenure.engines.postgres.connections import PostgresConnections, Rows, open_session, translate
 from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
 from tenure.engines.postgres.mailbox import PostgresMailbox
-from tenure.engines.postgres.pace import Pace
 from tenure.engines.postgres.wakeup_listener import PostgresWakeupListener
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.errors import EngineUnavailableError, TenureError
@@ -63,7 +63,7 @@ class PostgresEngine(Engine):
             Backoff(self._random, first_s=0.05, most_s=5.0),
             poll_s=None if settings.notify else settings.poll_s,
         )
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, ClaimPace] = {}
         self._lock = threading.Lock()
         self._latest = 0.0
         # The first round of tidying comes soon, and not at the same moment in every process.
@@ -109,7 +109,7 @@ class PostgresEngine(Engine):
         return PostgresStore(self, name)
 
     def now(self) -> float:
-        answer = float(self.connections.query("now", self.statements.now)[0][0])
+        answer = float(self.ask("now")[0][0])
         with self._lock:
             self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
             return self._latest
@@ -131,9 +131,13 @@ class PostgresEngine(Engine):
 
     # What its handles use
 
-    def pace(self, mailbox: str) -> Pace:
+    def ask(self, operation: str, *values: Any) -> Rows:
+        """Calls one function of the schema: one round trip."""
+        return self.connections.query(operation, getattr(self.statements, operation), values)
+
+    def pace(self, mailbox: str) -> ClaimPace:
         with self._lock:
-            return self._paces.setdefault(mailbox, Pace())
+            return self._paces.setdefault(mailbox, ClaimPace())
 
     def new_token(self) -> int:
         """Names one claim. Random, so that a receipt never fits a row that took its row's number after data was lost."""
@@ -148,7 +152,7 @@ class PostgresEngine(Engine):
                 return
             self._tidy_at = self.clock.monotonic() + _TIDY_EVERY_S * (0.5 + self._random.random())
         try:
-            if self.connections.query("tidy", self.statements.tidy, (_TIDY_ROWS,))[0][0] >= _TIDY_ROWS:
+            if self.ask("tidy", _TIDY_ROWS)[0][0] >= _TIDY_ROWS:
                 self._tidy_at = 0.0  # there is more
         except TenureError as error:
             log.warning("old keys and values were not removed: %s", error.fact)

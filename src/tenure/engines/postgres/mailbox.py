@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMessage, DeliveredContent, LeasedMessage, PolledMailbox
+from tenure.engines.checked_mailbox import (
+    NO_CONTENT,
+    CheckedMessage,
+    DeliveredContent,
+    LeasedMessage,
+    PolledMailbox,
+    sent_or_refused,
+)
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import (
     BodyT,
@@ -183,12 +190,10 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             rows = self.query("send_plain", (self.name, bodies, delays, answers, generations))
             return [Sent(str(number)) for (number,) in rows]
         rows = self.query("send_mixed", (self.name, bodies, delays, answers, generations, keys))
-        return [self._told(message, *row) for message, row in zip(messages, rows, strict=True)]
-
-    def _told(self, message: CheckedMessage, number: int, current: int | None, revoked: bool | None) -> Sent:
-        if current is None or message.key is None:
-            return Sent(str(number))
-        return Sent(str(number), str(KeyRefusedError(message.key, message.generation, current, revoked=bool(revoked))))
+        return [
+            sent_or_refused(message, str(number), newest, revoked=bool(revoked))
+            for message, (number, newest, revoked) in zip(messages, rows, strict=True)
+        ]
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         self.engine.tidy_if_due()
@@ -203,8 +208,7 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _claim(self, most: int, lease: float, stage: int, *, look: bool) -> Look[Message[BodyT, ReplyT]]:
         """One claim. Poison and exhausted messages among it become dead letters; then there may be more to claim."""
         engine, pace = self.engine, self.pace
-        if lost := pace.take_lost():
-            self._give_back(lost)
+        pace.lost_claims.give_back(lambda tokens: self.query("give_back", (self.name, tokens)))
         token = engine.new_token()
         now, asked = engine.clock.monotonic(), engine.clock.boottime()
         floor, look_in = pace.floor(now), pace.look_in(now)
@@ -212,7 +216,7 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         try:
             rows = self.query("claim", values)
         except EngineUnavailableError:
-            pace.lost_claim(token)
+            pace.lost_claims.add(token)
             raise
         took = engine.clock.monotonic() - now
         if rows[0][0] is None:
@@ -224,14 +228,6 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         pace.claimed(now, took, floor, rows[0][1], filled=len(rows) == most)
         messages = [made for row in rows if (made := self._message(row, token, asked + lease)) is not None]
         return Look(messages, not messages)
-
-    def _give_back(self, tokens: list[int]) -> None:
-        try:
-            self.query("give_back", (self.name, tokens))
-        except EngineUnavailableError:
-            for token in tokens:
-                self.pace.lost_claim(token)
-            raise
 
     def _message(self, row: tuple[Any, ...], token: int, lease_until: float) -> Message[BodyT, ReplyT] | None:
         (

@@ -190,7 +190,7 @@ class RedisConnections:
             random,
             connect=lambda: RedisSession(settings),
             errors=r.RedisError,
-            told=self._told,
+            translate=self._translated,
             forked=self._count_anew,
         )
         self._owner = os.getpid()
@@ -243,7 +243,7 @@ class RedisConnections:
                 self.sessions.drop(session)
             else:
                 self.sessions.give_back(session)
-            raise self._told(error, wanted.name, lost) from error
+            raise self._translated(error, wanted.name, lost) from error
         except BaseException:
             self.sessions.drop(session)  # interrupted in the middle: nobody knows what it would say next
             raise
@@ -286,7 +286,7 @@ class RedisConnections:
             session.ask("EXPIRE", self._counter, COUNT_KEPT_S)
         self._touch_at = now + _TOUCH_EVERY_S
 
-    def _told(self, error: r.RedisError, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
+    def _translated(self, error: r.RedisError, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
         where = self.sessions.where(operation)
         return translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
 

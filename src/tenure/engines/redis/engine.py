@@ -10,14 +10,15 @@ import redis.exceptions as r
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
+from tenure.engines.checked_mailbox import LostClaims
 from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
 from tenure.engines.metrics import OperationMetrics
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
-from tenure.engines.redis.connections import RedisConnections, RedisSession, translate
+from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, translate
 from tenure.engines.redis.handover import Offers
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
-from tenure.engines.redis.mailbox import LostClaims, RedisMailbox
+from tenure.engines.redis.mailbox import RedisMailbox
 from tenure.engines.redis.pipelined_commands import PipelinedCommands
 from tenure.engines.redis.scripts import every_script
 from tenure.engines.redis.wakeup_listener import RedisWakeupListener
@@ -80,7 +81,7 @@ class RedisEngine(Engine):
         self.wakeups = ServerWakeups(
             "redis", self._new_listener, clock, Backoff(self._random, first_s=0.05, most_s=5.0)
         )
-        self._lost_claims: dict[str, LostClaims] = {}
+        self._lost_claims: dict[str, LostClaims[str]] = {}
         self._lock = threading.Lock()
         self._latest = 0.0
         self.instance = self._begin(ids())
@@ -106,7 +107,7 @@ class RedisEngine(Engine):
 
     def _begin(self, fresh: str) -> str:
         """Register; the name of the instance, which a namespace gets once."""
-        _, told, new = self.connections.call("begin", (f"{FORMAT} {fresh}",))
+        _, told, new = self.ask("begin", f"{FORMAT} {fresh}")
         version, _, instance = told.decode().partition(" ")
         if int(version) > FORMAT:
             raise EngineVersionError(
@@ -141,7 +142,7 @@ class RedisEngine(Engine):
         return RedisStore(self, name)
 
     def now(self) -> float:
-        answer = self.connections.call("now")[1] / 1e6
+        answer = self.ask("now")[1] / 1e6
         with self._lock:
             self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
             return self._latest
@@ -168,7 +169,11 @@ class RedisEngine(Engine):
 
     # What its handles use
 
-    def lost_claims(self, mailbox: str) -> LostClaims:
+    def ask(self, operation: str, *values: Argument) -> Answer:
+        """Calls one script: one round trip."""
+        return self.connections.call(operation, values)
+
+    def lost_claims(self, mailbox: str) -> LostClaims[str]:
         with self._lock:
             return self._lost_claims.setdefault(mailbox, LostClaims())
 

@@ -5,45 +5,14 @@ An append is a compare-and-swap on the journal's head. An election has one hash 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenure.engines.checks import (
-    check_append,
-    check_key,
-    check_max_messages,
-    check_name,
-    check_seconds,
-    check_snapshot,
-    check_store_value,
-    check_ttl,
-)
-from tenure.engines.contracts import (
-    MAX_WAIT_S,
-    Election,
-    Entry,
-    Fence,
-    Head,
-    Journal,
-    Leader,
-    Snapshot,
-    Store,
-    Term,
-    term_margin,
-)
-from tenure.engines.long_poll import Look
-from tenure.engines.redis.connections import Answer, Argument
-from tenure.errors import (
-    LimitError,
-    SequenceConflictError,
-    StaleEpochError,
-    StaleFenceError,
-    StaleSnapshotError,
-    TermLostError,
-    Truncated,
-)
+from tenure.engines.checked_handles import CheckedElection, CheckedJournal, CheckedStore
+from tenure.engines.contracts import Entry, Fence, Head, Leader, Snapshot, Term
+from tenure.errors import LimitError, Truncated
 
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
@@ -56,39 +25,32 @@ _READ_STEP, _READ_BYTES = 1_000, 16_777_216
 _TRUNCATE_STEP = 1_000
 
 
-class RedisJournal(Journal):
+class RedisJournal(CheckedJournal):
     def __init__(self, engine: RedisEngine, name: str) -> None:
-        self.name = check_name(name, "journal name")
+        super().__init__(name, engine.wakeups, f"j:{name}")
         self._engine = engine
-        self.polls = engine.wakeups.long_polls(f"j:{name}")
 
-    def _call(self, operation: str, *values: Argument) -> Answer:
-        return self._engine.connections.call(operation, (self.name, *values))
+    def check_engine_open(self) -> None:
+        self._engine.connections.check_open()
 
-    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
-        check_append(events, epoch, expect, append_id)
+    def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         if max(epoch, expect) >= _MOST:
             raise LimitError("epoch, expect", (epoch, expect), "below 2**53")
-        packed = _pack((append_id, [bytes(event) for event in events]))
-        _, seq, *refused = self._call("append", packed, epoch, expect)
+        _, seq, *refused = self._engine.ask("append", self.name, _pack((append_id, events)), epoch, expect)
         if not refused:
             return int(seq)
-        last, current = refused
-        if current > epoch:
-            raise StaleEpochError(epoch, current)
-        raise SequenceConflictError(expect, last)
+        last, newest = refused
+        return self._refuse_append(epoch, expect, newest, last)
 
     def head(self) -> Head:
-        return Head(*self._call("head")[1:])
+        return Head(*self._engine.ask("head", self.name)[1:])
 
-    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
-        if limit < 1:
-            raise LimitError("limit", limit, "1 or more")
+    def _read(self, after: int, limit: int) -> list[Entry]:
         found: list[Entry] = []
         while len(found) < limit:
             position = found[-1].seq if found else max(0, after)
             wanted = min(limit - len(found), _READ_STEP)
-            _, truncated, entries = self._call("read", position, wanted, _READ_BYTES)
+            _, truncated, entries = self._engine.ask("read", self.name, position, wanted, _READ_BYTES)
             if truncated:
                 raise Truncated(after, truncated + 1)
             found += (_entry(position + n, packed) for n, packed in enumerate(entries, 1))
@@ -96,34 +58,19 @@ class RedisJournal(Journal):
                 break
         return found
 
-    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        if not wait_time_seconds:
-            return self.read(after)
-        return self.polls.poll(wait_time_seconds, lambda: Look(self.read(after)))
-
-    def wake(self) -> None:
-        self._engine.connections.check_open()
-        self.polls.wake()
-
-    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        check_snapshot(state)
+    def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
         if not 0 <= seq < _MOST:
             raise LimitError("seq", seq, "0 or more, and below 2**53")
-        _, refused, *current = self._call("snapshot", bytes(state), seq, epoch)
-        if refused == b"epoch":
-            raise StaleEpochError(epoch, current[0])
-        if refused == b"ahead":
-            raise LimitError("seq", seq, f"between 0 and the last sequence, {current[0]}")
-        if refused == b"seq":
-            raise StaleSnapshotError(seq, current[0])
+        _, refused, *current = self._engine.ask("snapshot", self.name, state, seq, epoch)
+        if current:
+            self._refuse_snapshot(refused.decode(), seq, epoch, current[0])
 
     def latest_snapshot(self) -> Snapshot | None:
-        _, *kept = self._call("latest_snapshot")
+        _, *kept = self._engine.ask("latest_snapshot", self.name)
         return Snapshot(*kept) if kept else None
 
     def truncate(self, seq: int) -> None:
-        while self._call("truncate", seq, _TRUNCATE_STEP)[1]:
+        while self._engine.ask("truncate", self.name, seq, _TRUNCATE_STEP)[1]:
             continue  # a step each, so that others get their turn
 
 
@@ -138,71 +85,51 @@ def _entry(seq: int, stored: bytes) -> Entry:
         return Entry(seq, 0, "", 0.0, (), f"it is not time, epoch, id and events: {error}", stored)
 
 
-class RedisElection(Election):
+class RedisElection(CheckedElection):
     def __init__(self, engine: RedisEngine, name: str) -> None:
-        self.name = check_name(name, "election name")
+        super().__init__(name, engine.clock)
         self._engine = engine
 
-    def _call(self, operation: str, *values: Argument) -> Answer:
-        return self._engine.connections.call(operation, (self.name, *values))
-
-    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
-        check_key(candidate, "candidate")
-        check_ttl(ttl)
-        if not 0 <= above < 2**53:
+    def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
+        if above >= _MOST:
             raise LimitError("above", above, "0 or more, and below 2**53")
-        asked = self._engine.clock.boottime()
-        epoch = self._call("campaign", candidate, round(ttl * 1e6), above)[1]
-        return Term(epoch, candidate, ttl, asked + ttl - term_margin(ttl)) if epoch > 0 else None
+        epoch = int(self._engine.ask("campaign", self.name, candidate, round(ttl * 1e6), above)[1])
+        return epoch if epoch > 0 else None
 
-    def renew(self, term: Term) -> Term:
-        asked = self._engine.clock.boottime()
-        _, renewed, *newest = self._call("renew", term.epoch, round(term.ttl * 1e6))
-        if not renewed:
-            raise TermLostError(self.name, term.epoch, newest[0])
-        return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+    def _renew(self, term: Term) -> int | None:
+        _, renewed, *newest = self._engine.ask("renew", self.name, term.epoch, round(term.ttl * 1e6))
+        return None if renewed else int(newest[0])
 
     def resign(self, term: Term) -> None:
-        self._call("resign", term.epoch)
+        self._engine.ask("resign", self.name, term.epoch)
 
     def current(self) -> Leader | None:
-        _, *seat = self._call("leader")
+        _, *seat = self._engine.ask("leader", self.name)
         return Leader(seat[0].decode(), seat[1], seat[2] / 1e6) if seat else None
 
 
-class RedisStore(Store):
+class RedisStore(CheckedStore):
     def __init__(self, engine: RedisEngine, name: str) -> None:
-        self.name = check_name(name, "store name")
+        super().__init__(name)
         self._engine = engine
 
-    def _call(self, operation: str, *values: Argument) -> Answer:
-        return self._engine.connections.call(operation, (self.name, *values))
-
-    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
-        check_key(key)
-        check_store_value(value)
-        if ttl is not None:
-            check_ttl(ttl)
+    def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> Fence | None:
         generation, delivery = fence if fence is not None else ("", "")
         span = "" if ttl is None else max(1, round(ttl * 1e6))
-        _, *refused = self._call("put", key, bytes(value), span, generation, delivery)
-        if refused and fence is not None:
-            raise StaleFenceError(key, fence, Fence(*map(int, refused)))
+        _, *refused = self._engine.ask("put", self.name, key, value, span, generation, delivery)
+        return Fence(*map(int, refused)) if refused else None
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
-        value: bytes | None = self._call("get", key)[1]
+    def _get(self, key: str) -> bytes | None:
+        value: bytes | None = self._engine.ask("get", self.name, key)[1]
         return value
 
-    def delete(self, key: str) -> bool:
-        check_key(key)
-        return bool(self._call("remove", key)[1])
+    def _delete(self, key: str) -> bool:
+        return bool(self._engine.ask("remove", self.name, key)[1])
 
-    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
-        check_max_messages(limit)
+    def _list(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]:
         first = b"[" + prefix.encode() if prefix else b"-"
         if after is not None and after >= prefix:
             first = b"(" + after.encode()
         # No character is encoded with the byte 0xff, so it sorts after everything that has this prefix.
         below = b"(" + prefix.encode() + b"\xff" if prefix else b"+"
-        return [key.decode() for key in self._call("list", first, below, limit)[1]]
+        return [key.decode() for key in self._engine.ask("list", self.name, first, below, limit)[1]]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from tenure.engines.checked_mailbox import NO_CONTENT, CheckedMessage, DeliveredContent, LeasedMessage, PolledMailbox
+from tenure.engines.checked_mailbox import (
+    NO_CONTENT,
+    CheckedMessage,
+    DeliveredContent,
+    LeasedMessage,
+    PolledMailbox,
+    sent_or_refused,
+)
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.long_poll import Look
@@ -22,25 +28,6 @@ from tenure.errors import (
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
     from tenure.engines.redis.pipelined_commands import PipelinedCommands
-
-
-class LostClaims:
-    """The tokens of such claims of one mailbox. Safe to share between threads."""
-
-    def __init__(self) -> None:
-        self._tokens: list[str] = []
-        self._lock = threading.Lock()
-
-    def add(self, *tokens: str) -> None:
-        with self._lock:
-            self._tokens.extend(tokens)
-
-    def take(self) -> list[str]:
-        if not self._tokens:
-            return []
-        with self._lock:
-            tokens, self._tokens = self._tokens, []
-            return tokens
 
 
 class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -180,8 +167,8 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def _send(self, message: CheckedMessage) -> str:
         if message.key is None:
-            return str(self.call("send", *_words(message))[1].decode())
-        answer = self.call("send_keyed", *_words(message), message.key)
+            return str(self.call("send", *_arguments(message))[1].decode())
+        answer = self.call("send_keyed", *_arguments(message), message.key)
         if len(answer) > 2:
             raise KeyRefusedError(message.key, message.generation, int(answer[2]), revoked=bool(answer[3]))
         return str(answer[1].decode())
@@ -190,14 +177,8 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if all(m.is_plain for m in messages):
             first = self.call("send_plain", *(m.body for m in messages))[1]
             return [Sent(f"{number:016d}") for number in range(first, first + len(messages))]
-        answers = self.call("send_mixed", *(word for m in messages for word in (*_words(m), m.key or "")))[1]
-        return [self._told(message, *answer) for message, answer in zip(messages, answers, strict=True)]
-
-    def _told(self, message: CheckedMessage, name: bytes, current: bytes | None = None, revoked: int = 0) -> Sent:
-        if current is None or message.key is None:
-            return Sent(name.decode())
-        error = KeyRefusedError(message.key, message.generation, int(current), revoked=bool(revoked))
-        return Sent(name.decode(), str(error))
+        answers = self.call("send_mixed", *(word for m in messages for word in (*_arguments(m), m.key or "")))[1]
+        return [_outcome(message, *answer) for message, answer in zip(messages, answers, strict=True)]
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         stage = _PROVISIONAL if provisional else _HELD
@@ -220,8 +201,7 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
     ) -> Look[Message[BodyT, ReplyT]]:
         """One claim. Poison messages among it become dead letters; then there may be more to claim."""
-        if lost := self.lost_claims.take():
-            self._give_back(lost)
+        self.lost_claims.give_back(lambda tokens: self.call("give_back", *tokens))
         token, text = (offer.token, offer.text) if offer is not None else (self.engine.new_token(), "")
         asked, values = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
         try:
@@ -237,13 +217,6 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             made for row in rows if (made := self.message(row, token, asked + lease)) is not None
         ]
         return Look(messages, not messages)
-
-    def _give_back(self, tokens: list[str]) -> None:
-        try:
-            self.call("give_back", *tokens)
-        except EngineUnavailableError:
-            self.lost_claims.add(*tokens)
-            raise
 
     def message(self, row: list[Any], token: str, lease_until: float) -> RedisMessage[BodyT, ReplyT] | None:
         """A delivery as the server tells it; None when its body is of no use, and it was given up."""
@@ -306,8 +279,12 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.engine.connections.check_open()
 
 
-def _words(message: CheckedMessage) -> tuple[Argument, ...]:
-    """As the scripts that send take it, without its key."""
+def _outcome(message: CheckedMessage, name: bytes, newest: bytes | None = None, revoked: int = 0) -> Sent:
+    return sent_or_refused(message, name.decode(), None if newest is None else int(newest), revoked=bool(revoked))
+
+
+def _arguments(message: CheckedMessage) -> tuple[Argument, ...]:
+    """The message as the scripts that send take it, without its key."""
     return message.body, microseconds(message.delay), message.reply_to or "", message.generation
 
 

@@ -10,7 +10,7 @@ This decides where to look first, never what is there: a claim that finds less t
 
 from __future__ import annotations
 
-import threading
+from tenure.engines.checked_mailbox import LostClaims
 
 _FULL_EVERY_S = 0.5
 _SHARE = 20.0
@@ -19,15 +19,14 @@ _SLOW_S = 0.02
 _LOOK_AT_LEAST_EVERY_S = 1.0
 
 
-class Pace:
+class ClaimPace:
     """Hints that the consumers of one mailbox in one engine have learned. Threads may share it: a wrong hint costs a query."""
 
     def __init__(self) -> None:
         self._floor: float | None = None
         self._full_at = 0.0
         self._look_at = 0.0
-        self._lost: list[int] = []
-        self._lock = threading.Lock()
+        self.lost_claims: LostClaims[int] = LostClaims()
 
     def floor(self, now: float) -> float | None:
         """Where to begin: engine time, or None for the very beginning."""
@@ -51,15 +50,3 @@ class Pace:
     def moved_back(self) -> None:
         """Something was put before where we would look."""
         self._floor = None
-
-    def lost_claim(self, token: int) -> None:
-        """A claim's answer never came: whatever it leased is nobody's."""
-        with self._lock:
-            self._lost.append(token)
-
-    def take_lost(self) -> list[int]:
-        if not self._lost:
-            return []
-        with self._lock:
-            lost, self._lost = self._lost, []
-            return lost
