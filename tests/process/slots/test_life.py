@@ -136,7 +136,7 @@ def test_each_start_has_its_own_incarnation(desk: Desk) -> None:
 @pytest.mark.slow
 def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overlap(desk: Desk, tmp_path: Path) -> None:
     """Kills slots at random for as long as there is work; the log of starts and ends shows who ran when."""
-    count = sized("workflows in slots that are killed at random", short=5_000, long=20_000)
+    count = sized("workflows in slots that are killed at random", short=2_000, long=20_000)
     log = tmp_path / "log"
     dice = random.Random(4)
     worker = desk.start("--slots", "2", "--lease", "30", "--grace", "0.3")
@@ -151,7 +151,7 @@ def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overl
             ]
         )
     answered: set[str] = set()
-    kills, next_kill, deadline = 0, time.monotonic() + 1.0, time.monotonic() + 280
+    kills, next_kill, deadline = 0, 100, time.monotonic() + 280
     while len(answered) < count:
         assert time.monotonic() < deadline, f"{len(answered)} of {count}:\n{worker.said()[-3_000:]}"
         for message in desk.replies.receive(100, 60, 0.2):
@@ -160,10 +160,11 @@ def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overl
             assert message.body.job_id not in answered, f"{message.body.job_id} ended twice"
             answered.add(message.body.job_id)
             message.acknowledge()
-        if time.monotonic() >= next_kill and (slots := worker.slots()):
+        # By the work that was done, not by the time: on a busy machine, slots would be killed before they do any.
+        if len(answered) >= next_kill and (slots := worker.slots()):
             os.kill(dice.choice(slots), dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
             kills += 1
-            next_kill = time.monotonic() + dice.uniform(0.4, 1.2)
+            next_kill = len(answered) + dice.randint(100, 300)
     assert kills >= 5
     spans: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     open_spans: dict[tuple[str, str], float] = {}
