@@ -84,14 +84,15 @@ class SureAppend:
         self, journal: Journal, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str
     ) -> int:
         """Returns the sequence that the events got. Raises `DeposedError` when another leader wrote at this position."""
-        backoff, lost_answer = self.backoff(), False
+        backoff: Backoff | None = None
+        lost_answer = False
         while True:
             try:
                 if lost_answer and (found := await self._find(journal, append_id, expect)) is not None:
                     return found
                 return await self._calls.run(journal.append, events, epoch=epoch, expect=expect, append_id=append_id)
             except (EngineUnavailableError, EngineBusyError, EngineFullError):
-                lost_answer = True
+                lost_answer, backoff = True, backoff or self.backoff()
                 await self._clock.async_sleep(backoff.next())
             except (StaleEpochError, SequenceConflictError) as error:
                 # After a lost answer, the entry at this position may be our own append.

@@ -135,14 +135,20 @@ class _Kept:
         self.running: asyncio.Task[None] | None = None
         self.waits = False
         """True while it waits for an engine or a node that does not answer. Logged once, until the loop goes on."""
+        self._ailing = False
+        """True from a failure until the loop or step runs well again. Steps run well many times a second, so `well` must cost nothing."""
 
     def well(self) -> None:
+        if not self._ailing:
+            return
+        self._ailing = False
         self._backoff.reset()
         self._away.reset()
         self.waits, self.not_before = False, -math.inf
 
     def rest_s(self) -> float:
         """Returns the seconds to rest after the failure that `_failed` has just noted."""
+        self._ailing = True
         return self._away.next() if self.waits else self._backoff.next()
 
 

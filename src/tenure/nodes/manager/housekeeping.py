@@ -48,7 +48,8 @@ class Housekeeping:
             for job_id in due
             if await strikes.attempt(job_id, partial(self._store_record, job_id, now), ARCHIVING)
         ]
-        await strikes.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in stored], ARCHIVING)
+        if stored:
+            await strikes.commit_all([ArchiveJob(by="leader", job_id=job_id) for job_id in stored], ARCHIVING)
         if needs_measuring(book):
             book.measure()
         if now >= self._forget_at:

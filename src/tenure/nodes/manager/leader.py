@@ -247,6 +247,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def _revoke(self) -> None:
         """Withdraws the messages of ended jobs: no worker claims a queued one any more, and running work loses its receipt."""
+        if not self.ledger.book.uncleaned:
+            return  # the book is ahead of the journal if anything, and a later end wakes the next round
         ended = await self.ledger.read(lambda book: [one for one in book.uncleaned if one not in self.strikes.aside])
         revoked = [
             job_id
