@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,7 +38,14 @@ from tenure.control.messages.jobs import (
 )
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.problems import problem
-from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, TenureError, UnknownJobError
+from tenure.errors import (
+    ConfigurationError,
+    DeposedError,
+    EngineCorruptError,
+    NodeUnavailableError,
+    TenureError,
+    UnknownJobError,
+)
 from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
@@ -47,6 +54,7 @@ from tenure.nodes.held import Held
 RETRY_OF = "tenure.retry_of"
 """The label that links a retry to the job that it repeats."""
 _RETRIED = re.compile(r"(.*)~([1-9][0-9]{0,5})", re.DOTALL)
+RecordT = TypeVar("RecordT")
 
 
 class Repeatable(NamedTuple):
@@ -247,3 +255,17 @@ def choose(job_id: str, given: str, names: Sequence[str]) -> str:
         return names[0]
     fact = f"job {job_id!r} has no workflow {given!r}" if given else f"job {job_id!r} has {len(names)} workflows"
     raise ConfigurationError(fact, remedy=f"Name one of: {', '.join(names[:20])}")
+
+
+def read_record(stored: bytes, kind: type[RecordT] | Any, what: str) -> RecordT:
+    """Returns the record that a node keeps in a store as these bytes; `what` names it.
+
+    Raises `EngineCorruptError` for bytes that cannot be read: that is the store's damage, and no fault of the node that asks for the record.
+    """
+    try:
+        return msgspec.json.decode(stored, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngineCorruptError(
+            f"the store's record of {what} cannot be read: {error}",
+            remedy="It was written by something else, or damaged; delete it from the store, or restore it from a backup",
+        ) from error

@@ -14,8 +14,8 @@ from tests.nodes.served import Served, until
 
 from tenure.control.async_caller import HttpCaller
 from tenure.control.messages.jobs import Cancel, ListJobs, Problem, ProblemKind
-from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.manager import Manager
+from tenure.nodes.manager.serving import Following
 
 FOLLOW = {"X-Tenure-Follow": "leader"}
 JOB = {"job_id": "j-1", "workflows": [{"name": "w", "function": "encode"}]}

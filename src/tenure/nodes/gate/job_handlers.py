@@ -28,10 +28,9 @@ from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
 from tenure.jobs.why import why_everywhere
 from tenure.nodes.gate.leader import ARCHIVE
-from tenure.nodes.job_handlers import JobHandlers, Repeatable
+from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
 from tenure.nodes.job_listing import gate_list
 from tenure.nodes.job_views import gate_view, in_our_time
-from tenure.nodes.stored_record import read_record
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate

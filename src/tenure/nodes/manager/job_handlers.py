@@ -20,11 +20,10 @@ from tenure.jobs.endings import CancelJob
 from tenure.jobs.model import JobInfo, JobSubmission
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.why import Why, why
-from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose
+from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Granted, Live, large_results, manager_view, with_results
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
-from tenure.nodes.stored_record import read_record
 from tenure.work.slots.attempt_logs import log_key
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
 from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
+from tenure.control.messages.operations import BY_NAME
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.port_security import BARE, Front
 from tenure.control.tls import ServerTls
@@ -28,7 +29,6 @@ from tenure.ids import new_id
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
-from tenure.nodes.manager.following import Following
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.metrics import NodeMetrics
 from tenure.nodes.manager.node_handlers import Presence
@@ -36,6 +36,8 @@ from tenure.nodes.process import Environment, check_candidate, open_engine, own_
 from tenure.randomness import fresh_random
 
 DEFAULT_PORT = 8470
+PATIENCE_S = 10.0
+"""The seconds that the leader may take for its answer, beyond the `wait_s` of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +207,28 @@ class Door:
         async with contextlib.aclosing(self.manager.events.stream(request)) as stream:
             async for batch in stream:
                 yield batch
+
+
+class Following:
+    """Fetches the leader's answer for a caller that cannot follow a redirect: a browser sends neither tokens nor requests to another host.
+
+    It asks in the name of the caller, with its token if it gave one: the caller may do no more through this node than at the leader.
+    """
+
+    def __init__(self, manager: Manager, caller: HttpCaller) -> None:
+        self._manager, self._caller = manager, caller
+
+    async def __call__(self, request: Request, token: str) -> Reply | None:
+        """Returns the leader's answer; None when this node should answer: it leads, it knows no leader, or the leader does not answer a read."""
+        address = self._manager.leader_address
+        if not address:
+            return None
+        wait_s: float = getattr(request, "wait_s", 0.0)
+        try:
+            reply = await self._caller.ask(address, request, PATIENCE_S + wait_s, token=token)
+        except NodeUnavailableError as error:
+            if BY_NAME[str(request.__struct_config__.tag)].reads:
+                return None
+            return Problem(kind=ProblemKind.UNAVAILABLE, fact=error.fact, remedy="Ask again", retryable=True)
+        # We ask without the header that the caller gave us, so the other node passes nothing on: a request travels once.
+        return None if isinstance(reply, Redirect) else reply
