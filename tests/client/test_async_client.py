@@ -19,7 +19,8 @@ from tenure.engines.aio import calls_for
 from tenure.errors import ArgumentsError, JobNotEndedError, NodeUnavailableError, UnknownJobError
 from tenure.ids import new_id
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.manager.serving import Door
+from tenure.nodes.manager.serving import answering
+from tenure.nodes.node_process import NodeDoor
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import WorkerNode
@@ -42,18 +43,19 @@ async def waits(ctx: Any) -> None:
 @asynccontextmanager
 async def datacenter(name: str = "") -> AsyncIterator[str]:
     """Its address. With a name, gates may ask it, too."""
-    clock, engine, door = SystemClock(), MemoryEngine(), Door()
+    clock, engine, door = SystemClock(), MemoryEngine(), NodeDoor("node")
     server = HttpServer(door.answer, streams=door.streams)
     address = f"127.0.0.1:{await server.start()}"
     calls = calls_for(engine)
     caller = HttpCaller()
     environment = Environment(engine, calls, clock, Random(1), new_id)
     setup = ManagerSetup(datacenter=name or "local")
-    door.manager = Manager("m", address, environment, setup, gates=caller if name else None)
+    manager = Manager("m", address, environment, setup, gates=caller if name else None)
+    door.open(answering(manager))
     settings = SlotSettings(queue="default.p0", slots=4)
     slots = InlineSlots(engine, calls, Registry([double, waits]), settings, worker="w", clock=clock, random=Random(2))
     node = WorkerNode("w", slots, engine, calls, caller, clock=clock, random=Random(3))
-    tasks = [asyncio.create_task(one) for one in (door.manager.run(), slots.run(), node.run())]
+    tasks = [asyncio.create_task(one) for one in (manager.run(), slots.run(), node.run())]
     try:
         yield address
     finally:

@@ -1,63 +1,39 @@
-"""Runs a manager as a process: opens the engine, serves the port, stands for election, and stops when its `stop` event is set."""
+"""Runs a manager as a process: makes it of an open engine and port, with its entry in the list of managers and its gossip pool."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
-from tenure.control.access_log import AccessLog
-from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
-from tenure.control.event_feed import StreamItem
-from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
 from tenure.control.messages.operations import BY_NAME
 from tenure.control.messages.wire import Reply, Request
-from tenure.control.port_security import BARE, Front
-from tenure.control.tls import ServerTls
-from tenure.control.transport import HttpServer
 from tenure.errors import NodeUnavailableError
 from tenure.health.piggyback import NodeType
-from tenure.ids import new_id
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
 from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
 from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.metrics import NodeMetrics
 from tenure.nodes.manager.node_handlers import Presence
-from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
-from tenure.randomness import fresh_random
+from tenure.nodes.node_process import AnsweringNode, NodeSettings, node_process, readiness
 
 DEFAULT_PORT = 8470
 PATIENCE_S = 10.0
 """The seconds that the leader may take for its answer, beyond the `wait_s` of the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerSettings(NodeSettings):
     """The settings of one manager process."""
 
-    engine_url: str
-    name: str
-    host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    """0 takes a free port, which the first line of the log names."""
-    advertise: str = ""
-    """The host:port under which others reach this manager; empty for the address where it listens."""
-    token: str = ""
-    tokens_file: str = ""
-    """A file of tokens with names and roles. With it, `token` is only the one that this node itself shows to others."""
-    tls: ServerTls | None = None
-    limits: HttpLimits = field(default_factory=HttpLimits)
-    term_s: float = 10.0
-    """The seconds for which the other managers wait for a leader that fell silent."""
     stuck_s: float = STUCK_THRESHOLD_S
     """A job without progress for these seconds is stuck, unless its submission sets another threshold."""
     healthcheck_s: float = HEALTHCHECK_S
@@ -75,8 +51,7 @@ class ManagerSettings:
     """The bytes of state at which the leader refuses new jobs."""
 
     def __post_init__(self) -> None:
-        _ = self.front  # raises for a port that is not protected
-        check_candidate(self.name, self.term_s)
+        NodeSettings.__post_init__(self)  # `super()` does not find the class that `slots` makes anew
         for name in ("stuck_s", "report_s", "fallback_s"):
             check_positive(name, getattr(self, name))
         _ = self.setup  # its parts raise by rules of their own
@@ -94,10 +69,6 @@ class ManagerSettings:
         fleet = FleetSettings(healthcheck_s=self.healthcheck_s)
         return ManagerSetup(self.datacenter, self.term_s, jobs, fleet)
 
-    @property
-    def front(self) -> Front:
-        return Front(self.host, self.token, self.tokens_file, self.tls)
-
 
 async def serve(
     settings: ManagerSettings,
@@ -108,63 +79,45 @@ async def serve(
     clock: Clock | None = None,
 ) -> None:
     """Runs until `stop` is set; then resigns, so that the next leader need not wait for the end of our term."""
-    clock = clock or SystemClock()
-    async with contextlib.AsyncExitStack() as stack:
-        engine, calls = await stack.enter_async_context(open_engine(settings.engine_url, clock))
-        entering = pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say)
-        pool = await stack.enter_async_context(entering)
-        front, door, metrics = settings.front, Door(), NodeMetrics()
-        server = HttpServer(
-            door.answer,
-            host=settings.host,
-            port=settings.port,
-            tokens=front.book(),
-            tls=front.tls,
-            limits=settings.limits,
-            streams=door.streams,
-            ready=door.ready,
-            metrics=metrics.render,
-            follow=door.follow,
-            about={"node": "manager", "node_name": settings.name, "datacenter": settings.datacenter},
-            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock, metrics.dropped),
-            clock=clock,
+    clock, metrics = clock or SystemClock(), NodeMetrics()
+    about = {"node": "manager", "datacenter": settings.datacenter}
+    async with (
+        node_process(settings, about, metrics, kind="node", clock=clock, say=say) as process,
+        pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say) as pool,
+    ):
+        environment, address, started = process.environment, process.address, clock.wall()
+        manager = Manager(
+            settings.name,
+            address,
+            environment,
+            settings.setup,
+            gates=process.caller,
+            pool=pool,
+            metrics=metrics.manager,
         )
-        port = await server.start()
-        say(f"serves {front.scheme}{settings.host}:{port}")
-        if front.bare:
-            say(BARE)
-        try:
-            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
-            environment = Environment(engine, calls, clock, fresh_random(), new_id, say)
-            with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
-                manager = Manager(
-                    settings.name,
-                    address,
-                    environment,
-                    settings.setup,
-                    gates=caller,
-                    pool=pool,
-                    metrics=metrics.manager,
-                )
-                metrics.watch(manager)
-                started = clock.wall()
-                presence = Presence(
-                    engine,
-                    calls,
-                    clock,
-                    node=lambda: manager.node(settings.name, address, started),
-                    now=manager.now,
-                )
-                door.following = Following(manager, caller)
-                door.manager = manager
-                on_ready(address)
-                with front.reloading(server, say):
-                    loops = {"manager": manager.run, "presence": presence.run}
-                    if pool is not None:
-                        loops["pool"] = partial(_tell_pool, manager, pool, clock)
-                    await until_stopped(stop, manager.leadership.keeper.keep_all(loops))
-        finally:
-            await server.stop()
+        metrics.watch(manager)
+        presence = Presence(
+            environment.engine,
+            environment.calls,
+            clock,
+            node=lambda: manager.node(settings.name, address, started),
+            now=manager.now,
+        )
+        loops = {"manager": manager.run, "presence": presence.run}
+        if pool is not None:
+            loops["pool"] = partial(_tell_pool, manager, pool, clock)
+        life = partial(manager.leadership.keeper.keep_all, loops)
+        await process.run(answering(manager, Following(manager, process.caller)), life, stop, on_ready)
+
+
+def answering(manager: Manager, follow: Following | None = None) -> AnsweringNode:
+    """Returns the parts of a manager that its port calls."""
+    return AnsweringNode(
+        manager.answer,
+        manager.events.stream,
+        lambda: readiness(manager.unready, manager.observer.alarms),
+        follow,
+    )
 
 
 async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
@@ -177,36 +130,6 @@ async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
             workers=len(workers),
         )
         await clock.async_sleep(TELL_EVERY_S)
-
-
-class Door:
-    """Answers at the port until the manager is there. The port opens first, because its address is part of the manager's name."""
-
-    manager: Manager | None = None
-    following: Following | None = None
-
-    async def follow(self, request: Request, token: str) -> Reply | None:
-        return await self.following(request, token) if self.following is not None else None
-
-    async def answer(self, sender: str, request: Request) -> Reply:
-        if self.manager is None:
-            return Problem(kind=ProblemKind.UNAVAILABLE, fact="this node is starting", retryable=True)
-        return await self.manager.answer(sender, request)
-
-    def ready(self) -> tuple[bool, Any]:
-        """Tells an orchestrator if this manager can answer, with the reasons if it cannot, and every alarm that stands."""
-        if self.manager is None:
-            return False, {"ready": False, "reasons": {"node": "it is starting"}, "alarms": []}
-        reasons = self.manager.unready
-        alarms = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in self.manager.observer.alarms]
-        return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": alarms}
-
-    async def streams(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
-        if self.manager is None:
-            raise NodeUnavailableError("this node is starting")
-        async with contextlib.aclosing(self.manager.events.stream(request)) as stream:
-            async for batch in stream:
-                yield batch
 
 
 class Following:

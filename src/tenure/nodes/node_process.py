@@ -1,0 +1,177 @@
+"""Runs a manager or a gate as a process: opens the engine and the port, lets the node answer there, and stops on request.
+
+The port opens before the node exists, because the node's name in the election holds the address of the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tenure.clock import Clock
+from tenure.control.access_log import AccessLog, PortMetrics
+from tenure.control.admission import HttpLimits
+from tenure.control.async_caller import HttpCaller
+from tenure.control.event_feed import StreamItem
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.port_security import BARE, Front
+from tenure.control.tls import ServerTls
+from tenure.control.transport import HttpServer
+from tenure.errors import NodeUnavailableError
+from tenure.ids import new_id
+from tenure.jobs.alarms import Alarm
+from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
+from tenure.randomness import fresh_random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """The settings that the process of any node has."""
+
+    engine_url: str
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free port, which the first line of the log names."""
+    advertise: str = ""
+    """The host:port under which others reach this node; empty for the address where it listens."""
+    token: str = ""
+    tokens_file: str = ""
+    """A file of tokens with names and roles. With it, `token` is only the one that this node itself shows to others."""
+    tls: ServerTls | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    term_s: float = 10.0
+    """The seconds for which the other nodes of its kind wait for a leader that fell silent."""
+
+    def __post_init__(self) -> None:
+        _ = self.front  # raises for a port that is not protected
+        check_candidate(self.name, self.term_s)
+
+    @property
+    def front(self) -> Front:
+        return Front(self.host, self.token, self.tokens_file, self.tls)
+
+
+class AnsweringNode(NamedTuple):
+    """The parts of a node that its port calls."""
+
+    answer: Callable[[str, Request], Awaitable[Reply]]
+    stream: Callable[[GetEvents], AsyncGenerator[list[StreamItem], None]]
+    ready: Callable[[], tuple[bool, dict[str, Any]]]
+    follow: Callable[[Request, str], Awaitable[Reply | None]] | None = None
+    """Fetches the leader's answer for a caller that cannot follow a redirect."""
+
+
+def readiness(reasons: Mapping[str, str], alarms: Iterable[Alarm], **more: Any) -> tuple[bool, dict[str, Any]]:
+    """Returns the answer for an orchestrator: ready or not, the reasons why not, and every alarm that stands."""
+    shown = [{"kind": one.kind, "subject": one.subject, "text": str(one)} for one in alarms]
+    return not reasons, {"ready": not reasons, "reasons": reasons, "alarms": shown, **more}
+
+
+class NodeDoor:
+    """Answers at the port: that the node is starting, and from `open` on whatever the node answers."""
+
+    def __init__(self, kind: str) -> None:
+        """`kind` is the word for this node in what callers read."""
+        self._kind = kind
+        self._node: AnsweringNode | None = None
+
+    def open(self, node: AnsweringNode) -> None:
+        self._node = node
+
+    async def answer(self, sender: str, request: Request) -> Reply:
+        if self._node is None:
+            return Problem(kind=ProblemKind.UNAVAILABLE, fact=f"this {self._kind} is starting", retryable=True)
+        return await self._node.answer(sender, request)
+
+    async def follow(self, request: Request, token: str) -> Reply | None:
+        if self._node is None or self._node.follow is None:
+            return None
+        return await self._node.follow(request, token)
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        return self._node.ready() if self._node is not None else readiness({"node": "it is starting"}, ())
+
+    async def streams(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
+        if self._node is None:
+            raise NodeUnavailableError(f"this {self._kind} is starting")
+        async with contextlib.aclosing(self._node.stream(request)) as stream:
+            async for batch in stream:
+                yield batch
+
+
+class NodeProcess:
+    """An open engine and an open port, for the node that the caller makes of them."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        address: str,
+        caller: HttpCaller,
+        front: Front,
+        server: HttpServer,
+        door: NodeDoor,
+    ) -> None:
+        self.environment, self.caller = environment, caller
+        self.address = address
+        """Where others reach the node."""
+        self._front, self._server, self._door = front, server, door
+
+    async def run(
+        self,
+        node: AnsweringNode,
+        life: Callable[[], Coroutine[Any, Any, None]],
+        stop: asyncio.Event,
+        on_ready: Callable[[str], None],
+    ) -> None:
+        """Lets the node answer, and runs its `life` until `stop` is set. Raises what `life` raises."""
+        self._door.open(node)
+        on_ready(self.address)
+        with self._front.reloading(self._server, self.environment.say):
+            await until_stopped(stop, life())
+
+
+@contextlib.asynccontextmanager
+async def node_process(
+    settings: NodeSettings,
+    about: Mapping[str, str],
+    metrics: PortMetrics,
+    *,
+    kind: str,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> AsyncIterator[NodeProcess]:
+    """Opens the engine and the port of a node, and closes both at the end. `about` is what the port tells anybody of the node."""
+    async with open_engine(settings.engine_url, clock) as (engine, calls):
+        front, door = settings.front, NodeDoor(kind)
+        server = HttpServer(
+            door.answer,
+            host=settings.host,
+            port=settings.port,
+            tokens=front.book(),
+            tls=front.tls,
+            limits=settings.limits,
+            streams=door.streams,
+            ready=door.ready,
+            metrics=metrics.render,
+            follow=door.follow,
+            about={**about, "node_name": settings.name},
+            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock, metrics.dropped),
+            clock=clock,
+        )
+        port = await server.start()
+        say(f"serves {front.scheme}{settings.host}:{port}")
+        if front.bare:
+            say(BARE)
+        try:
+            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
+            environment = Environment(engine, calls, clock, fresh_random(), new_id, say)
+            with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
+                yield NodeProcess(environment, address, caller, front, server, door)
+        finally:
+            await server.stop()
