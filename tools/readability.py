@@ -19,10 +19,10 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "tenure"
 HIDING = re.compile(r"^(What|Who|Whoever|Whether|Those who|How long|How many|The same|Of )\b")
 CEILINGS = {
-    "repeated class names": 23,
+    "repeated class names": 18,
     "docstrings that hide their subject": 0,
     "files over 400 lines": 0,
-    "functions over 40 lines": 12,
+    "functions over 40 lines": 11,
 }
 
 
@@ -40,12 +40,12 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or node.lineno) - node.lineno
 
 
-def counted() -> dict[str, list[str]]:
+def counted(source: Path = SOURCE) -> dict[str, list[str]]:
     """Returns the places of each figure."""
     found: dict[str, list[str]] = {name: [] for name in CEILINGS}
     classes: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(SOURCE.rglob("*.py")):
-        text, name = path.read_text(), str(path.relative_to(SOURCE))
+    for path in sorted(source.rglob("*.py")):
+        text, name = path.read_text(), str(path.relative_to(source))
         tree = ast.parse(text)
         if (lines := text.count("\n")) > 400:
             found["files over 400 lines"].append(f"{name}: {lines}")

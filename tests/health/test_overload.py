@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tenure.errors import LimitError
 from tenure.health import HybridOverloadDetector, OverloadConfig, OverloadState
-from tenure.health.overload import Bounds
+from tenure.health.overload import Bounds, RequestKind, why_shed
 
 
 def feed(detector: HybridOverloadDetector, latency_ms: float, rounds: int, **load: float) -> OverloadState:
@@ -169,3 +169,26 @@ def test_samples_that_are_no_numbers_are_refused(wrong: float) -> None:
 def test_settings_that_contradict_themselves_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(LimitError):
         OverloadConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("state", "taken"),
+    [
+        (OverloadState.HEALTHY, [-5, 0, 5]),
+        (OverloadState.BUSY, [0, 5]),
+        (OverloadState.STRESSED, [5]),
+        (OverloadState.OVERLOADED, []),
+    ],
+)
+def test_the_worse_it_is_the_higher_the_priority_that_still_passes(state: OverloadState, taken: list[int]) -> None:
+    assert [priority for priority in (-5, 0, 5) if not why_shed(state, RequestKind.SUBMIT, priority)] == taken
+
+
+def test_cancels_results_reports_and_timeouts_always_pass() -> None:
+    assert not any(why_shed(state, RequestKind.VITAL) for state in OverloadState)
+
+
+def test_what_only_informs_is_turned_away_last() -> None:
+    shed = [state for state in OverloadState if why_shed(state, RequestKind.INFORM)]
+    assert shed == [OverloadState.OVERLOADED]
+    assert "priority 1 and above; this one has 0" in why_shed(OverloadState.STRESSED, RequestKind.SUBMIT)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import LimitError
-from tenure.health.datacenter import DatacenterHealth
-from tenure.health.placement import Place, PlacementConfig, SteadyHealth, choose
+from tenure.health.placement import CandidateDatacenter, DatacenterHealth, PlacementConfig, SteadyHealth, choose
 
 HEALTHY, BUSY, DEGRADED, UNHEALTHY = (
     DatacenterHealth.HEALTHY,
@@ -20,11 +19,11 @@ HEALTHY, BUSY, DEGRADED, UNHEALTHY = (
 
 def test_a_better_class_wins_over_room_and_latency() -> None:
     places = [
-        Place("degraded", DEGRADED, 100, 0.001),
-        Place("busy", BUSY, 0, 0.001),
-        Place("healthy", HEALTHY, 1, 0.3),
-        Place("gone", UNHEALTHY, 100, 0.001),
-        Place("new", None, 100, 0.001),
+        CandidateDatacenter("degraded", DEGRADED, 100, 0.001),
+        CandidateDatacenter("busy", BUSY, 0, 0.001),
+        CandidateDatacenter("healthy", HEALTHY, 1, 0.3),
+        CandidateDatacenter("gone", UNHEALTHY, 100, 0.001),
+        CandidateDatacenter("new", None, 100, 0.001),
     ]
     choice = choose(places, 5)
     assert choice.chosen == ("healthy", "busy", "degraded")
@@ -34,12 +33,16 @@ def test_a_better_class_wins_over_room_and_latency() -> None:
 
 
 def test_within_a_class_room_counts_first_and_then_latency() -> None:
-    assert choose([Place("small", HEALTHY, 3, 0.01), Place("large", HEALTHY, 9, 0.2)]).chosen == ("large",)
-    assert choose([Place("far", HEALTHY, 3, 0.2), Place("near", HEALTHY, 3, 0.01)]).chosen == ("near",)
+    assert choose(
+        [CandidateDatacenter("small", HEALTHY, 3, 0.01), CandidateDatacenter("large", HEALTHY, 9, 0.2)]
+    ).chosen == ("large",)
+    assert choose(
+        [CandidateDatacenter("far", HEALTHY, 3, 0.2), CandidateDatacenter("near", HEALTHY, 3, 0.01)]
+    ).chosen == ("near",)
 
 
 def test_the_last_choice_is_kept_until_another_is_clearly_better() -> None:
-    near, far = Place("near", HEALTHY, 10, 0.100), Place("far", HEALTHY, 11, 0.100)
+    near, far = CandidateDatacenter("near", HEALTHY, 10, 0.100), CandidateDatacenter("far", HEALTHY, 11, 0.100)
     assert choose([near, far]).chosen == ("far",)
     assert choose([near, far], previous=["near"]).chosen == ("near",)
     assert choose([near, far._replace(capacity=13)], previous=["near"]).chosen == ("far",)
@@ -57,7 +60,7 @@ def test_asking_for_no_place_is_an_error() -> None:
 @given(
     st.lists(
         st.builds(
-            Place,
+            CandidateDatacenter,
             st.text(min_size=1, max_size=3),
             st.sampled_from([None, *DatacenterHealth]),
             st.integers(0, 9),
@@ -67,7 +70,9 @@ def test_asking_for_no_place_is_an_error() -> None:
     ),
     st.integers(1, 5),
 )
-def test_every_choice_is_usable_and_nothing_usable_is_left_while_room_remains(places: list[Place], count: int) -> None:
+def test_every_choice_is_usable_and_nothing_usable_is_left_while_room_remains(
+    places: list[CandidateDatacenter], count: int
+) -> None:
     able = {place.name for place in places if place.health not in (None, UNHEALTHY) and not place.drained}
     chosen = choose(places, count).chosen
     assert set(chosen) <= able
@@ -86,7 +91,7 @@ def test_a_class_gets_worse_at_once_and_better_after_three_assessments() -> None
 
 
 def test_a_place_that_operators_drained_is_never_chosen_however_well_it_is() -> None:
-    drained = Place("a", HEALTHY, 50, 0.001, drained=True)
-    choice = choose([drained, Place("b", DEGRADED, 0, 0.2)], 2)
+    drained = CandidateDatacenter("a", HEALTHY, 50, 0.001, drained=True)
+    choice = choose([drained, CandidateDatacenter("b", DEGRADED, 0, 0.2)], 2)
     assert choice.chosen == ("b",)
     assert choice.reasons["a"] == "operators drained every worker there"

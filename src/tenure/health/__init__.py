@@ -1,7 +1,6 @@
 """Three signals, earned extensions and a brake. Pure: told the time, does no I/O."""
 
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
-from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.deadlines import ExtensionConfig, ExtensionRecord, WorkerHealthManager
 from tenure.health.extension import (
     Denial,
@@ -12,10 +11,10 @@ from tenure.health.extension import (
     HealthcheckExtensionResponse,
     extension_bound,
 )
-from tenure.health.gate import GateHealthState
-from tenure.health.manager import ManagerHealthState, has_quorum
+from tenure.health.node_states import GateHealthState, ManagerHealthState, WorkerHealthState, has_quorum
 from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
 from tenure.health.piggyback import HealthPiggyback, NodeType
+from tenure.health.placement import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.signals import (
     Assessment,
     HealthClass,
@@ -28,7 +27,6 @@ from tenure.health.signals import (
 )
 from tenure.health.tracker import Eviction, HistoryEntry, NodeHealthTracker, Sweep, Verdict
 from tenure.health.window import CompletionRate, EventWindow, Flow, FlowWindow, ProgressCounts, ProgressWindow
-from tenure.health.worker import WorkerHealthState
 
 __all__ = [
     "Assessment",

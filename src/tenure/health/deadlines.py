@@ -17,9 +17,9 @@ from tenure.health.brake import BrakeConfig
 from tenure.health.checks import finite, whole
 from tenure.health.expiry import ExpiryHeap
 from tenure.health.extension import ExtensionTracker, HealthcheckExtensionRequest, HealthcheckExtensionResponse
+from tenure.health.node_states import WorkerHealthState
 from tenure.health.signals import HealthClass, ProgressState
 from tenure.health.tracker import NodeHealthTracker, Sweep
-from tenure.health.worker import WorkerHealthState
 
 
 @dataclass(frozen=True, slots=True)

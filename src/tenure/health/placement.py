@@ -1,4 +1,6 @@
-"""Which datacenters a job goes to: the best n by class, then by room, then by latency, and with some loyalty to the last choice.
+"""The health of a datacenter (document 001, after its AD-16), and the choice of datacenters for a job.
+
+The best n are chosen by class, then by room, then by latency, and with some loyalty to the last choice.
 
 HEALTHY before BUSY before DEGRADED, never UNHEALTHY, never one that operators drained, and never one of which nothing is known. Pure: what is known of each place goes in, the
 choice and the reason for each comes out.
@@ -8,13 +10,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from tenure.health.checks import finite, whole
-from tenure.health.datacenter import DatacenterHealth
+from tenure.health.node_states import ManagerHealthState
+from tenure.health.signals import ProgressState
 
 
-class Place(NamedTuple):
+class DatacenterHealth(StrEnum):
+    """How a gate sees a datacenter. Work may go to any but an UNHEALTHY one; a full one is BUSY, not ill."""
+
+    UNHEALTHY = "UNHEALTHY"
+    DEGRADED = "DEGRADED"
+    BUSY = "BUSY"
+    HEALTHY = "HEALTHY"
+
+    @property
+    def preference(self) -> int:
+        """For placement: HEALTHY > BUSY > DEGRADED > UNHEALTHY."""
+        return _PREFERENCE[self]
+
+
+_PREFERENCE: Final = {health: rank for rank, health in enumerate(DatacenterHealth)}
+
+
+class DatacenterRule(StrEnum):
+    """Which of the document's five rules gave a datacenter its class: for counters, where a sentence with numbers in it would not do."""
+
+    NO_MANAGER_ANSWERS = "no_manager_answers"
+    MANAGERS_NOT_READY = "managers_not_ready"
+    MANAGER_STUCK = "manager_stuck"
+    NO_CAPACITY = "no_capacity"
+    READY = "ready"
+
+
+class DatacenterAssessment(NamedTuple):
+    """A datacenter's class, and why: in words, and as the rule that gave it."""
+
+    health: DatacenterHealth
+    reason: str
+    rule: DatacenterRule = DatacenterRule.READY
+
+
+def classify_datacenter(
+    managers: Sequence[ManagerHealthState], available_capacity: int, *, now: float | None = None
+) -> DatacenterAssessment:
+    """The document's five rules, in its order. Without `now`, each manager's clock is asked.
+
+    What a silent manager last said of its readiness is no longer known: it counts as not ready.
+    """
+    whole("available_capacity", available_capacity)
+    total = len(managers)
+    alive = [manager for manager in managers if (manager.liveness if now is None else manager.liveness_at(now))]
+    if not alive:
+        why = "no manager is known" if not total else f"none of {total} managers answers"
+        return DatacenterAssessment(DatacenterHealth.UNHEALTHY, why, DatacenterRule.NO_MANAGER_ANSWERS)
+    ready = sum(manager.readiness for manager in alive)
+    if (total - ready) * 2 > total:
+        why = f"{total - ready} of {total} managers are not ready"
+        return DatacenterAssessment(DatacenterHealth.DEGRADED, why, DatacenterRule.MANAGERS_NOT_READY)
+    stuck = [manager.manager_id for manager in managers if manager.progress_state is ProgressState.STUCK]
+    if stuck:
+        why = f"manager {stuck[0]} is stuck" if len(stuck) == 1 else f"{len(stuck)} managers are stuck"
+        return DatacenterAssessment(DatacenterHealth.DEGRADED, why, DatacenterRule.MANAGER_STUCK)
+    if available_capacity == 0:
+        return DatacenterAssessment(DatacenterHealth.BUSY, "every slot is taken", DatacenterRule.NO_CAPACITY)
+    return DatacenterAssessment(
+        DatacenterHealth.HEALTHY, f"{ready} of {total} managers are ready, {available_capacity} slots are free"
+    )
+
+
+class CandidateDatacenter(NamedTuple):
     """A gate's knowledge of one datacenter."""
 
     name: str
@@ -49,7 +116,11 @@ class Choice(NamedTuple):
 
 
 def choose(
-    places: Iterable[Place], count: int = 1, *, previous: Sequence[str] = (), config: PlacementConfig | None = None
+    places: Iterable[CandidateDatacenter],
+    count: int = 1,
+    *,
+    previous: Sequence[str] = (),
+    config: PlacementConfig | None = None,
 ) -> Choice:
     """The best `count` of them; fewer where there are fewer that may be used."""
     config, known = config or PlacementConfig(), list(places)
@@ -60,7 +131,7 @@ def choose(
     return Choice(chosen, {place.name: _reason(place, place.name in chosen) for place in known})
 
 
-def _key(place: Place, loyal: bool, config: PlacementConfig) -> tuple[int, float, float, str]:
+def _key(place: CandidateDatacenter, loyal: bool, config: PlacementConfig) -> tuple[int, float, float, str]:
     """Loyalty is a bonus on room and latency, never on the class."""
     assert place.health is not None
     capacity = place.capacity * (1 + config.capacity_share) if loyal else place.capacity
@@ -68,7 +139,7 @@ def _key(place: Place, loyal: bool, config: PlacementConfig) -> tuple[int, float
     return -place.health.preference, -capacity, latency, place.name
 
 
-def _reason(place: Place, chosen: bool) -> str:
+def _reason(place: CandidateDatacenter, chosen: bool) -> str:
     if place.health is None:
         return "nothing is known of it yet"
     if place.health is DatacenterHealth.UNHEALTHY:

@@ -26,7 +26,7 @@ from tenure.jobs.decisions import (
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.model import (
     JobInfo,
-    Workflow,
+    WorkflowRecord,
 )
 from tenure.jobs.rules import Rules
 from tenure.jobs.settings import LIMITS
@@ -169,7 +169,7 @@ def finish(info: JobInfo, now: float, *, completed: int, failed: int) -> JobEnde
 
 def refuse(
     info: JobInfo,
-    workflow: Workflow,
+    workflow: WorkflowRecord,
     command: AttemptCommand,
     delivery: int,
     worker: str,
@@ -217,7 +217,7 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
     return Decision(events, Outcome.ACCEPTED, failed.rule, "", info.id)
 
 
-def failed_attempt(book: JobBook, workflow: Workflow, command: RecordFailure, now: float) -> AttemptFailed:
+def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailure, now: float) -> AttemptFailed:
     """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
     retry = workflow.spec.retry
     # This counts our attempts, and those deliveries of them that ended with their worker, which only the engine saw.
@@ -248,7 +248,7 @@ def failed_attempt(book: JobBook, workflow: Workflow, command: RecordFailure, no
     )
 
 
-def backoff(retry: Retry, job_id: str, workflow: Workflow) -> float:
+def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord) -> float:
     """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
     chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
     return retry.delay_s(workflow.attempt, chance)
@@ -256,7 +256,7 @@ def backoff(retry: Retry, job_id: str, workflow: Workflow) -> float:
 
 def consequence(
     info: JobInfo,
-    workflow: Workflow,
+    workflow: WorkflowRecord,
     failed: AttemptFailed,
     *,
     completed: int,

@@ -22,7 +22,7 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.model import (
     JobInfo,
-    Workflow,
+    WorkflowRecord,
 )
 from tenure.jobs.queues import note_dispatch
 from tenure.jobs.rules import Rules
@@ -106,7 +106,7 @@ class ProgressRecorded(JobEvent, frozen=True, kw_only=True, tag=True, omit_defau
     note: str = ""
 
 
-def find(book: JobBook, command: AttemptCommand) -> tuple[JobInfo, Workflow] | None:
+def find(book: JobBook, command: AttemptCommand) -> tuple[JobInfo, WorkflowRecord] | None:
     info = book.jobs.get(command.job_id)
     workflow = info.workflows.get(command.workflow) if info else None
     return (info, workflow) if info and workflow else None
@@ -130,7 +130,7 @@ def record_dispatched(book: JobBook, command: RecordDispatched, now: float, rule
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
 
-def stale(info: JobInfo, workflow: Workflow, attempt: int, delivery: int) -> tuple[Rule, str] | None:
+def stale(info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int) -> tuple[Rule, str] | None:
     """Returns why a report about this attempt does not count, or None when it does."""
     if workflow.state is WorkflowState.WAITING or attempt > workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was never issued"
@@ -227,7 +227,7 @@ def check_progress(command: RecordProgress) -> None:
         raise LimitError("fraction", command.fraction, "between 0 and 1")
 
 
-def move(book: JobBook, info: JobInfo, workflow: Workflow, new: WorkflowState) -> None:
+def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowState) -> None:
     """Changes the state of a workflow. It is the only code that does, so table, counters and indexes change together."""
     old = workflow.state
     check_workflow_transition(info.id, workflow.spec.name, old, new)

@@ -21,7 +21,7 @@ from tenure.jobs.model import (
     ScheduleRecord,
     Tombstone,
     WorkerRecord,
-    Workflow,
+    WorkflowRecord,
 )
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import WorkflowState
@@ -130,7 +130,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
     # The fold calls `moved` and `left_worker` to keep the indexes right; the outbox calls `wake`.
 
-    def moved(self, info: JobInfo, workflow: Workflow, old: WorkflowState) -> None:
+    def moved(self, info: JobInfo, workflow: WorkflowRecord, old: WorkflowState) -> None:
         """Updates the indexes after a workflow has changed its state."""
         key = (info.id, workflow.spec.name)
         new = workflow.state

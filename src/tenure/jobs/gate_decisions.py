@@ -18,7 +18,7 @@ from tenure.jobs.decisions import (
     Outcome,
     Rule,
 )
-from tenure.jobs.model import GateJobTrackingInfo
+from tenure.jobs.model import GateJobTrackingInfo, Tombstone
 from tenure.jobs.rules import Rules
 from tenure.jobs.states import (
     JobState,
@@ -120,6 +120,13 @@ def declare(tracker: GateJobTracker, info: GateJobTrackingInfo, found: Condition
         reason=found.reason,
         from_reports=found.from_reports,
         evidence={"epoch": tracker.epoch, **found.evidence},
+    )
+
+
+def decided_before(stone: Tombstone, job_id: str, now: float) -> GlobalDecisionMade:
+    """Returns the decision about a job that was cancelled before this gate knew it."""
+    return GlobalDecisionMade(
+        at=now, by=stone.by, rule=Rule.TOMBSTONE, job_id=job_id, state=stone.state, reason=stone.reason
     )
 
 

@@ -19,7 +19,8 @@ from tenure.jobs.decisions import (
     Outcome,
     Rule,
 )
-from tenure.jobs.gate_decisions import GlobalDecisionMade
+from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before
+from tenure.jobs.messages import JobProgressReport, JobTimeoutReport
 from tenure.jobs.model import (
     ArchivedJob,
     GateJobTrackingInfo,
@@ -156,9 +157,7 @@ def gate_submit(tracker: GateJobTracker, command: GateSubmit, now: float, rules:
     stone = tracker.state.tombstones.get(job_id)
     if stone is None:
         return GateDecision([accepted], Outcome.ACCEPTED, Rule.ASKED, "", job_id)
-    decided = GlobalDecisionMade(
-        at=now, by=stone.by, rule=Rule.TOMBSTONE, job_id=job_id, state=stone.state, reason=stone.reason
-    )
+    decided = decided_before(stone, job_id, now)
     return GateDecision([accepted, decided], Outcome.ACCEPTED, Rule.TOMBSTONE, stone.reason, job_id)
 
 
@@ -230,6 +229,20 @@ def gate_forget_old(tracker: GateJobTracker, command: GateForgetOld, now: float,
         return GateDecision([], Outcome.NOTHING, Rule.RETENTION)
     gone = GateForgotten(at=now, by=command.by, rule=Rule.RETENTION, until=until)
     return GateDecision([gone], Outcome.ACCEPTED, Rule.RETENTION)
+
+
+def rebuilt_from(report: JobProgressReport | JobTimeoutReport, now: float) -> GateJobRebuilt:
+    dc = report.datacenter
+    return GateJobRebuilt(
+        at=now,
+        by=dc,
+        rule=Rule.REBUILT,
+        job_id=report.job_id,
+        submitted_at=now - report.elapsed_seconds,
+        timeout_seconds=report.timeout_seconds,
+        target_datacenters=tuple(dict.fromkeys((*report.target_datacenters, dc))),
+        evidence={"datacenter": dc, "elapsed": report.elapsed_seconds, "submitted_at": report.submitted_at},
+    )
 
 
 def gate_elected(tracker: GateJobTracker, event: GateElected) -> None:

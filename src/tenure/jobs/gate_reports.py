@@ -18,8 +18,8 @@ from tenure.jobs.decisions import (
     Outcome,
     Rule,
 )
-from tenure.jobs.gate_decisions import GlobalDecisionMade, ending
-from tenure.jobs.gate_jobs import GateJobRebuilt
+from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before, ending
+from tenure.jobs.gate_jobs import rebuilt_from
 from tenure.jobs.messages import (
     JobLeaderTransfer,
     JobProgressReport,
@@ -234,26 +234,12 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
     """Answers for an archived job with its end. Otherwise the gate's journal was lost, and the gate rebuilds the job from the report."""
     job_id, dc = report.job_id, report.datacenter
     if archived := tracker.state.archive.get(job_id):
-        ack = JobReportAck(
-            job_id=job_id,
-            datacenter=dc,
-            status=archived.state,
-            fence_token=report.fence_token,
-            gate_epoch=tracker.epoch,
-        )
-        return GateDecision([], Outcome.ALREADY, Rule.JOB_ENDED, f"it had ended before: {archived.state}", job_id, ack)
+        why = f"it had ended before: {archived.state}"
+        ack = ack_for(tracker, report, archived.state)
+        return GateDecision([], Outcome.ALREADY, Rule.JOB_ENDED, why, job_id, ack)
     if report.timeout_seconds <= 0:
         return GateDecision([], Outcome.REFUSED, Rule.REBUILT, "it does not say what the job may take", job_id)
-    rebuilt = GateJobRebuilt(
-        at=now,
-        by=dc,
-        rule=Rule.REBUILT,
-        job_id=job_id,
-        submitted_at=now - report.elapsed_seconds,
-        timeout_seconds=report.timeout_seconds,
-        target_datacenters=tuple(dict.fromkeys((*report.target_datacenters, dc))),
-        evidence={"datacenter": dc, "elapsed": report.elapsed_seconds, "submitted_at": report.submitted_at},
-    )
+    rebuilt = rebuilt_from(report, now)
     events: list[Event] = [rebuilt]
     if isinstance(report, JobTimeoutReport):
         events.append(timed_out(report, NO_TOKEN, now))
@@ -262,20 +248,24 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
         events.append(word(report, now))
         status = report.status
     if stone := tracker.state.tombstones.get(job_id):
-        events.append(
-            GlobalDecisionMade(
-                at=now, by=stone.by, rule=Rule.TOMBSTONE, job_id=job_id, state=stone.state, reason=stone.reason
-            )
-        )
+        events.append(decided_before(stone, job_id, now))
     elif isinstance(report, JobProgressReport) and report.ended_by_gate:
         events.append(remembered(word(report, now), tracker.state.gate, now))
     if status.terminal and len(rebuilt.target_datacenters) == 1:
         decided = any(isinstance(event, GlobalDecisionMade) for event in events)
         events += ending(rebuilt.job_id, {dc: status}, now, decided=decided, by=tracker.state.gate)
-    ack = JobReportAck(
-        job_id=job_id, datacenter=dc, status=status, fence_token=report.fence_token, gate_epoch=tracker.epoch
-    )
+    ack = ack_for(tracker, report, status)
     return GateDecision(events, Outcome.ACCEPTED, Rule.REBUILT, "rebuilt from a report", job_id, ack)
+
+
+def ack_for(tracker: GateJobTracker, report: JobProgressReport | JobTimeoutReport, status: JobState) -> JobReportAck:
+    return JobReportAck(
+        job_id=report.job_id,
+        datacenter=report.datacenter,
+        status=status,
+        fence_token=report.fence_token,
+        gate_epoch=tracker.epoch,
+    )
 
 
 def word(report: JobProgressReport, now: float) -> DatacenterReported:

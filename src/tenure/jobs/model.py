@@ -1,6 +1,6 @@
 """Defines a job as plain data: the submission that asks for it, and the records that its leader and its gate keep of it.
 
-Submissions and specs are frozen. Only the folds change `JobInfo`, `Workflow`, `TimeoutTrackingState` and `GateJobTrackingInfo`.
+Submissions and specs are frozen. Only the folds change `JobInfo`, `WorkflowRecord`, `TimeoutTrackingState` and `GateJobTrackingInfo`.
 Every field is plain data, so a snapshot is an encoding and nothing more.
 """
 
@@ -78,7 +78,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     labels: b.Labels = {}
 
 
-class Job(msgspec.Struct, frozen=True):
+class AcceptedJob(msgspec.Struct, frozen=True):
     """A submission that the leader accepted, and the time at which it did."""
 
     submission: JobSubmission
@@ -125,7 +125,7 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """(token, gate epoch) of the stale decision that was refused last. When the gate repeats it, the leader journals no second refusal."""
 
 
-class Workflow(msgspec.Struct, kw_only=True):
+class WorkflowRecord(msgspec.Struct, kw_only=True):
     """One workflow, and its newest attempt: the only one that counts."""
 
     spec: WorkflowSpec
@@ -154,7 +154,7 @@ class Workflow(msgspec.Struct, kw_only=True):
     """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
 
 
-def left_a_message(workflow: Workflow) -> bool:
+def left_a_message(workflow: WorkflowRecord) -> bool:
     """Returns True when an ended workflow may have a live message in the engine.
 
     A result or a dead letter settles the message. An eviction does not: the leader decided it, and the engine would deliver the message again for ever.
@@ -167,9 +167,9 @@ def left_a_message(workflow: Workflow) -> bool:
 class JobInfo(msgspec.Struct, kw_only=True):
     """Holds everything that the leader knows of one job."""
 
-    job: Job
+    job: AcceptedJob
     state: JobState = JobState.PENDING
-    workflows: dict[str, Workflow]
+    workflows: dict[str, WorkflowRecord]
     timeout_tracking: TimeoutTrackingState
     digest: str
     """Names the submission's contents. It tells a retry from a conflict."""

@@ -45,7 +45,7 @@ class Dispatch(NamedTuple):
         return mailbox_name(self.queue, self.priority)
 
 
-class Standing(NamedTuple):
+class AttemptStanding(NamedTuple):
     """States whether an attempt that a worker reports may go on, and if not, why."""
 
     wanted: bool
@@ -161,21 +161,21 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[s
     return due
 
 
-def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0) -> Standing:
+def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0) -> AttemptStanding:
     """Returns the leader's answer to a worker that reports this attempt as running. A directive lists the unwanted ones."""
     info = book.jobs.get(job_id)
     if info is None:
         archived = book.state.archive.get(job_id)
-        return Standing(False, f"its job ended: {archived.state}" if archived else "its job is not known")
+        return AttemptStanding(False, f"its job ended: {archived.state}" if archived else "its job is not known")
     known = info.workflows.get(workflow)
     if known is None:
-        return Standing(False, f"its job has no workflow {workflow!r}")
+        return AttemptStanding(False, f"its job has no workflow {workflow!r}")
     if info.state.terminal:
-        return Standing(False, f"its job ended: {info.state}: {info.reason}")
+        return AttemptStanding(False, f"its job ended: {info.state}: {info.reason}")
     if attempt != known.attempt:
-        return Standing(False, f"attempt {attempt} was replaced by attempt {known.attempt}")
+        return AttemptStanding(False, f"attempt {attempt} was replaced by attempt {known.attempt}")
     if delivery and delivery < known.delivery:
-        return Standing(False, f"delivery {delivery} was replaced by delivery {known.delivery}")
+        return AttemptStanding(False, f"delivery {delivery} was replaced by delivery {known.delivery}")
     if known.state.terminal:
-        return Standing(False, f"the workflow ended: {known.state}")
-    return Standing(True)
+        return AttemptStanding(False, f"the workflow ended: {known.state}")
+    return AttemptStanding(True)

@@ -28,11 +28,11 @@ from tenure.jobs.decisions import (
 )
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import (
-    Job,
+    AcceptedJob,
     JobInfo,
     JobSubmission,
     TimeoutTrackingState,
-    Workflow,
+    WorkflowRecord,
     WorkflowSpec,
 )
 from tenure.jobs.rules import Rules
@@ -250,8 +250,8 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     submission = event.submission
     begins = event.at + submission.delay
     info = JobInfo(
-        job=Job(submission, event.at),
-        workflows={spec.name: Workflow(spec=spec) for spec in submission.workflows},
+        job=AcceptedJob(submission, event.at),
+        workflows={spec.name: WorkflowRecord(spec=spec) for spec in submission.workflows},
         timeout_tracking=start_tracking(submission, begins),
         digest=event.digest,
         waiting_workflows=len(submission.workflows),

@@ -17,7 +17,7 @@ from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, Workflo
 from tenure.control.messages.workers import AttemptReport
 from tenure.jobs.deadlines import NEVER, deadline, stuck_at
 from tenure.jobs.endings import results_expire_at
-from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, Workflow
+from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, WorkflowRecord
 from tenure.jobs.states import JobState, WorkflowState
 
 SAME_TIME_S = 1.0
@@ -130,7 +130,7 @@ def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: G
 
 
 def workflow_view(
-    job_id: str, name: str, workflow: Workflow, live: Live | None, grants: tuple[Grant, ...] = ()
+    job_id: str, name: str, workflow: WorkflowRecord, live: Live | None, grants: tuple[Grant, ...] = ()
 ) -> WorkflowView:
     newest = newest_report(job_id, name, workflow, live)
     fraction = newest.fraction if newest else workflow.fraction
@@ -155,7 +155,7 @@ def workflow_view(
     )
 
 
-def newest_report(job_id: str, name: str, workflow: Workflow, live: Live | None) -> AttemptReport | None:
+def newest_report(job_id: str, name: str, workflow: WorkflowRecord, live: Live | None) -> AttemptReport | None:
     """Returns the worker's newest report if it is about the attempt that counts, else None."""
     said = live(job_id, name) if live and workflow.state is WorkflowState.RUNNING else None
     return said if said is not None and said.attempt == workflow.attempt else None
@@ -174,7 +174,7 @@ def manager_row(info: JobInfo, live: Live | None = None, now: float = 0.0, grant
     return _row(of_manager(info), functions, counts, progress, soonest_grants(info, now, granted))
 
 
-def share(job_id: str, name: str, workflow: Workflow, live: Live | None) -> float:
+def share(job_id: str, name: str, workflow: WorkflowRecord, live: Live | None) -> float:
     """Returns the fraction of a workflow that is done, by the newest report or else the journal; 0.0 when neither holds one."""
     if workflow.state is WorkflowState.COMPLETED:
         return 1.0
@@ -302,7 +302,7 @@ def worker_grant(left_s: float, extensions_left: int, healthcheck_s: float, now:
 
 
 def workflow_grants(
-    job_id: str, name: str, workflow: Workflow, now: float, granted: Granted | None
+    job_id: str, name: str, workflow: WorkflowRecord, now: float, granted: Granted | None
 ) -> tuple[Grant, ...]:
     if workflow.state is WorkflowState.RUNNING and granted is not None:
         return granted.attempt(job_id, name, workflow.attempt)

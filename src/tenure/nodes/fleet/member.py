@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.health.node_states import WorkerHealthState
 from tenure.health.piggyback import HealthPiggyback
 from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
 from tenure.health.window import CompletionRate, ProgressWindow
-from tenure.health.worker import WorkerHealthState
 from tenure.jobs.alarms import Crew
 
 

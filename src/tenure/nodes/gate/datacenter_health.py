@@ -11,9 +11,18 @@ from enum import StrEnum
 
 from tenure.control.messages.gates import AskDatacenter, DatacenterView, PlaceView
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
-from tenure.health.datacenter import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
-from tenure.health.manager import ManagerHealthState
-from tenure.health.placement import Choice, Place, PlacementConfig, SteadyHealth, choose
+from tenure.health.node_states import ManagerHealthState
+from tenure.health.placement import (
+    CandidateDatacenter,
+    Choice,
+    DatacenterAssessment,
+    DatacenterHealth,
+    DatacenterRule,
+    PlacementConfig,
+    SteadyHealth,
+    choose,
+    classify_datacenter,
+)
 from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools
 
 UNKNOWN = "UNKNOWN"
@@ -201,7 +210,7 @@ class DatacenterWatch:
     def choose(self, count: int) -> Choice:
         """Chooses the datacenters for a job that names none. The job counts against their free slots until their leaders tell them again."""
         places = [
-            Place(name, self.health(name), datacenter.capacity, datacenter.latency_s, datacenter.drained)
+            CandidateDatacenter(name, self.health(name), datacenter.capacity, datacenter.latency_s, datacenter.drained)
             for name, datacenter in self.datacenters.items()
         ]
         choice = choose(places, count, previous=self._last_choice, config=self._placement)

@@ -37,8 +37,7 @@ from tenure.control.messages.wire import Placed, Reply, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
 from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
-from tenure.health.overload import OverloadConfig
-from tenure.health.shedding import Asked
+from tenure.health.overload import OverloadConfig, RequestKind
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.datacenter_links import DatacenterLinks
@@ -58,14 +57,14 @@ if TYPE_CHECKING:
 
 FORWARD_S = 10.0
 """The seconds that the leading gate may take for a request that is passed on to it, beyond the wait that the request asks for."""
-ASKED: dict[type[Request], Asked] = {
-    Submit: Asked.SUBMIT,
-    SubmitMany: Asked.SUBMIT,
-    RetryJob: Asked.SUBMIT,
-    ListJobs: Asked.INFORM,
-    AskWhy: Asked.INFORM,
-    GetEvents: Asked.INFORM,
-    **dict.fromkeys(GATHERED, Asked.INFORM),
+ASKED: dict[type[Request], RequestKind] = {
+    Submit: RequestKind.SUBMIT,
+    SubmitMany: RequestKind.SUBMIT,
+    RetryJob: RequestKind.SUBMIT,
+    ListJobs: RequestKind.INFORM,
+    AskWhy: RequestKind.INFORM,
+    GetEvents: RequestKind.INFORM,
+    **dict.fromkeys(GATHERED, RequestKind.INFORM),
 }
 MEASURED = (Submit, Cancel, TellGate)
 """Requests whose duration shows how loaded the gate is. Others may wait for a job or a datacenter, so their duration shows nothing."""
@@ -252,7 +251,7 @@ class Gate:
 
         Each gate that a request comes to judges its own load: the one that passes the request on, and the one that handles it.
         """
-        shed = self.load.why_not(ASKED.get(type(request), Asked.VITAL), _priority(request))
+        shed = self.load.why_not(ASKED.get(type(request), RequestKind.VITAL), _priority(request))
         if shed is None:
             return None
         return Problem(

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tenure.clock import Clock
-from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
-from tenure.health.shedding import Asked, retry_after_s, what_passes, why_shed
+from tenure.health.overload import (
+    HybridOverloadDetector,
+    OverloadAssessment,
+    OverloadConfig,
+    OverloadState,
+    RequestKind,
+    retry_after_s,
+    what_passes,
+    why_shed,
+)
 from tenure.health.window import EventWindow, FlowWindow
 from tenure.jobs.messages import JobProgressReport
 from tenure.jobs.model import GateJobTrackingInfo
@@ -48,7 +56,7 @@ class GateLoad:
         *,
         config: OverloadConfig | None = None,
         memory: Callable[[], float] = memory_percent,
-        on_shed: Callable[[Asked, int], None] = lambda asked, priority: None,
+        on_shed: Callable[[RequestKind, int], None] = lambda asked, priority: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`on_shed` is called with the kind and the priority of each request that is refused."""
@@ -65,7 +73,7 @@ class GateLoad:
         """Records the duration of an answer."""
         self._detector.record_latency(max(0.0, seconds) * 1000)
 
-    def why_not(self, asked: Asked, priority: int = 0) -> Shed | None:
+    def why_not(self, asked: RequestKind, priority: int = 0) -> Shed | None:
         """Returns the refusal of a request; None when the request may pass."""
         why = why_shed(self.state, asked, priority)
         if not why:

@@ -14,8 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tenure.control.messages.gates import DatacenterWord
-from tenure.health.overload import OverloadState
-from tenure.health.shedding import Asked
+from tenure.health.overload import OverloadState, RequestKind
 from tenure.jobs.decisions import Event
 from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
 from tenure.jobs.gate_jobs import GateJobAccepted, GateJobRebuilt
@@ -72,7 +71,7 @@ class GateMetrics:
     def failed_on(self, what: str) -> None:
         self.failures.labels(what).inc()
 
-    def turned_away(self, asked: Asked, priority: int) -> None:
+    def turned_away(self, asked: RequestKind, priority: int) -> None:
         """Counts a shed request as of low, default or high priority: priorities are unbounded numbers, and labels must be a closed set."""
         rank = "low" if priority < 0 else "high" if priority > 0 else "default"
         self.shed.labels(asked.value, rank).inc()

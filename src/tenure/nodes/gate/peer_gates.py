@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tenure.control.messages.gates import AskGate, GateView
 from tenure.control.messages.jobs import LeaderView, address_of
 from tenure.control.messages.nodes import GateNode
-from tenure.health.gate import GateHealthState
+from tenure.health.node_states import GateHealthState
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
 from tenure.nodes.gate.measurements import Forwarding, GateLoad
 from tenure.nodes.gate.probes import Probed, Prober, ProbeTools

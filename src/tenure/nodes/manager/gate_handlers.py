@@ -33,7 +33,7 @@ from tenure.errors import (
     SubmissionConflictError,
     TenureError,
 )
-from tenure.health.manager import has_quorum
+from tenure.health.node_states import has_quorum
 from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.attempts import Dispatched
