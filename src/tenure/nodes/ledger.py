@@ -153,8 +153,13 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         if self._epoch is not None:
             self._start_writing()
 
+    @property
+    def writing(self) -> bool:
+        """True while commands are decided or appended. The book may be ahead of the journal then."""
+        return self._writing is not None and not self._writing.done()
+
     def _start_writing(self) -> None:
-        if self._writing is None or self._writing.done():
+        if not self.writing:
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(self._stopped_writing)
 
@@ -353,7 +358,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
             return False
         if self._bytes_since < self._snapshot_bytes:
             return False  # saving a large book again and again would cost more than folding the entries since the last snapshot
-        if self._writing is not None and not self._writing.done():
+        if self.writing:
             return False  # the book is ahead of the journal while an append is under way
         if self.seq < self._snapshot_tried_at + self.rules.snapshot_every:
             return False  # the last try could not save it, and encoding a large book costs much

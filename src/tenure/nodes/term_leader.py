@@ -135,7 +135,7 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
         self.overtaken = 0
         """An epoch above this leader's that another node has told of; 0 for none. Then the node steps down and campaigns above it."""
         self._changed = asyncio.Event()
-        """Set when the book changed, or something else came up, so that the steps have to look again."""
+        """Set by `wake`."""
         self._steps: dict[str, Loop] = {}
         """The steps of the tending loop, in the order in which each round takes them. The subclass fills it."""
 
@@ -172,6 +172,10 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
             await self.keeper.keep_all(self.loops())
         except DeposedError as error:
             self.say(f"stopped leading: {error}")
+
+    def wake(self) -> None:
+        """Has the steps look again now: the book changed, or something else came up."""
+        self._changed.set()
 
     async def _tend(self) -> None:
         await self._begin()

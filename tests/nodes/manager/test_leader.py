@@ -53,7 +53,7 @@ def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() ->
         ]
         assert node.leader is not None
         for _ in range(12):
-            node.leader._changed.set()  # it looks for what is due, again and again
+            node.leader.wake()  # it looks for what is due, again and again
             for _ in range(10):
                 await asyncio.sleep(0)
             cell.clock.advance(0.25)

@@ -26,6 +26,8 @@ from tenure.control.messages.jobs import (
     WhyReply,
 )
 from tenure.control.messages.queues import ListQueues
+from tenure.engines.contracts import Term
+from tenure.engines.memory.election import MemoryElection
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState
@@ -278,7 +280,12 @@ def test_a_leader_that_was_deposed_follows_with_a_new_book_and_answers_again(mon
         monkeypatch.setattr(ResultIntake, "_take", fail)
         second, _ = office.open("m-2")
         await office.until(lambda: leadership.ledger is not led, seconds=60)
-        leadership._campaign_at = float("inf")  # the other one shall lead
+        campaign = MemoryElection.campaign
+
+        def refused(self: MemoryElection, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+            return None if candidate == leadership.name else campaign(self, candidate, ttl, above=above)
+
+        monkeypatch.setattr(MemoryElection, "campaign", refused)  # the other one shall lead
         await office.until(lambda: second.leads, seconds=60)
         assert (await ask(second, Submit(submission=submission()))).outcome is Outcome.ACCEPTED
         await office.until(lambda: "j-1" in leadership.ledger.book.jobs, seconds=60)

@@ -135,7 +135,7 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
         assert (leadership.ledger, leadership.epoch, manager.leads) == (ledger, epoch, True)
         assert ledger.book.job("bad").reason == ledger.book.job("kept").reason == ""
         assert {"good", "late"} <= set(ledger.book.jobs)
-        await office.until(lambda: not ledger._waiting and ledger._in_flight is None)
+        await office.until(lambda: not ledger.writing)
         assert ledger.book.snapshot() == folded(office)
         assert (await ask(manager, Cancel(job_id="bad"))).outcome == "accepted"
 

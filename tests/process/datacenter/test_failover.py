@@ -47,7 +47,8 @@ def test_a_leader_killed_in_the_middle_of_hundreds_of_workflows_loses_and_double
 
     datacenter.managers[first].kill()
     answer = client.submit_job(job(JOBS, log))  # how soon, `bench_datacenter` measures
-    assert answer.outcome is Outcome.ACCEPTED
+    # On a busy machine the second leader may lose its first term, too: then the client's repeated request is answered.
+    assert answer.outcome in (Outcome.ACCEPTED, Outcome.ALREADY)
     assert answer.epoch > 1
 
     for number in range(JOBS + 1):

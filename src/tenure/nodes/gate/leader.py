@@ -112,10 +112,10 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             # A datacenter that has seen a newer gate epoch does not follow this gate, so the next campaign asks for an epoch above that one.
             self.overtaken = decision.campaign_above
             self.ledger.step_down(decision.reason)
-            self._changed.set()
+            self.wake()
         elif decision.events and decision.job_id:
             self._touched[decision.job_id] = None
-            self._changed.set()
+            self.wake()
         if decision.events:
             self._heed(decision.events)
 
@@ -150,7 +150,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     def step_down(self, reason: str) -> None:
         """Stops leading, because a peer is better placed."""
         self.ledger.step_down(reason)
-        self._changed.set()
+        self.wake()
 
     def _note_progress(self, report: JobProgressReport) -> None:
         tracker = self.ledger.book
@@ -178,7 +178,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     def returned(self, datacenter: str) -> None:
         """Sends the messages that a datacenter is owed at once, because it was silent and answers again."""
         self._resends.hurry(datacenter, self.now())
-        self._changed.set()
+        self.wake()
 
     # The loop of the leader
 
@@ -188,7 +188,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
 
     def missed(self) -> None:
         self._touched.update(dict.fromkeys(self.ledger.book.jobs))
-        self._changed.set()
+        self.wake()
 
     def _due(self) -> float:
         return min(self._timers.next_due(), self._resends.next_due())

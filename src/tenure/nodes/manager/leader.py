@@ -108,7 +108,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             self._arm_job(job_id)
         if not decision.events:
             return
-        self._changed.set()
+        self.wake()
         self._heed(TEND, partial(self.clockwork.heard, decision))
         self._heed("workers", partial(self.worker_reports.heard, decision))
         self._heed("workers", partial(self.worker_reports.touched, names))
@@ -128,7 +128,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 self._timers.set(job_id, self._next_due(info))
         except Exception as error:
             self._unarmed[job_id] = error
-            self._changed.set()
+            self.wake()
 
     def _heed(self, name: str, heed: Callable[[], None]) -> None:
         """Passes a decision to one part. When the part fails on it, its loop begins anew and reads off the book what it missed."""
@@ -170,7 +170,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def _keep_house(self) -> None:
         if await self._housekeeping.tend(self.now()):
-            self._changed.set()  # more is due, and the other steps have their turn first
+            self.wake()  # more is due, and the other steps have their turn first
 
     async def _dispatch(self) -> None:
         """Sends every order that is decided and not recorded as sent. A message that the engine already holds counts as sent."""
