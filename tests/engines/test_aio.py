@@ -154,7 +154,7 @@ def test_a_cancelled_long_poll_on_memory_claims_nothing() -> None:
         await asyncio.gather(poll, return_exceptions=True)
         mailbox.send("x")
         assert mailbox.depth() == (1, 0, 0)
-        assert not mailbox._box.waiters
+        assert not mailbox.box.waiters
 
     play(story)
 
@@ -190,7 +190,7 @@ def test_limits_hold_for_inline_polls_too() -> None:
 def test_fakes_are_called_inline_with_their_faults() -> None:
     async def story() -> None:
         mailbox = FakeMailbox[Any, Any]()
-        calls = InlineCalls(mailbox._engine.clock)
+        calls = InlineCalls(mailbox.clock)
         await calls.run(mailbox.send, "x")
         await calls.run(mailbox.receive, 1, 60, 20)
         assert mailbox.calls["receive"] == 1

@@ -10,8 +10,9 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.engines.contracts import BodyT, DeadLetters, Depth, Mailbox, Message, Outgoing, ReplyT, Sent
+from tenure.engines.mailbox_records import MessageRecord
+from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.memory import InMemoryMailbox, MemoryEngine, MemoryMessage
-from tenure.engines.memory.records import Record
 from tenure.errors import ConfigurationError, MailboxConnectionError, ReceiptHandleExpiredError
 
 
@@ -61,7 +62,7 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     Its messages know `extend_visibility_calls`; the mailbox has `extend_visibility_call_count`, and `calls` for the rest.
     """
 
-    _message = FakeMessage
+    message_class = FakeMessage
 
     def __init__(
         self,
@@ -95,17 +96,21 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def expire(self, message: Message[Any, Any]) -> None:
         """Let the lease of this delivery run out now: its receipt is dead and the message visible."""
-        with self._lock:
-            record = self._box.leased.get(message.id)
-            if record is None or f"{record.id}.{record.receipt}" != message.receipt_handle:
+
+        def expire(state: MailboxState, now: float) -> None:
+            record = state.held(message.id, message.receipt_handle)
+            if record is None:
                 raise ReceiptHandleExpiredError(message.id, "it is over already")
-            self._box.expire(record, self._boottime())
+            state.expire(record, now)
+            self.box.alert()
+
+        self.locked(expire)
 
     def lose_connection(self) -> None:
         """From now on every call on this handle and its messages raises `MailboxConnectionError`, long polls too."""
-        with self._lock:
+        with self.box.lock:
             self._connected = False
-            self._end_polls(or_remember=False)
+            self.end_polls(or_remember=False)
 
     def restore_connection(self) -> None:
         self._connected = True
@@ -123,13 +128,12 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if delivery_count < 0:
             raise ConfigurationError(f"delivery_count is {delivery_count}", remedy="Use 0 or more")
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        with self._lock:
-            now = self._boottime()
-            at = self._epoch + now if enqueued_at is None else enqueued_at
-            record = Record(self._next_id(), raw, at)
+        with self.box.lock:
+            now = self.box.boottime()
+            at = self.engine.epoch + now if enqueued_at is None else enqueued_at
+            record = MessageRecord(self.engine.next_id(), raw, at, self.reply_address(reply_to))
             record.count, record.checkpoint = delivery_count, checkpoint
-            self._address(record, reply_to)
-            self._box.add(record, now)
+            self.box.add(record, now)
         return record.id
 
     # The mailbox, counted

@@ -80,9 +80,9 @@ def test_settled_messages_leave_nothing_behind() -> None:
     for _ in range(12_000):
         mailbox.send("x")
         mailbox.receive(1, 300)[0].acknowledge()
-    box = mailbox._box
-    assert len(box.timers) < 200
-    assert len(box.ready) + len(box.leased) == 1
+    state = mailbox.box.state
+    assert len(state.timers) < 200
+    assert len(state.records) == 1
 
 
 def test_replaced_and_withdrawn_messages_leave_nothing_behind() -> None:
@@ -91,8 +91,8 @@ def test_replaced_and_withdrawn_messages_leave_nothing_behind() -> None:
     for generation in range(2_000):
         mailbox.send("x", key="job", generation=generation, delay=0 if generation % 2 else 10)
     assert mailbox.depth() == (11, 0, 0)
-    assert len(mailbox._box.ready) < 200
-    assert len(mailbox._box.timers) < 200
+    assert len(mailbox.box.state.ready) < 200
+    assert len(mailbox.box.state.timers) < 200
 
 
 def test_keys_are_forgotten_a_day_after_their_message_ended() -> None:
@@ -109,7 +109,7 @@ def test_keys_are_forgotten_a_day_after_their_message_ended() -> None:
             mailbox.send("y", key=key)
     clock.advance(0.001)
     mailbox.send("y", key="k0")
-    assert len(mailbox._box.keys) == 2  # the one that still lives, and the new one
+    assert len(mailbox.box.state.keys) == 2  # the one that still lives, and the new one
     with pytest.raises(KeyRefusedError):
         mailbox.send("y", key="k99")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tenure.engines.memory.box import Box
+from tenure.engines.mailbox_records import LEASED, DeliveryStage, MessageRecord
+from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.memory.engine import MemoryEngine
-from tenure.engines.memory.records import LEASED, Record, Stage
 from tenure.nodes.manager.results import RESULTS
 from tenure.work.envelope import WorkItem, WorkResult
 from tests.worlds.datacenter.journal_watch import JournalWatch, Require
@@ -26,8 +26,8 @@ class EngineWatch:
     def __init__(self, engine: MemoryEngine, journal: JournalWatch, require: Require) -> None:
         self._journal, self._require, self._engine = journal, require, engine
         self._fences: dict[tuple[str, int, int], str] = {}
-        self._box = engine._boxes[SLOTS.queue] = WorkBox(SLOTS.queue, engine, self)
-        engine._boxes[RESULTS] = ResultBox(RESULTS, engine, self)
+        self._work = engine.box(SLOTS.queue).state = WatchedWork(SLOTS.queue, engine, self)
+        engine.box(RESULTS).state = WatchedResults(RESULTS, engine, self)
 
     def sent(self, key: str, generation: int) -> None:
         """Nothing is sent before the append that decided it, nor after its job was cleaned up."""
@@ -63,10 +63,9 @@ class EngineWatch:
         left = attempt.watch.lease_until - attempt.clock.boottime()
         if left <= DRIFT_S:
             return
-        record = self._box.leased.get(attempt.message.id)
-        receipt = f"{attempt.message.id}.{record.receipt}" if record is not None else ""
+        record = self._work.records.get(attempt.message.id)
         self._require(
-            record is None or record.state is not LEASED or receipt == attempt.message.receipt_handle,
+            record is None or record.state is not LEASED or record.receipt == attempt.message.receipt_handle,
             f"{attempt.item.job_id} is held by {attempt.incarnation} for {left:.3f} s more, and was given to somebody else",
         )
 
@@ -77,35 +76,45 @@ class EngineWatch:
     def is_empty(self) -> bool:
         """Whether no work and no result is left anywhere."""
         now = self._engine.clock.boottime()
-        return not any(sum(self._engine.box(name).depth(now)) for name in (SLOTS.queue, RESULTS))
+        return not any(sum(self._engine.box(name).state.depth(now)) for name in (SLOTS.queue, RESULTS))
 
 
-class WorkBox(Box):
+class WatchedWork(MailboxState):
     """The mailbox of work, which tells what becomes of it."""
 
     def __init__(self, name: str, engine: MemoryEngine, watch: EngineWatch) -> None:
-        super().__init__(name, engine)
+        super().__init__(name, engine.post, engine.epoch)
         self._watch = watch
 
-    def add_keyed(self, record: Record, name: str, generation: int, now: float, delay: float) -> None:
-        super().add_keyed(record, name, generation, now, delay)
-        self._watch.sent(name, generation)
+    def admit(self, record: MessageRecord, now: float) -> None:
+        super().admit(record, now)
+        self._watch.sent(record.key or "", record.generation)
 
-    def claim(self, now: float, lease: float, limit: int | None, stage: Stage, *, first: bool = True) -> Record | None:
-        record = super().claim(now, lease, limit, stage, first=first)
+    def claim(
+        self,
+        now: float,
+        lease: float,
+        receipt: str,
+        stage: DeliveryStage,
+        limit: int | None,
+        *,
+        apart: bool = True,
+        first: bool = True,
+    ) -> MessageRecord | None:
+        record = super().claim(now, lease, receipt, stage, limit, apart=apart, first=first)
         if record is not None and record.key is not None:
             self._watch.claimed(record.key)
         return record
 
 
-class ResultBox(Box):
+class WatchedResults(MailboxState):
     """The mailbox of results, which tells when each came."""
 
     def __init__(self, name: str, engine: MemoryEngine, watch: EngineWatch) -> None:
-        super().__init__(name, engine)
-        self._watch = watch
+        super().__init__(name, engine.post, engine.epoch)
+        self._watch, self._since = watch, engine.epoch
 
-    def add(self, record: Record, now: float, delay: float = 0.0) -> None:
+    def add(self, record: MessageRecord, now: float, delay: float = 0.0) -> None:
         super().add(record, now, delay)
         if not record.is_failure:
-            self._watch.answered(_result.decode(record.body), self.home.epoch + now)
+            self._watch.answered(_result.decode(record.body), self._since + now)

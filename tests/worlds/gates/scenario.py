@@ -168,7 +168,7 @@ class Gates(Scenario):
         for place in self.books:
             engine = self._world.backend_of(place).engine
             for name in (QUEUE, RESULTS):
-                if sum(engine.box(name).depth(engine.clock.boottime())):
+                if sum(engine.box(name).state.depth(engine.clock.boottime())):
                     return f"{name} of {place}"
         return ""
 

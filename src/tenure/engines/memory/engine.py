@@ -11,11 +11,11 @@ from weakref import WeakSet
 from tenure.clock import Clock, SystemClock
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import BodyT, Election, Engine, Journal, Mailbox, ReplyT, Store
-from tenure.engines.memory.box import Box
+from tenure.engines.mailbox_records import MessageRecord
 from tenure.engines.memory.election import MemoryElection, Seat
 from tenure.engines.memory.journal import Log, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
-from tenure.engines.memory.records import Record
+from tenure.engines.memory.shared_mailbox import ForeignMailboxName, SharedMailbox
 from tenure.engines.memory.store import MemoryStore, Shelf
 from tenure.errors import ConfigurationError, EngineClosedError
 from tenure.ids import IdSource, new_id
@@ -33,9 +33,9 @@ class MemoryEngine(Engine):
         # Engine time is boot time from a fixed point: stepping the wall clock moves no lease and no timestamp.
         self.epoch = self.clock.wall() - self.clock.boottime()
         self.prefix = f"{ids()[:12]}-"
-        self.next_number = count(1).__next__
-        self.outbox: list[tuple[MemoryEngine, str, Record]] = []
-        self._boxes: dict[str, Box] = {}
+        self.next_number = count(1).__next__  # of messages, which have the prefix before it, and of claims
+        self.outbox: list[tuple[MemoryEngine, str, MessageRecord]] = []
+        self._boxes: dict[str, SharedMailbox] = {}
         self._logs: dict[str, Log] = {}
         self._seats: dict[str, Seat] = {}
         self._shelves: dict[str, Shelf] = {}
@@ -71,7 +71,7 @@ class MemoryEngine(Engine):
             self.closed = True
             handles = list(self._handles)
         for handle in handles:
-            handle.cut()
+            handle.close()
 
     # What its handles use
 
@@ -87,26 +87,26 @@ class MemoryEngine(Engine):
             self.check_open()
             self._handles.add(handle)
 
-    def box(self, name: str) -> Box:
+    def box(self, name: str) -> SharedMailbox:
         check_name(name, "mailbox name")
         with self.lock:
             return self._box(name)
 
-    def _box(self, name: str) -> Box:
+    def _box(self, name: str) -> SharedMailbox:
         box = self._boxes.get(name)
         if box is None:
-            box = self._boxes[name] = Box(name, self)
+            box = self._boxes[name] = SharedMailbox(name, self)
         return box
 
-    def post(self, answered: Record, encoded: bytes, is_failure: bool) -> None:
-        """Send to where a record's replies go. The caller holds the lock."""
-        now = self.clock.boottime()
-        record = Record(self.next_id(), encoded, self.epoch + now)
-        record.is_failure = is_failure
-        if answered.route is not None:
-            self.outbox.append((*answered.route, record))
-        elif answered.reply_to is not None:
-            self._box(answered.reply_to).add(record, now)
+    def post(self, answered: MessageRecord, encoded: bytes, is_failure: bool) -> None:
+        """Sends to where a record's replies go. The caller holds the lock."""
+        now, reply_to = self.clock.boottime(), answered.reply_to
+        record = MessageRecord(self.next_id(), encoded, self.epoch + now, is_failure=is_failure)
+        if isinstance(reply_to, ForeignMailboxName):
+            if (other := reply_to.engine()) is not None:
+                self.outbox.append((other, reply_to, record))
+        elif reply_to is not None:
+            self._box(reply_to).add(record, now)
 
     def forward(self) -> None:
         """Hand over what goes to other memory engines. Not under our lock: two engines may answer each other."""
@@ -116,7 +116,7 @@ class MemoryEngine(Engine):
             for engine, name, record in posts:
                 engine.take_in(name, record)
 
-    def take_in(self, name: str, record: Record) -> None:
+    def take_in(self, name: str, record: MessageRecord) -> None:
         with self.lock:
             self._box(name).add(record, self.clock.boottime())
 

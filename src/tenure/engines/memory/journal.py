@@ -121,8 +121,8 @@ class MemoryJournal(Journal):
             self._engine.check_open()
             self._end_follows()
 
-    def cut(self) -> None:
-        """The engine is closing."""
+    def close(self) -> None:
+        """Ends its follows: the engine is closing."""
         with self._engine.lock:
             self._end_follows()
 

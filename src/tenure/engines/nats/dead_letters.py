@@ -26,10 +26,7 @@ class NatsDeadLetters(DeadLetters):
 
     async def _page(self, limit: int, after: str | None) -> Page:
         await self._engine.log.catch_up()
-        dead = self._engine.log.ledger.box(self._mailbox.name).dead
-        letters = [letter for _, letter in dead.values()]
-        start = [*dead].index(after) + 1 if after in dead else 0
-        return letters[start : start + limit]
+        return self._engine.log.ledger.box(self._mailbox.name).dead_letters(limit, after)
 
     def count(self) -> int:
         self._mailbox.check_open()

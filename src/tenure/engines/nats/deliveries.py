@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from tenure.engines.nats.box import Record
+from tenure.engines.mailbox_records import MessageRecord
 
 
 class Delivery(NamedTuple):
@@ -23,7 +23,7 @@ class Delivery(NamedTuple):
     suspect: bool
 
     @classmethod
-    def of(cls, record: Record) -> Self:
+    def of(cls, record: MessageRecord) -> Self:
         return cls(
             record.id,
             record.body,

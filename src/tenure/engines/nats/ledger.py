@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tenure.engines.contracts import Failure, FailureCause, why_given_up
+from tenure.engines.mailbox_records import CLAIMED, HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.box import Box, Kept, Record, Stage, State
+from tenure.engines.nats.box import LoggedMailbox, MailboxSnapshot
 from tenure.engines.nats.deliveries import Awaited, Delivery, Handed
 from tenure.engines.nats.pages import Heard, Seat, Value
 from tenure.engines.nats.stands import HAND_OVER_S, Stand
@@ -26,7 +26,6 @@ _READABLE = (1, 2, FORMAT)
 DUPLICATE = object()
 """The result of `apply` for a command that came before: its answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
-_encode_failure = msgspec.json.Encoder().encode
 
 
 class KeptLedger(msgspec.Struct, array_like=True):
@@ -35,7 +34,7 @@ class KeptLedger(msgspec.Struct, array_like=True):
     format: int
     seq: int
     now: float
-    boxes: dict[str, Kept]
+    boxes: dict[str, MailboxSnapshot]
     seats: dict[str, Seat]
     stores: dict[str, dict[str, Value]]
     bytes_since: int
@@ -53,7 +52,7 @@ class Ledger:
     def __init__(self) -> None:
         self.seq = 0
         self.now = 0.0
-        self.boxes: dict[str, Box] = {}
+        self.boxes: dict[str, LoggedMailbox] = {}
         self.seats: dict[str, Seat] = {}
         self.values = Values()
         self.bytes_since = 0
@@ -119,15 +118,15 @@ class Ledger:
             heard = self.heard[process] = Heard()
         return heard.is_new(int(number), self.now)
 
-    def box(self, name: str) -> Box:
+    def box(self, name: str) -> LoggedMailbox:
         box = self.boxes.get(name)
         if box is None:
-            box = self.boxes[name] = Box(name)
+            box = self.boxes[name] = LoggedMailbox(name, self._post)
         return box
 
     # Mailboxes
 
-    def _at_now(self, name: str) -> Box:
+    def _at_now(self, name: str) -> LoggedMailbox:
         box = self.box(name)
         box.promote(self.now)
         self.stirred.add(name)
@@ -138,10 +137,10 @@ class Ledger:
         """Gives ready messages to standing claims. Afterwards there are ready messages or standing claims, but never both."""
         while self._touched:
             box = self.boxes[next(iter(self._touched))]
-            while box.counts[State.READY] and (stand := box.stands.take_newest(self.now)) is not None:
-                stage = Stage.HANDED
+            while box.ready_count and (stand := box.stands.take_newest(self.now)) is not None:
+                stage = HANDED
                 if stand.provisional:
-                    stage = Stage.OFFERED if stand.apart else Stage.CLAIMED
+                    stage = OFFERED if stand.apart else CLAIMED
                 lease = min(stand.lease, HAND_OVER_S)
                 if found := self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage, stand.apart):
                     self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
@@ -151,7 +150,7 @@ class Ledger:
             box.dropped.clear()
             del self._touched[box.name]
 
-    def _held(self, command: c.Nack | c.Extend | c.Reply | c.Bury) -> tuple[Box, Record]:
+    def _held(self, command: c.Nack | c.Extend | c.Reply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
         box = self._at_now(command.box)
         record = box.held(command.message, command.receipt)
         if record is None:
@@ -162,7 +161,9 @@ class Ledger:
         box = self._at_now(command.box)
         sent: list[tuple[str, KeyRefusedError | None]] = []
         for number, item in enumerate(command.items):
-            record = Record(f"{self.seq}-{number}", item.body, self.now, item.reply_to, item.key, item.generation)
+            record = MessageRecord(
+                f"{self.seq}-{number}", item.body, self.now, item.reply_to, item.key, item.generation
+            )
             try:
                 if item.key is not None:
                     box.admit(record, self.now)
@@ -177,10 +178,10 @@ class Ledger:
         box = self._at_now(command.box)
         return self._claim_now(box, command, apart=isinstance(command, c.ClaimApart))
 
-    def _claim_now(self, box: Box, command: c.Claim | c.Await, *, apart: bool) -> list[Delivery]:
-        stage = Stage.HELD
+    def _claim_now(self, box: LoggedMailbox, command: c.Claim | c.Await, *, apart: bool) -> list[Delivery]:
+        stage = HELD
         if command.provisional:
-            stage = Stage.UNSTARTED if apart else Stage.CLAIMED
+            stage = UNSTARTED if apart else CLAIMED
         return self._deliver(box, command.id, command.most, command.lease, command.limit, stage, apart)
 
     def _await(self, command: c.Await) -> Awaited:
@@ -207,21 +208,24 @@ class Ledger:
         self._at_now(command.box)
 
     def _deliver(
-        self, box: Box, receipt: str, most: int, lease: float, limit: int | None, stage: Stage, apart: bool
+        self,
+        box: LoggedMailbox,
+        receipt: str,
+        most: int,
+        lease: float,
+        limit: int | None,
+        stage: DeliveryStage,
+        apart: bool,
     ) -> list[Delivery]:
-        """Lease up to `most`. With `apart` a batch ends before the first suspect one, which comes alone."""
+        """Leases up to `most`. With `apart` a batch ends before the first suspect one, which comes alone."""
         found: list[Delivery] = []
         while len(found) < most:
-            if apart and found and (found[0].suspect or box.next_is_suspect()):
-                break
-            record = box.claim(self.now, lease, receipt, stage, apart=apart)
+            record = box.claim(self.now, lease, receipt, stage, limit, apart=apart, first=not found)
             if record is None:
                 break
-            if limit is not None and record.count - 1 - record.base >= limit:
-                record.count -= 1
-                self._give_up(box, record)
-                continue
             found.append(Delivery.of(record))
+            if apart and record.suspect:
+                break
         return found
 
     def _end(self, command: c.End) -> list[str]:
@@ -237,16 +241,12 @@ class Ledger:
                 continue
             box.end(record, self.now)
             if command.reply is not None:
-                self._post(record.reply_to, command.reply, is_failure=False)
+                self._post(record, command.reply, False)
         return lost
 
     def _nack(self, command: c.Nack) -> None:
         box, record = self._held(command)
-        record.suspect = False  # its holder lives, and has said so
-        if command.limit is not None and record.count - record.base >= command.limit:
-            self._give_up(box, record)
-        else:
-            box.give_back(record, self.now, command.delay)
+        box.nack(record, self.now, command.delay, command.limit)
 
     def _release(self, command: c.Release) -> None:
         box = self._at_now(command.box)
@@ -263,35 +263,17 @@ class Ledger:
 
     def _reply(self, command: c.Reply) -> None:
         _, record = self._held(command)
-        self._post(record.reply_to, command.body, is_failure=False)
+        self._post(record, command.body, False)
 
     def _bury(self, command: c.Bury) -> None:
         box, record = self._held(command)
-        self._dead(box, record, command.cause, command.reason)
+        box.bury(record, command.cause, command.reason, self.now)
 
-    def _give_up(self, box: Box, record: Record) -> None:
-        reason = why_given_up(record.count - record.base, expired=record.suspect)
-        self._dead(box, record, FailureCause.DELIVERIES, reason)
-
-    def _dead(self, box: Box, record: Record, cause: FailureCause, reason: str) -> None:
-        box.bury(record, cause, reason, self.now)
-        if record.reply_to is not None:
-            news = Failure(
-                message_id=record.id,
-                mailbox=box.name,
-                cause=cause,
-                reason=reason,
-                key=record.key,
-                generation=record.generation,
-                delivery_count=record.count,
-            )
-            self._post(record.reply_to, _encode_failure(news), is_failure=True)
-
-    def _post(self, name: str | None, body: bytes, *, is_failure: bool) -> None:
-        if name is not None:
+    def _post(self, answered: MessageRecord, body: bytes, is_failure: bool) -> None:
+        if answered.reply_to is not None:
             self._posts += 1
-            record = Record(f"{self.seq}-r{self._posts}", body, self.now, is_failure=is_failure)
-            self._at_now(name).add(record, self.now)
+            record = MessageRecord(f"{self.seq}-r{self._posts}", body, self.now, is_failure=is_failure)
+            self._at_now(answered.reply_to).add(record, self.now)
 
     def _revoke(self, command: c.Revoke) -> bool:
         return self._at_now(command.box).revoke(command.key, self.now)
@@ -303,12 +285,7 @@ class Ledger:
         return self._at_now(command.box).replay(command.message, self.now)
 
     def _forget(self, command: c.Forget) -> int:
-        dead = self.box(command.box).dead
-        if command.message is not None:
-            return int(dead.pop(command.message, None) is not None)
-        gone = len(dead)
-        dead.clear()
-        return gone
+        return self.box(command.box).forget(command.message)
 
     # Elections
 
@@ -363,6 +340,6 @@ class Ledger:
         ledger = cls()
         ledger.seq, ledger.now = kept.seq, kept.now
         ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
-        ledger.boxes = {name: Box.restored(name, box) for name, box in kept.boxes.items()}
+        ledger.boxes = {name: LoggedMailbox.restored(name, ledger._post, box) for name, box in kept.boxes.items()}
         ledger.seats, ledger.values, ledger.heard = kept.seats, Values(kept.stores), kept.heard
         return ledger

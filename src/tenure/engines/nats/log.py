@@ -221,7 +221,7 @@ class Log:
     def may_hold(self, name: str) -> bool:
         """Returns True when a claim would find a message, as far as the fold knows."""
         box = self.ledger.box(name)
-        return box.counts[0] > 0 or box.next_due() <= self.about_now()
+        return box.ready_count > 0 or box.next_due() <= self.about_now()
 
     async def _look_before(self) -> None:
         """Before each start of the follower: is the stream the one that we know, and is what we lack still there?"""

@@ -9,7 +9,6 @@ from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
 from tenure.engines.checks import check_key
 from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.box import State
 from tenure.engines.nats.dead_letters import NatsDeadLetters
 from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.message import NatsMessage
@@ -87,7 +86,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 if deliveries := await self.engine.timed("receive", log.ask(command)):
                     return Claimed(receipt, asked + lease, deliveries, {})
                 current = True
-                if not log.ledger.box(self.name).counts[State.READY]:
+                if not log.ledger.box(self.name).ready_count:
                     return None
             elif current:
                 return None

@@ -54,12 +54,13 @@ class Stands:
     def drop(self, receipt: str) -> bool:
         return self._line.pop(receipt, None) is not None
 
-    def drop_process(self, process: str) -> list[str]:
-        """It did not confirm what it was handed: nothing more for it until it asks again."""
-        gone = [receipt for receipt in self._line if receipt.rpartition(".")[0] == process]
-        for receipt in gone:
-            del self._line[receipt]
-        return gone
+    def drop_process(self, process: str, now: float) -> list[str]:
+        """Ends the claims of a process that did not confirm what it was handed, and returns those that still stood."""
+        gone = [stand for receipt, stand in self._line.items() if receipt.rpartition(".")[0] == process]
+        for stand in gone:
+            del self._line[stand.receipt]
+        # Not the lapsed ones: a fold that began with a snapshot does not have them, and all folds say the same.
+        return [stand.receipt for stand in gone if stand.until > now]
 
     def keep(self, now: float) -> list[Stand]:
         return [stand for stand in self._line.values() if stand.until > now]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from tenure.clock import Clock
-from tenure.engines.nats.box import Box
+from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.nats.deliveries import Handed
 
 
@@ -94,7 +94,7 @@ class Polls:
 class Waiters:
     """The oldest long poll on a mailbox keeps watch over its timers for all: the log does nothing by itself when a lease or a delay ends."""
 
-    def __init__(self, box: Callable[[str], Box], clock: Clock) -> None:
+    def __init__(self, box: Callable[[str], MailboxState], clock: Clock) -> None:
         self._box, self._clock = box, clock
         self._line: dict[str, dict[Poll, None]] = {}
 

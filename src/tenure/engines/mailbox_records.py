@@ -1,0 +1,77 @@
+"""The records of a mailbox: its messages and its keys, as `MailboxState` keeps them and as the NATS engine writes them into snapshots."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from math import inf
+
+import msgspec
+
+
+class MessageState(IntEnum):
+    """The three things that a live message can be. One that was settled, withdrawn or buried is none of them: it has no ticket."""
+
+    READY = 0
+    DELAYED = 1
+    LEASED = 2
+
+
+class DeliveryStage(IntEnum):
+    """How far the delivery under lease has come; it decides whether the delivery counts."""
+
+    CLAIMED = 0  # provisional: uncounted again when it is released or runs out
+    HELD = 1  # uncounted again only when it is released
+    STARTED = 2  # extended: it may have had effects, so its fence is never given out again
+    HANDED = 3  # to a standing claim that has not confirmed it: as STARTED, but forgiven when it runs out
+    # Provisional, by a claim that knows suspects: uncounted again when it is released, forgiven when it runs out.
+    UNSTARTED = 4
+    OFFERED = 5  # UNSTARTED once its standing claim confirms it; nobody may have had it, so it makes nothing suspect
+
+
+READY, DELAYED, LEASED = MessageState
+CLAIMED, HELD, STARTED, HANDED, UNSTARTED, OFFERED = DeliveryStage
+
+NOT_TAKEN = (HANDED, OFFERED)
+"""Stages of a delivery that its new holder has not confirmed. When it runs out, nobody need have seen the message."""
+
+
+class MessageRecord(msgspec.Struct, gc=False):
+    """A live message, or the one that a dead letter would bring back. Only its mailbox's state changes it.
+
+    The NATS engine writes it into snapshots as it is: the names of its fields are a format. It holds no containers, so the
+    garbage collector need not look at it.
+    """
+
+    id: str
+    body: bytes
+    enqueued_at: float
+    reply_to: str | None = None
+    key: str | None = None
+    generation: int = 0
+    checkpoint: bytes | None = None
+    is_failure: bool = False
+    state: MessageState = READY
+    stage: DeliveryStage = HELD
+    receipt: str = ""
+    count: int = 0
+    base: int = 0  # deliveries that are forgiven: before the last replay, handed over, or never started
+    due: float = 0.0  # when a lease runs out, or a delay ends
+    # Of its one valid place: while it is delayed or leased, the timer with this ticket is its only one. 0 when it is not live.
+    ticket: int = 0
+    suspect: bool = False  # its last claim ran out, and no holder has released or nacked it since
+    # Why a receipt is dead although its lease would still run. Only records that are gone have it, so no snapshot does.
+    ended: str | msgspec.UnsetType = msgspec.UNSET
+
+    def is_held(self, receipt: str, now: float) -> bool:
+        """Returns True while the delivery with this receipt is under way, whether or not its mailbox was promoted to `now`."""
+        return self.receipt == receipt and self.due > now and self.state is LEASED and self.ticket != 0
+
+
+class KeyRecord(msgspec.Struct):
+    """A key: its newest generation, and the id of the message that carries it while that lives. Written into snapshots."""
+
+    generation: int
+    live: str | None = None
+    revoked: bool = False
+    ended_at: float = inf
+    checkpoint: bytes | None = None
