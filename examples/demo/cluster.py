@@ -187,7 +187,7 @@ class Cluster:
     def worker(self, datacenter: str, number: int) -> Node:
         options = ["--engine", self.engine_of(datacenter), "--managed", "--slots", str(self.slots)]
         options += ["--lease", f"{self.lease_s:g}", "--grace", "0.5"]
-        return self._process(f"{datacenter}-worker-{number + 1}", datacenter, "worker", *self.modules, *options)
+        return self.start_process(f"{datacenter}-worker-{number + 1}", datacenter, "worker", *self.modules, *options)
 
     def gate(self, number: int) -> Node:
         known = [f"--datacenter={name}={','.join(self._manager_addresses(name))}" for name in self.datacenters]
@@ -207,7 +207,7 @@ class Cluster:
         relay = self._relays[place][number]
         relay.target = None
         listen = ["--name", name, "--host", relay.home, "--port", "0", "--advertise", relay.address]
-        node = self._process(name, place, kind, *listen, *options)
+        node = self.start_process(name, place, kind, *listen, *options)
         self._waiting.append((node, relay))
         if not self._together:
             self._connect()
@@ -221,14 +221,14 @@ class Cluster:
             host, _, port = node.said(r"serves (\S+)").rpartition(":")
             relay.target = (host, int(port))
 
-    def _process(self, name: str, place: str, *arguments: str) -> Node:
+    def start_process(self, name: str, place: str, *arguments: str) -> Node:
         log = self.folder / f"{name}.log"
-        command = [*self._command(place), sys.executable, "-m", "tenure", *arguments]
+        command = [*self.command_prefix(place), sys.executable, "-m", "tenure", *arguments]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         return Node(name, process, log)
 
-    def _command(self, place: str) -> list[str]:
+    def command_prefix(self, place: str) -> list[str]:
         """What stands before a command in that place."""
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -25,10 +26,12 @@ VIEW = LeaderView(leader="x", address=A, epoch=1, leads=True, seq=1)
 class Play:
     """Drives one search with scripted nodes."""
 
-    def __init__(self, nodes: dict[str, Any], *, patience: float = 10) -> None:
+    def __init__(
+        self, nodes: dict[str, Any], *, addresses: str | Sequence[str] = (A, B), patience: float = 10, seed: int = 1
+    ) -> None:
         self.clock = ManualClock()
         self.nodes, self.asked, self.times = nodes, [], []
-        self.directory = Directory([A, B], patience_s=patience, random=Random(1), monotonic=self.clock.monotonic)
+        self.directory = Directory(addresses, patience_s=patience, random=Random(seed), monotonic=self.clock.monotonic)
 
     def run(self, request: Any = None) -> Any:
         request = request or AskLeader()
@@ -98,8 +101,7 @@ def test_a_node_that_asks_to_be_left_alone_is_left_alone_for_so_long_and_others_
 def test_those_who_were_turned_away_together_do_not_come_back_together() -> None:
     rests = []
     for seed in range(20):
-        play = Play({A: [shed(8.0), VIEW], B: shed(8.0)}, patience=60)
-        play.directory._random = Random(seed)
+        play = Play({A: [shed(8.0), VIEW], B: shed(8.0)}, patience=60, seed=seed)
         play.run()
         rests.append(round(play.clock.monotonic() - play.times[0], 2))
     assert len(set(rests)) > 15
@@ -124,7 +126,9 @@ def test_a_node_that_is_away_is_asked_again_although_the_other_asks_to_be_left_a
 
 def test_addresses_may_come_as_one_text_and_none_is_refused() -> None:
     options: Any = {"patience_s": 1, "random": Random(1), "monotonic": ManualClock().monotonic}
-    assert Directory(f"{A}, {B}", **options)._addresses == [A, B]
+    play = Play({B: VIEW}, addresses=f"{A}, {B}")
+    assert play.run() is VIEW
+    assert play.asked == [A, B]
     with pytest.raises(ConfigurationError, match="no manager is named"):
         Directory([], **options)
 

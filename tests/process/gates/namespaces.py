@@ -132,14 +132,14 @@ class NamespaceCluster(Cluster):
     def _listener(self, name: str, kind: str, place: str, number: int, options: Sequence[str]) -> Node:
         port = (8480 if place == "gates" else 8470) + number
         listen = ["--name", name, "--host", self._addresses[place], "--port", str(port), "--token", TOKEN]
-        return self._process(name, place, kind, *listen, *options)
+        return self.start_process(name, place, kind, *listen, *options)
 
-    def _process(self, name: str, place: str, *arguments: str) -> Node:
+    def start_process(self, name: str, place: str, *arguments: str) -> Node:
         if arguments[0] == "worker":
             arguments = (*arguments, "--token", TOKEN)
-        return super()._process(name, place, *arguments)
+        return super().start_process(name, place, *arguments)
 
-    def _command(self, place: str) -> list[str]:
+    def command_prefix(self, place: str) -> list[str]:
         return ["ip", "netns", "exec", self._places[place]]
 
     def client_in(self, datacenter: str) -> Any:

@@ -28,9 +28,9 @@ class Skewed(Cluster):
     path = ""
     """Where Python finds things; set before it is started."""
 
-    def _command(self, place: str) -> list[str]:
+    def command_prefix(self, place: str) -> list[str]:
         path = f"{AHEAD}{os.pathsep}{self.path}" if place == "b" else self.path
-        return [*super()._command(place), "env", f"PLACE={place}", f"PYTHONPATH={path}"]
+        return [*super().command_prefix(place), "env", f"PLACE={place}", f"PYTHONPATH={path}"]
 
     def restore(self) -> None:
         """Every link mended, every dead node started again."""

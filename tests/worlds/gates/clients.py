@@ -77,15 +77,15 @@ class Client:
         chosen = random.random() < 0.15
         jobs = [submission(random, self._plan, job_id, chosen=chosen) for job_id in job_ids]
         doomed = [job.job_id for job in jobs if random.random() < CANCELLED_SHARE]
-        cancels = [self._cancel(doomed[:1], random.uniform(0.0, 0.05), jobs)] if random.random() < 0.2 else []
-        submits = self._submit_all(jobs) if random.random() < 0.8 else self._submit_each(jobs[:4], jobs[4:])
+        cancels = [self.cancel(doomed[:1], random.uniform(0.0, 0.05), jobs)] if random.random() < 0.2 else []
+        submits = self.submit_all(jobs) if random.random() < 0.8 else self._submit_each(jobs[:4], jobs[4:])
         await asyncio.gather(submits, *cancels)
         half = len(doomed) // 2
         await asyncio.gather(
-            self._cancel(doomed[:half], random.uniform(0.0, 1.0)), self._cancel(doomed[half:], random.uniform(0.0, 5.0))
+            self.cancel(doomed[:half], random.uniform(0.0, 1.0)), self.cancel(doomed[half:], random.uniform(0.0, 5.0))
         )
 
-    async def _submit_all(self, jobs: Sequence[JobSubmission]) -> None:
+    async def submit_all(self, jobs: Sequence[JobSubmission]) -> None:
         if not jobs:
             return
         reply = await self._until_answered(SubmitMany(submissions=tuple(jobs)), ManySubmitted)
@@ -95,13 +95,13 @@ class Client:
             self._onlooker.accepted(job)
 
     async def _submit_each(self, single: Sequence[JobSubmission], rest: Sequence[JobSubmission]) -> None:
-        await asyncio.gather(*map(self._submit_one, single), self._submit_all(rest))
+        await asyncio.gather(*map(self.submit_one, single), self.submit_all(rest))
 
-    async def _submit_one(self, job: JobSubmission) -> None:
+    async def submit_one(self, job: JobSubmission) -> None:
         await self._until_answered(Submit(submission=job), Done)
         self._onlooker.accepted(job)
 
-    async def _cancel(self, job_ids: Sequence[str], after_s: float, before: Sequence[JobSubmission] = ()) -> None:
+    async def cancel(self, job_ids: Sequence[str], after_s: float, before: Sequence[JobSubmission] = ()) -> None:
         """`before`: it may overtake the submission of these jobs, and stands all the same."""
         if not job_ids:
             return

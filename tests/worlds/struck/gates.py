@@ -31,17 +31,17 @@ class GaveUpError(Exception):
 class PatientClient(Client):
     """Goes on with its other requests when it gave up one."""
 
-    async def _submit_all(self, jobs: Sequence[JobSubmission]) -> None:
+    async def submit_all(self, jobs: Sequence[JobSubmission]) -> None:
         with suppress(GaveUpError):
-            await super()._submit_all(jobs)
+            await super().submit_all(jobs)
 
-    async def _submit_one(self, job: JobSubmission) -> None:
+    async def submit_one(self, job: JobSubmission) -> None:
         with suppress(GaveUpError):
-            await super()._submit_one(job)
+            await super().submit_one(job)
 
-    async def _cancel(self, job_ids: Sequence[str], after_s: float, before: Sequence[JobSubmission] = ()) -> None:
+    async def cancel(self, job_ids: Sequence[str], after_s: float, before: Sequence[JobSubmission] = ()) -> None:
         with suppress(GaveUpError):
-            await super()._cancel(job_ids, after_s, before)
+            await super().cancel(job_ids, after_s, before)
 
 
 class StruckGates(Gates):

@@ -37,41 +37,44 @@ MODULES = (
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )
 TABLES: Mapping[str, Any] = {"decide": DECIDE, "fold": FOLD, "decide_gate": DECIDE_GATE}
+
+
+def methods(owner: str, names: str) -> list[str]:
+    """The labels of some methods of a class."""
+    return [f"{owner}.{name}" for name in names.split()]
+
+
 EXEMPT = frozenset(
     {
         # The port's own entry: what it raises is answered by the HTTP server, which is not in these worlds.
-        *("Manager.answer", "Gate.answer", "Gate._measure"),
+        *methods("Manager", "answer"),
+        *methods("Gate", "answer _measure"),
         # Called by the event loop itself, which logs what they raise.
-        *("_nobody_may_wait", "_bell", "NodeLedger._stopped_writing", "GateReporting._ended"),
+        *("_nobody_may_wait", "_bell"),
+        *methods("NodeLedger", "_stopped_writing"),
+        *methods("GateReporting", "_ended"),
         # What they raise on is an entry or a snapshot that is there and cannot be read: another story, which `tests/journal` tells.
         *("fold_entry", "cannot_apply", "kind_of", "unknown_kind", "restore", "load_book", "_load", "_with_hint"),
         # The scripted slots and hands call it, as a supervisor does; they are no code of a node.
-        "RecordedSlots.listen",
+        *methods("RecordedSlots", "listen"),
     }
 )
 ISOLATING = frozenset(
     {
         # What keeps one bad thing from the others must itself not raise each time: it is small, and has tests of its own.
-        *("JobStrikes.strike", "JobStrikes.attempt", "JobStrikes.commit_all", "JobStrikes._commit", "concerns_all"),
-        *("GateLeader._refresh", "GateLeader._hear_each"),
-        *(
-            "GateLeader.cannot_say",
-            "Gate._cannot_say",
-            "DatacenterLink._send_each",
-            "GateReporter._say_all",
-            "GateHandlers._commit_each",
-        ),
-        *("batches", "DatacenterLeader._arm_job"),
-        *(
-            "DatacenterLeader._send_each",
-            "ResultIntake._record",
-            "ResultIntake._record_alone",
-            "ResultIntake._bury",
-            "attempt_of",
-        ),
-        *("NodeLedger.commit_all", "NodeLedger._write_batch", "NodeLedger._make_durable", "NodeLedger._append"),
-        *("NodeLedger._append_or_refuse", "SureAppend.append", "NodeLedger.commit", "decided"),
-        *("WaitingCommand.settle", "CommandGroup.settle", "CommandGroup.settle_rest"),
+        *methods("JobStrikes", "strike attempt commit_all _commit"),
+        *methods("GateLeader", "_refresh _hear_each cannot_say"),
+        *methods("Gate", "_cannot_say"),
+        *methods("DatacenterLink", "_send_each"),
+        *methods("GateReporter", "_say_all"),
+        *methods("GateHandlers", "_commit_each"),
+        *methods("DatacenterLeader", "_arm_job _send_each"),
+        *methods("ResultIntake", "_record _record_alone _bury"),
+        *methods("NodeLedger", "commit commit_all _write_batch _make_durable _append _append_or_refuse"),
+        *methods("SureAppend", "append"),
+        *methods("WaitingCommand", "settle"),
+        *methods("CommandGroup", "settle settle_rest"),
+        *("concerns_all", "batches", "attempt_of", "decided"),
     }
 )
 """Struck once, and never so that the blow sticks."""
