@@ -36,18 +36,6 @@ class Granted(NamedTuple):
     """Returns the time at which a job was last seen to advance; 0 when it never was."""
 
 
-class JobSubject(NamedTuple):
-    """The facts about a job that managers and gates both hold: lists are filtered and ordered by them, and every view and row begins with them."""
-
-    job_id: str
-    submission: JobSubmission | None
-    """None for a job that a gate rebuilt from the reports of datacenters."""
-    state: JobState
-    reason: str
-    submitted_at: float
-    ended_at: float
-
-
 class WorkflowCounts(NamedTuple):
     """The workflows of a job, counted for one row."""
 
@@ -58,72 +46,29 @@ class WorkflowCounts(NamedTuple):
     attempts: int = 0
 
 
-def of_manager(info: JobInfo) -> JobSubject:
-    return JobSubject(info.id, info.job.submission, info.state, info.reason, info.job.submitted_at, info.ended_at)
-
-
-def of_gate(info: GateJobTrackingInfo) -> JobSubject:
-    # The reason of the gate's own decision counts, where it ended the job or is ending it; else the reason that the datacenters reported.
-    decided = info.decided is not None and info.state in (info.decided, JobState.RUNNING)
-    reason = info.decided_reason if decided else info.reason
-    return JobSubject(info.job_id, info.submission, info.state, reason, info.submitted_at, info.ended_at)
-
-
-def _view(job: JobSubject, until: float, now: float) -> JobView:
-    """Returns the view of a job of which only the submission is known."""
-    submission = job.submission or JobSubmission(job_id=job.job_id, workflows=())
-    return JobView(
-        job_id=job.job_id,
-        name=submission.name,
-        state=job.state,
-        reason=job.reason,
-        submitted_at=job.submitted_at,
-        started_at=0.0,
-        ended_at=job.ended_at,
-        deadline=until,
-        now=now,
-        workflows=(),
-        queue=submission.queue,
-        labels=submission.labels,
-        submitted_by=submission.submitted_by,
-    )
-
-
-def _row(job: JobSubject, name: str, counts: WorkflowCounts, progress: float, grants: tuple[Grant, ...]) -> JobRow:
-    """`name` stands for the job where its submission has no name."""
-    submission = job.submission or JobSubmission(job_id=job.job_id, workflows=())
-    return JobRow(
-        job_id=job.job_id,
-        name=submission.name or name,
-        state=job.state,
-        submitted_at=job.submitted_at,
-        ended_at=job.ended_at,
-        total=counts.total,
-        completed=counts.completed,
-        failed=counts.failed,
-        running=counts.running,
-        attempts=counts.attempts,
-        progress=progress,
-        reason=job.reason,
-        queue=submission.queue,
-        labels=submission.labels,
-        grants=grants,
-    )
-
-
 # A manager's jobs
 
 
 def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: Granted | None = None) -> JobView:
     """Returns the view of a job by its record. A leader gives `live` and `granted`, which know more than the journal."""
-    ended = info.state.terminal
-    return msgspec.structs.replace(
-        _view(of_manager(info), deadline(info.timeout_tracking), now),
+    submission, ended = info.job.submission, info.state.terminal
+    return JobView(
+        job_id=submission.job_id,
+        name=submission.name,
+        state=info.state,
+        reason=info.reason,
+        submitted_at=info.job.submitted_at,
         started_at=info.started_at,
+        ended_at=info.ended_at,
+        deadline=deadline(info.timeout_tracking),
+        now=now,
         workflows=tuple(
             workflow_view(info.id, name, one, live, () if ended else workflow_grants(info.id, name, one, now, granted))
             for name, one in info.workflows.items()
         ),
+        queue=submission.queue,
+        labels=submission.labels,
+        submitted_by=submission.submitted_by,
         results_expired=info.results_expired or results_expire_at(info) <= now,
         grants=job_grants(info, granted),
     )
@@ -162,16 +107,24 @@ def newest_report(job_id: str, name: str, workflow: WorkflowRecord, live: Live |
 
 
 def manager_row(info: JobInfo, live: Live | None = None, now: float = 0.0, granted: Granted | None = None) -> JobRow:
-    counts = WorkflowCounts(
-        len(info.workflows),
-        info.completed_workflows,
-        info.failed_workflows,
-        info.running_workflows,
-        info.attempts,
+    submission, workflows = info.job.submission, info.workflows
+    return JobRow(
+        job_id=submission.job_id,
+        name=submission.name or ", ".join(one.spec.called for one in list(workflows.values())[:3]),
+        state=info.state,
+        submitted_at=info.job.submitted_at,
+        ended_at=info.ended_at,
+        total=len(workflows),
+        completed=info.completed_workflows,
+        failed=info.failed_workflows,
+        running=info.running_workflows,
+        attempts=info.attempts,
+        progress=sum(share(info.id, name, one, live) for name, one in workflows.items()) / len(workflows),
+        reason=info.reason,
+        queue=submission.queue,
+        labels=submission.labels,
+        grants=soonest_grants(info, now, granted),
     )
-    functions = ", ".join(one.spec.called for one in list(info.workflows.values())[:3])
-    progress = sum(share(info.id, name, one, live) for name, one in info.workflows.items()) / counts.total
-    return _row(of_manager(info), functions, counts, progress, soonest_grants(info, now, granted))
 
 
 def share(job_id: str, name: str, workflow: WorkflowRecord, live: Live | None) -> float:
@@ -208,7 +161,6 @@ def gate_view(
     health: Callable[[str], str],
 ) -> JobView:
     """Returns the view of a job in all its datacenters: their answers (None for one that does not answer), and what the gate itself decides."""
-    known = _view(of_gate(info), until, now)
     heard = [answer for answer in answers.values() if answer is not None]
     prefixes = {name: f"{name}/" if len(answers) > 1 else "" for name in answers}
     workflows = [
@@ -218,13 +170,12 @@ def gate_view(
         for one in answer.workflows
     ]
     return msgspec.structs.replace(
-        heard[0] if heard else known,
-        job_id=known.job_id,
-        state=known.state,
-        reason=known.reason,
-        submitted_at=known.submitted_at,
+        heard[0] if heard else _unanswered(info),
+        state=info.state,
+        reason=gate_reason(info),
+        submitted_at=info.submitted_at,
         started_at=min((one.started_at for one in heard if one.started_at), default=0.0),
-        ended_at=known.ended_at,
+        ended_at=info.ended_at,
         deadline=until,
         now=now,
         workflows=tuple(workflows),
@@ -243,16 +194,59 @@ def gate_view(
     )
 
 
+def _unanswered(info: GateJobTrackingInfo) -> JobView:
+    """Returns the view of a job of which no datacenter says anything: what the gate itself knows of it."""
+    submission = _submission(info)
+    return JobView(
+        job_id=info.job_id,
+        name=submission.name,
+        state=info.state,
+        reason="",
+        submitted_at=info.submitted_at,
+        started_at=0.0,
+        ended_at=info.ended_at,
+        deadline=0.0,
+        now=0.0,
+        workflows=(),
+        queue=submission.queue,
+        labels=submission.labels,
+        submitted_by=submission.submitted_by,
+    )
+
+
+def _submission(info: GateJobTrackingInfo) -> JobSubmission:
+    """Returns the submission of a gate's job; an empty one where the gate rebuilt the job from the reports of datacenters."""
+    return info.submission or JobSubmission(job_id=info.job_id, workflows=())
+
+
+def gate_reason(info: GateJobTrackingInfo) -> str:
+    """Returns the reason of the gate's decision, where it ended the job or is ending it; else the reason that the datacenters reported."""
+    decided = info.decided is not None and info.state in (info.decided, JobState.RUNNING)
+    return info.decided_reason if decided else info.reason
+
+
 def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) -> JobRow:
     """Returns the row of a job by the newest reports of its datacenters, which `counts` sums up. No datacenter is asked for a list."""
-    targets = len(info.target_datacenters)
-    counts = counts._replace(
-        total=max(counts.total, targets * (len(info.submission.workflows) if info.submission else 0))
-    )
+    submission, targets = _submission(info), len(info.target_datacenters)
+    total = max(counts.total, targets * len(submission.workflows))
     ended = sum(status.terminal for status in info.dc_status.values())
-    progress = max(counts.completed / counts.total if counts.total else 0.0, ended / targets if targets else 0.0)
-    places = f"in {', '.join(info.target_datacenters[:3])}"
-    return _row(of_gate(info), places, counts, progress, gate_grants(info, until))
+    return JobRow(
+        job_id=info.job_id,
+        name=submission.name or f"in {', '.join(info.target_datacenters[:3])}",
+        state=info.state,
+        submitted_at=info.submitted_at,
+        ended_at=info.ended_at,
+        total=total,
+        completed=counts.completed,
+        failed=counts.failed,
+        running=counts.running,
+        attempts=counts.attempts,
+        progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
+        reason=gate_reason(info),
+        queue=submission.queue,
+        labels=submission.labels,
+        grants=gate_grants(info, until),
+    )
 
 
 def in_our_time(view: JobView, now: float) -> JobView:

@@ -116,6 +116,11 @@ class World:
                 continue
         return None
 
+    def leading(self) -> ServedGate:
+        """The gate that leads, once there is one: on a busy machine a term of two seconds may end unrenewed."""
+        self.until(lambda: self.leader() is not None)
+        return self.leader() or self.leading()
+
     def other(self) -> ServedGate:
         leader = self.leader()
         return next(gate for gate in self.gates if gate is not leader)

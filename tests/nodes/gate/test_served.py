@@ -62,8 +62,7 @@ def test_a_stream_goes_on_at_the_other_gate_after_the_leader_was_lost_without_a_
     tmp_path: Path,
 ) -> None:
     with World(tmp_path) as world:
-        first = world.leader()
-        assert first is not None
+        first = world.leading()
         with world.connection(first) as connection:
             events = stream(connection, "/v1/events?after=0")
             assert world.ask("/v1/submit", submission("one"), gate=first).status == 200
