@@ -94,7 +94,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
         self._index()
 
     def folded(self, event: Event, encoded: bytes | None) -> None:
-        self.size.folded(event)
+        # Folds count jobs, archived ids, tombstones and schedules themselves.
+        if count := event.growth():
+            self.size.grew(count)
         if self.settings.history_limit:
             self._note(event, encoded)
 

@@ -29,7 +29,6 @@ from tenure.jobs.settings import LIMITS
 
 if TYPE_CHECKING:
     from tenure.jobs.book import BookState, JobBook
-    from tenure.jobs.decisions import Event
     from tenure.jobs.model import ArchivedJob, JobInfo, ScheduleRecord, Tombstone
 
 ALLOWANCE_BYTES = 512
@@ -105,11 +104,8 @@ class StateSize:
         """Notes that the state was encoded just now and has `total` bytes."""
         self.total, self.since_measured = total, 0
 
-    def folded(self, event: Event) -> None:
-        """Adds the most that this event can have added. Folds count jobs, archived ids, tombstones and schedules with the methods below."""
-        self._add(event.growth())
-
-    def _add(self, count: int) -> None:
+    def grew(self, count: int) -> None:
+        """Adds the most bytes that something can have added."""
         self.total += count
         self.since_measured += count
 
@@ -117,7 +113,7 @@ class StateSize:
 
     def job_came(self, info: JobInfo) -> None:
         numbers = _NUMBERS_OF_A_JOB + _NUMBERS_OF_A_WORKFLOW * len(info.workflows)
-        self._add(encoded_bytes(info, info.id) + numbers + _HEADER)
+        self.grew(encoded_bytes(info, info.id) + numbers + _HEADER)
 
     def job_left(self, info: JobInfo) -> None:
         self.total -= encoded_bytes(info, info.id)
@@ -136,7 +132,7 @@ class StateSize:
     def came(self, share: Share, name: str, record: ArchivedJob | Tombstone | ScheduleRecord) -> None:
         count = encoded_bytes(name, record)
         self.shares[share] += count
-        self._add(count)
+        self.grew(count)
 
     def left(self, share: Share, name: str, record: ArchivedJob | Tombstone | ScheduleRecord) -> None:
         count = encoded_bytes(name, record)

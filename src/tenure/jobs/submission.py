@@ -259,7 +259,8 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     )
     book.jobs[event.job_id] = info
     book.size.job_came(info)
-    book.drop_tombstone(event.job_id)
+    if book.state.tombstones:
+        book.drop_tombstone(event.job_id)
     if submission.idempotency_key:
         book.keys[submission.idempotency_key] = event.job_id
     for workflow in info.workflows.values():
