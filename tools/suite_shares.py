@@ -28,14 +28,14 @@ class Share:
 
 
 SHARES = {
-    "checks": Share(40),
-    # Half of their time these wait for servers, leases and processes: four keep two cores busy.
-    "unit": Share(110, 4),
+    "checks": Share(45),
+    # Half of their time these wait for servers, leases and processes: several keep two cores busy, and the simulator has the rest.
+    "unit": Share(185, 4),
     "seeds": Share(15, 2),
-    "contract": Share(100, 4),
-    "sim": Share(600, 2, beside=True),
-    "process": Share(165, 4),
-    "fuzz": Share(75, 2),  # the fuzzer computes, and so does the manager that it asks
+    "contract": Share(140, 4),
+    "sim": Share(660, 2, beside=True),
+    "process": Share(235, 6),
+    "fuzz": Share(60, 2),  # the fuzzer computes, and so does the manager that it asks
     "browser": Share(40, 0),  # one browser, in the process that collects
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.client.test_async_client import datacenter
+from tests.client.one_datacenter import datacenter
 
 from tenure.cli.root import COMMANDS, SECTIONS, tenure
 

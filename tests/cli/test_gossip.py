@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.gossip.test_health_piggyback import health
+from tests.gossip.one_node import health
 
 from tenure.cli.gossip import gossip as command
 from tenure.cli.root import tenure

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.control.test_attacks import get, limited, raw, status
+from tests.control.raw_requests import get, limited, raw, status
 from tests.nodes.certificates import Authority
 from tests.nodes.served import until
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from functools import cache
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 from msgspec import UNSET, inspect
 
 from tenure.control.messages.operations import OPERATIONS, Operation
 from tenure.jobs.model import WorkflowSpec
+from tests.soak import SOAK
 
+SEED = int(os.environ.get("TENURE_FUZZ_SEED", "0")) or (SystemRandom().randrange(1, 2**31) if SOAK else 16)
 HOSTILE_TEXTS = (
     "",
     " ",

@@ -7,22 +7,20 @@ seed, is what is replayed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 
 from tenure.control.messages.operations import OPERATIONS
 from tests.fuzz.assault import Assault, Log, Sent
-from tests.fuzz.grammar import Grammar
+from tests.fuzz.grammar import SEED, Grammar
 from tests.fuzz.replay import explain
 from tests.fuzz.site import FuzzedSite, Honest
 from tests.soak import SOAK, sized
 
 REQUESTS = sized("hostile requests to a datacenter", short=10_000, long=200_000)
 """To a datacenter on each engine."""
-SEED = int(os.environ.get("TENURE_FUZZ_SEED", "0")) or (SystemRandom().randrange(1, 2**31) if SOAK else 16)
 NEVER_DONE = {"gate", "tell_gate", "forward", "dead_letter"}
 """What a manager does not do for a stranger: it is no gate, and there is no dead letter whose id can be guessed."""
 

@@ -17,9 +17,8 @@ from tenure.engines import Engine
 from tenure.engines.contracts import Engine as AnyEngine
 from tenure.errors import TenureError
 from tenure.jobs import JobSubmission, WorkflowSpec
-from tests.fuzz.grammar import HOSTILE, HOSTILE_TEXTS, Grammar
+from tests.fuzz.grammar import HOSTILE, HOSTILE_TEXTS, SEED, Grammar
 from tests.fuzz.site import HONEST_QUEUE, FuzzedSite, Honest
-from tests.fuzz.test_operations import SEED
 from tests.soak import SOAK, sized
 
 HEADS = sized("hostile HTTP heads", short=1_000, long=20_000)

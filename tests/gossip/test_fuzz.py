@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gossip.test_sealing import CODECS
+from tests.gossip.one_node import CODECS
 from tests.soak import sized
 
 from tenure.errors import WireError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gossip.one_node import health
 
 from tenure.errors import ConfigurationError, LimitError
 from tenure.gossip.encodings import pack
@@ -21,19 +22,6 @@ from tenure.gossip.health_piggyback import (
 from tenure.gossip.serf import Intent, SerfClock, decode_intent
 from tenure.gossip.swim_state import SkewEstimates
 from tenure.health.piggyback import HealthPiggyback
-
-
-def health(**changes: object) -> HealthPiggyback:
-    fields = {
-        "node_id": "worker-1",
-        "node_type": "worker",
-        "accepting_work": True,
-        "capacity": 8,
-        "throughput": 3,
-        "expected_throughput": 4,
-        "overload_state": "healthy",
-    }
-    return HealthPiggyback(**{**fields, **changes})
 
 
 def test_health_comes_back_from_a_ride_and_from_a_tag() -> None:

@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
+from tests.gossip.one_node import ME, happened, node, passed_on, tell, there, warned, with_peers
 
-from tenure.gossip.effects import Complaint, Effects, MemberChange, MemberEvent, PoolWarning
+from tenure.gossip.effects import Complaint, MemberChange
 from tenure.gossip.health_piggyback import encode_tags
 from tenure.gossip.messages import MAX_INCARNATION, Alive, Dead, MemberState, NodeState, PushPull, Suspect, User
-from tenure.gossip.settings import GossipSettings
 from tenure.gossip.swim import Swim
-from tenure.gossip.wire import decode
-
-ME = ("10.0.0.1", 7946)
-
-
-def there(number: int) -> tuple[str, int]:
-    return (f"10.0.0.{number}", 7946)
-
-
-def node(**changes: object) -> Swim:
-    swim = Swim("me", ME, GossipSettings.lan(**changes), now=0.0, incarnation=50, start_id="life-1", random=Random(1))
-    swim.forget_rumours()
-    return swim
-
-
-def with_peers(count: int = 5, **changes: object) -> Swim:
-    swim = node(**changes)
-    for number in range(2, count + 2):
-        tell(swim, Alive(10, f"p{number}", there(number)))
-    swim.forget_rumours()
-    return swim
-
-
-def tell(swim: Swim, message: object, now: float = 0.0) -> Effects:
-    return swim.receive(now, there(99), message)
-
-
-def happened(outcome: Effects) -> list[MemberChange]:
-    return [event.change for event in outcome.events if isinstance(event, MemberEvent)]
-
-
-def warned(outcome: Effects) -> list[Complaint]:
-    return [event.complaint for event in outcome.events if isinstance(event, PoolWarning)]
-
-
-def passed_on(swim: Swim) -> list:
-    """What the next packets carry."""
-    return [decode(part) for part in swim._pool.rumours()]
 
 
 def belief(swim: Swim, name: str) -> tuple[MemberState, int]:

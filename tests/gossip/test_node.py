@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.gossip.test_health_piggyback import health
+from tests.gossip.one_node import health
 
 from tenure.errors import ConfigurationError, JoinError
 from tenure.gossip import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.gossip.test_health_piggyback import health
-from tests.gossip.test_membership_rules import ME, happened, node, tell, there, warned, with_peers
+from tests.gossip.one_node import ME, happened, health, node, tell, there, warned, with_peers
 
 from tenure.gossip.effects import Complaint, Effects, HealthEvent, MemberChange
 from tenure.gossip.health_piggyback import encode_health_field, encode_tags

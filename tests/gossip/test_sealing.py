@@ -5,27 +5,13 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gossip.one_node import CODECS
 from tests.gossip.strategies import messages
 
 from tenure.errors import ConfigurationError, WireError
 from tenure.gossip.encodings import lzw_compress
-from tenure.gossip.sealing import Keyring, PacketCodec, pack_compound
+from tenure.gossip.sealing import PacketCodec, pack_compound
 from tenure.gossip.wire import decode, encode, encode_compressed
-
-KEY = bytes(range(16))
-nonces = (number.to_bytes(12, "big") for number in itertools.count())
-
-
-def entropy(count: int) -> bytes:
-    return next(nonces)[-count:]
-
-
-CODECS = [
-    PacketCodec(label=label, keyring=Keyring([KEY], entropy=entropy) if keyed else None, compression=compression)
-    for label in ("", "tenure")
-    for keyed in (False, True)
-    for compression in (False, True)
-]
 
 
 @settings(max_examples=40)

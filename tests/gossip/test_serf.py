@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.gossip.test_membership_rules import passed_on, tell, with_peers
+from tests.gossip.one_node import passed_on, tell, with_peers
 
 from tenure.gossip.encodings import pack, unpack
 from tenure.gossip.messages import User

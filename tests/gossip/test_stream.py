@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gossip.one_node import CODECS
 from tests.gossip.strategies import push_pulls
-from tests.gossip.test_sealing import CODECS
 
 from tenure.errors import WireError
 from tenure.gossip.encodings import pack

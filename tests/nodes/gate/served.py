@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.client.test_async_client import datacenter
+from tests.client.one_datacenter import datacenter
 from tests.nodes.served import Answer
 
 from tenure.nodes.gate.probes import ProbeSettings

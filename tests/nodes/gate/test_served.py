@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.test_async_client import double
+from tests.client.one_datacenter import double
 from tests.nodes.gate.served import ServedGate, World
 
 from tenure import AsyncClient, Client
