@@ -12,7 +12,7 @@ from tests.worlds.leadership.scenario import Leadership
 
 from tenure.engines.contracts import Entry, Head, Leader, Term
 from tenure.engines.memory import MemoryEngine
-from tenure.engines.memory.election import MemoryElection
+from tenure.engines.memory.engine import MemoryElection
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.errors import EngineUnavailableError, SequenceConflictError
 from tenure.sim import World

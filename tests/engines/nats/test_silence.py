@@ -17,9 +17,9 @@ from tests.soak import sized
 from tools.servers.nats import Nats
 
 from tenure.clock import SystemClock
-from tenure.engines.nats.follower import Follower
-from tenure.engines.nats.link import Link
-from tenure.engines.nats.url import read_url
+from tenure.engines.nats.address import read_url
+from tenure.engines.nats.connection import Link
+from tenure.engines.nats.streams import Follower
 from tenure.errors import EngineUnavailableError
 from tenure.randomness import Random
 from tools.servers import FaultProxy

@@ -9,9 +9,9 @@ from tests.memory import kept_bytes
 
 from tenure.engines.contracts import FailureCause
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.deliveries import Delivery
 from tenure.engines.nats.ledger import Ledger
-from tenure.engines.nats.stands import HAND_OVER_S
+from tenure.engines.nats.ledger_records import Delivery
+from tenure.engines.nats.logged_mailbox import HAND_OVER_S
 from tenure.errors import ReceiptHandleExpiredError
 
 LEASE = 60.0

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tenure.engines.nats.address import read_url
 from tenure.engines.nats.streams import token
-from tenure.engines.nats.url import read_url
 from tenure.errors import ConfigurationError
 
 

@@ -27,7 +27,7 @@ from tenure.control.messages.jobs import (
 )
 from tenure.control.messages.queues import ListQueues
 from tenure.engines.contracts import Term
-from tenure.engines.memory.election import MemoryElection
+from tenure.engines.memory.engine import MemoryElection
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState

@@ -1,7 +1,9 @@
-"""`memory://`: an engine inside this process. Nothing outlives it; everything else is as on every engine."""
+"""`memory://`: an engine inside this process, with its elections and stores. Nothing outlives it; everything else is as on every engine."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from heapq import heapify, heappop, heappush
 from itertools import count
 from threading import Lock
 from typing import Any, TypeVar
@@ -9,16 +11,182 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from tenure.clock import Clock, SystemClock
-from tenure.engines.checks import check_name
-from tenure.engines.contracts import BodyT, Election, Engine, Journal, Mailbox, ReplyT, Store
+from tenure.engines.checks import check_key, check_max_messages, check_name, check_store_value, check_ttl
+from tenure.engines.contracts import (
+    KEY_MEMORY_S,
+    BodyT,
+    Election,
+    Engine,
+    Fence,
+    Journal,
+    Leader,
+    Mailbox,
+    ReplyT,
+    Store,
+    Term,
+    term_margin,
+)
 from tenure.engines.mailbox_records import MessageRecord
-from tenure.engines.memory.election import MemoryElection, Seat
 from tenure.engines.memory.journal import Log, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.engines.memory.shared_mailbox import ForeignMailboxName, SharedMailbox
-from tenure.engines.memory.store import MemoryStore, Shelf
-from tenure.errors import ConfigurationError, EngineClosedError
+from tenure.errors import ConfigurationError, EngineClosedError, LimitError, StaleFenceError, TermLostError
 from tenure.ids import IdSource, new_id
+
+
+class Seat:
+    """The holder of the term. The epoch stays when the term has no holder: it only grows."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.candidate = ""
+        self.expires = 0.0
+
+    def taken(self, now: float) -> bool:
+        return self.candidate != "" and now < self.expires
+
+
+class MemoryElection(Election):
+    def __init__(self, engine: MemoryEngine, name: str, seat: Seat) -> None:
+        self.name = name
+        self._engine, self._seat = engine, seat
+
+    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+        check_key(candidate, "candidate")
+        check_ttl(ttl)
+        if above < 0:
+            raise LimitError("above", above, "0 or more")
+        asked = self._engine.clock.boottime()
+        with self._engine.lock:
+            self._engine.check_open()
+            seat, now = self._seat, self._engine.clock.boottime()
+            if seat.taken(now) and seat.candidate != candidate:
+                return None
+            seat.epoch = max(seat.epoch, above) + 1
+            seat.candidate, seat.expires = candidate, now + ttl
+            return Term(seat.epoch, candidate, ttl, asked + ttl - term_margin(ttl))
+
+    def renew(self, term: Term) -> Term:
+        asked = self._engine.clock.boottime()
+        with self._engine.lock:
+            self._engine.check_open()
+            seat, now = self._seat, self._engine.clock.boottime()
+            if seat.epoch != term.epoch or not seat.taken(now):
+                raise TermLostError(self.name, term.epoch, seat.epoch)
+            seat.expires = now + term.ttl
+            return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+
+    def resign(self, term: Term) -> None:
+        with self._engine.lock:
+            self._engine.check_open()
+            if self._seat.epoch == term.epoch:
+                self._seat.candidate = ""
+
+    def current(self) -> Leader | None:
+        with self._engine.lock:
+            self._engine.check_open()
+            seat, now = self._seat, self._engine.clock.boottime()
+            return Leader(seat.candidate, seat.epoch, seat.expires - now) if seat.taken(now) else None
+
+
+class Shelf:
+    """The state that all handles on one store share. A fence outlives its value, so that a late writer stays refused."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.fences: dict[str, Fence] = {}
+        self.expires: dict[str, float] = {}
+        self._timers: list[tuple[float, str]] = []
+        self._sorted: list[str] | None = None
+
+    def put(self, key: str, value: bytes, expires: float | None) -> None:
+        if key not in self.values:
+            self._sorted = None
+        self.values[key] = value
+        self._schedule(key, expires)
+
+    def remove(self, key: str, now: float) -> bool:
+        if self.values.pop(key, None) is None:
+            return False
+        self._sorted = None
+        self._schedule(key, now + KEY_MEMORY_S if key in self.fences else None)
+        return True
+
+    def _schedule(self, key: str, at: float | None) -> None:
+        """When the value, or after it its fence, is to be forgotten."""
+        if at is None:
+            self.expires.pop(key, None)
+        else:
+            self.expires[key] = at
+            heappush(self._timers, (at, key))
+            if len(self._timers) > 64 and len(self._timers) > 2 * len(self.expires):
+                # A key that is written again and again leaves its old times behind.
+                self._timers = [(at, key) for key, at in self.expires.items()]
+                heapify(self._timers)
+
+    def sweep(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            at, key = heappop(self._timers)
+            if self.expires.get(key) != at:
+                continue  # it was written again since
+            del self.expires[key]
+            if not self.remove(key, now):
+                self.fences.pop(key, None)
+
+    def keys(self) -> list[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self.values)
+        return self._sorted
+
+
+class MemoryStore(Store):
+    def __init__(self, engine: MemoryEngine, name: str, shelf: Shelf) -> None:
+        self.name = name
+        self._engine, self._shelf = engine, shelf
+
+    def _now(self) -> float:
+        """The time, with everything gone that had to be. The caller holds the lock."""
+        self._engine.check_open()
+        now = self._engine.clock.boottime()
+        self._shelf.sweep(now)
+        return now
+
+    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
+        check_key(key)
+        check_store_value(value)
+        if ttl is not None:
+            check_ttl(ttl)
+        with self._engine.lock:
+            now, shelf = self._now(), self._shelf
+            if fence is not None:
+                highest = shelf.fences.get(key)
+                if highest is not None and fence < highest:
+                    raise StaleFenceError(key, fence, highest)
+                shelf.fences[key] = Fence(*fence)
+            shelf.put(key, bytes(value), None if ttl is None else now + ttl)
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        with self._engine.lock:
+            self._now()
+            return self._shelf.values.get(key)
+
+    def delete(self, key: str) -> bool:
+        check_key(key)
+        with self._engine.lock:
+            return self._shelf.remove(key, self._now())
+
+    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
+        check_max_messages(limit)
+        with self._engine.lock:
+            self._now()
+            keys = self._shelf.keys()
+            start = bisect_left(keys, prefix)
+            if after is not None:
+                start = max(start, bisect_right(keys, after))
+            found = keys[start : start + limit]
+            return [key for key in found if key.startswith(prefix)]
+
 
 PartT = TypeVar("PartT")
 

@@ -11,9 +11,10 @@ import base64
 import json
 from typing import NamedTuple
 
-from tenure.engines.nats import faults, streams
-from tenure.engines.nats.faults import ApiError
-from tenure.engines.nats.link import Link
+from tenure.engines.nats import address as faults
+from tenure.engines.nats import streams
+from tenure.engines.nats.address import ApiError
+from tenure.engines.nats.connection import Link
 from tenure.engines.nats.streams import Names
 from tenure.ids import new_id
 

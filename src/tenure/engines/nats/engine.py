@@ -1,4 +1,7 @@
-"""`nats://`: the engine object. It connects, checks the server and the streams, and hands out handles."""
+"""`nats://`: the engine object. It connects, checks the server and the streams, and hands out handles.
+
+Elections and the names of stored values are in the log: its order and its time decide. A value itself is a blob.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,140 @@ from weakref import WeakSet
 import nats.errors
 
 from tenure.clock import Clock
-from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, Refusal, ReplyT, Store
+from tenure.engines.checks import check_key, check_max_messages, check_name, check_store_value, check_ttl
+from tenure.engines.contracts import (
+    BodyT,
+    Election,
+    Engine,
+    Fence,
+    Finding,
+    Journal,
+    Leader,
+    Mailbox,
+    Refusal,
+    ReplyT,
+    Store,
+    Term,
+    term_margin,
+)
 from tenure.engines.metrics import OperationMetrics
-from tenure.engines.nats import background, examination
-from tenure.engines.nats.blobs import Blobs
+from tenure.engines.nats import commands as c
+from tenure.engines.nats import connection as background
+from tenure.engines.nats import examination
+from tenure.engines.nats.address import ApiError, NatsSettings, read_url
+from tenure.engines.nats.blobs import BlobGoneError, Blobs
+from tenure.engines.nats.command_log import Log
 from tenure.engines.nats.commands import AnyCommand
-from tenure.engines.nats.election import NatsElection
-from tenure.engines.nats.faults import ApiError
+from tenure.engines.nats.connection import Link
 from tenure.engines.nats.journal import NatsJournal
-from tenure.engines.nats.link import Link
-from tenure.engines.nats.log import Log
 from tenure.engines.nats.mailbox import NatsMailbox
-from tenure.engines.nats.store import NatsStore
 from tenure.engines.nats.streams import Names
-from tenure.engines.nats.url import NatsSettings, read_url
-from tenure.errors import EngineClosedError, EngineError, EngineUnavailableError, MailboxConnectionError
+from tenure.errors import (
+    EngineClosedError,
+    EngineError,
+    EngineUnavailableError,
+    LimitError,
+    MailboxConnectionError,
+    StaleFenceError,
+)
+from tenure.ids import new_id
 from tenure.randomness import Random, fresh_random
+
+
+class NatsElection(Election):
+    def __init__(self, engine: NatsEngine, name: str) -> None:
+        self.name = check_name(name)
+        self._engine = engine
+
+    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
+        check_key(candidate, "candidate")
+        check_ttl(ttl)
+        if above < 0:
+            raise LimitError("above", above, "0 or more")
+        asked = self._engine.clock.boottime()
+        epoch = self._engine.ask(
+            "campaign", c.Campaign, self.name, candidate, float(ttl), above, lost=EngineUnavailableError
+        )
+        return None if epoch is None else Term(epoch, candidate, ttl, asked + ttl - term_margin(ttl))
+
+    def renew(self, term: Term) -> Term:
+        asked = self._engine.clock.boottime()
+        self._engine.ask("renew", c.Renew, self.name, term.epoch, float(term.ttl), lost=EngineUnavailableError)
+        return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+
+    def resign(self, term: Term) -> None:
+        self._engine.ask("resign", c.Resign, self.name, term.epoch, lost=EngineUnavailableError)
+
+    def current(self) -> Leader | None:
+        return self._engine.call("current", self._current, lost=EngineUnavailableError)
+
+    async def _current(self) -> Leader | None:
+        now = await self._engine.log.catch_up()
+        seat = self._engine.log.ledger.seats.get(self.name)
+        if seat is None or not seat.taken(now):
+            return None
+        return Leader(seat.candidate, seat.epoch, seat.expires - now)
+
+
+Keys = list[str]  # inside the class, `list` is its method
+
+
+class NatsStore(Store):
+    def __init__(self, engine: NatsEngine, name: str) -> None:
+        self.name = check_name(name)
+        self._engine = engine
+
+    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
+        check_key(key)
+        check_store_value(value)
+        if ttl is not None:
+            check_ttl(ttl)
+        token = None if fence is None else (fence[0], fence[1])
+        self._engine.call("put", self._put, key, bytes(value), token, ttl, lost=EngineUnavailableError)
+
+    async def _put(self, key: str, value: bytes, fence: tuple[int, int] | None, ttl: float | None) -> None:
+        log = self._engine.log
+        blob = f"store-{int(log.about_now())}-{new_id()}"
+        chunks = await self._engine.blobs.write(blob, value)
+        seconds = None if ttl is None else float(ttl)
+        try:
+            await log.ask(c.Put(log.new_id(), self.name, key, blob, chunks, fence, seconds))
+        except StaleFenceError:
+            await self._engine.blobs.delete(blob)
+            raise
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        return self._engine.call("get", self._get, key, lost=EngineUnavailableError)
+
+    async def _get(self, key: str) -> bytes | None:
+        while True:
+            now = await self._engine.log.catch_up()
+            value = self._engine.log.ledger.values.stores.get(self.name, {}).get(key)
+            if value is None or not value.there(now):
+                return None
+            try:
+                return await self._engine.blobs.read(value.blob, value.chunks)
+            except BlobGoneError:
+                continue  # written again meanwhile
+
+    def delete(self, key: str) -> bool:
+        check_key(key)
+        return bool(self._engine.ask("delete", c.Remove, self.name, key, lost=EngineUnavailableError))
+
+    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
+        check_max_messages(limit)
+        return self._engine.call("list", self._list, prefix, limit, after, lost=EngineUnavailableError)
+
+    async def _list(self, prefix: str, limit: int, after: str | None) -> Keys:
+        now = await self._engine.log.catch_up()
+        values = self._engine.log.ledger.values.stores.get(self.name, {})
+        return sorted(
+            key
+            for key, value in values.items()
+            if key.startswith(prefix) and (after is None or key > after) and value.there(now)
+        )[:limit]
+
 
 T = TypeVar("T")
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from tenure.clock import Clock
 from tenure.engines.contracts import MAX_BODY_BYTES, Finding, Level
-from tenure.engines.nats.faults import ApiError
-from tenure.engines.nats.follower import unix
-from tenure.engines.nats.link import Link
-from tenure.engines.nats.streams import Names, silent_limits, wanted
+from tenure.engines.nats.address import ApiError
+from tenure.engines.nats.connection import Link
+from tenure.engines.nats.streams import Names, silent_limits, unix, wanted
 from tenure.errors import EngineRefusedError, EngineVersionError, TenureError
 
 OLDEST = (2, 11)

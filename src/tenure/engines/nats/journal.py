@@ -17,11 +17,12 @@ import msgspec
 
 from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
 from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
-from tenure.engines.nats import faults, streams
+from tenure.engines.nats import address as faults
+from tenure.engines.nats import streams
+from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.blobs import BlobGoneError
-from tenure.engines.nats.faults import ApiError
-from tenure.engines.nats.follower import Follower, unix
-from tenure.engines.nats.waiting import Polls
+from tenure.engines.nats.standing_claims import Polls
+from tenure.engines.nats.streams import Follower, unix
 from tenure.errors import (
     EngineCorruptError,
     EngineUnavailableError,

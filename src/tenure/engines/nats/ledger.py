@@ -13,11 +13,8 @@ import msgspec
 
 from tenure.engines.mailbox_records import CLAIMED, HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.box import LoggedMailbox, MailboxSnapshot
-from tenure.engines.nats.deliveries import Awaited, Delivery, Handed
-from tenure.engines.nats.pages import Heard, Seat, Value
-from tenure.engines.nats.stands import HAND_OVER_S, Stand
-from tenure.engines.nats.values import Values
+from tenure.engines.nats.ledger_records import Awaited, Delivery, Handed, Heard, Seat, Value, Values
+from tenure.engines.nats.logged_mailbox import HAND_OVER_S, LoggedMailbox, MailboxSnapshot, Stand
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
 
 FORMAT = 3

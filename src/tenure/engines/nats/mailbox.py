@@ -1,23 +1,141 @@
-"""A mailbox in the log: one command per operation, and a claim only when there is something to claim."""
+"""A mailbox in the log: one command per operation, and a claim only when there is something to claim.
+
+A delivery is known by the message's id and the receipt, which is the id of the claim that brought it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
-from tenure.engines.checked_mailbox import CheckedMailbox, CheckedMessage
-from tenure.engines.checks import check_key
-from tenure.engines.contracts import BodyT, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.checked_mailbox import (
+    NO_CONTENT,
+    CheckedMailbox,
+    CheckedMessage,
+    DecodedBody,
+    DeliveredContent,
+    LeasedMessage,
+)
+from tenure.engines.checks import check_key, check_max_messages
+from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.dead_letters import NatsDeadLetters
-from tenure.engines.nats.deliveries import Delivery
-from tenure.engines.nats.message import NatsMessage
-from tenure.engines.nats.standing import Claimed
-from tenure.engines.nats.waiting import Poll, Polls
+from tenure.engines.nats.ledger_records import Delivery
+from tenure.engines.nats.standing_claims import Claimed, Poll, Polls
 from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
+
+
+class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """Asks the log each time: the fold knows whether this receipt still holds."""
+
+    __slots__ = ("_confirmed", "_lease_until", "_mailbox", "given_up", "held")
+
+    def __init__(self, mailbox: NatsMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
+        super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
+        self._mailbox = mailbox
+        self.held = (ticket.id, ticket.receipt_handle)
+        self.given_up = ""
+        self._confirmed: dict[str, float] = {}  # filled when what was handed over is confirmed
+
+    @classmethod
+    def of(cls, mailbox: NatsMailbox[Any, Any], delivery: Delivery, claimed: Claimed, opened: DecodedBody) -> Self:
+        ticket = Ticket(
+            id=delivery.id,
+            receipt_handle=claimed.receipt,
+            delivery_count=delivery.delivery_count,
+            enqueued_at=delivery.enqueued_at,
+            lease_until=claimed.lease_until,
+            reply_to=delivery.reply_to,
+            key=delivery.key,
+            generation=delivery.generation,
+            forgiven=delivery.forgiven,
+        )
+        message = cls(mailbox, ticket, DeliveredContent(*opened, delivery.checkpoint, delivery.suspect))
+        message._confirmed = claimed.confirmed
+        return message
+
+    @property
+    def lease_until(self) -> float:
+        return max(self._lease_until, self._confirmed.get(self.id, 0.0))
+
+    @lease_until.setter
+    def lease_until(self, boottime: float) -> None:
+        self._lease_until = boottime
+
+    def acknowledge(self) -> None:
+        self._ask("acknowledge", c.End, [self.held])
+        self.given_up = "it was acknowledged"
+
+    def _nack(self, delay_s: float) -> None:
+        self._ask("nack", c.Nack, *self.held, delay_s, self._mailbox.max_delivery_count)
+        self.given_up = "it was nacked"
+
+    def release(self) -> None:
+        self._ask("release", c.Release, [self.held])
+        self.given_up = "it was released"
+
+    def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
+        self._ask("extend", c.Extend, *self.held, seconds, checkpoint)
+
+    def _reply(self, encoded: bytes) -> None:
+        self._ask("reply", c.Reply, *self.held, encoded)
+
+    def _settle(self, encoded: bytes) -> None:
+        self._ask("settle", c.End, [self.held], encoded)
+        self.given_up = "it was settled"
+
+    def _give_up(self, cause: FailureCause, reason: str) -> None:
+        self._ask("dead_letter", c.Bury, *self.held, cause, reason)
+        self.given_up = "it is a dead letter"
+
+    def _ask(self, operation: str, kind: Callable[..., c.AnyCommand], *values: Any) -> None:
+        try:
+            self._mailbox.engine.ask(operation, kind, self._mailbox.name, *values)
+        except ReceiptHandleExpiredError:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ReceiptHandleExpiredError(self.id, self.given_up or "its lease ran out")
+
+
+Page = list[DeadLetter]  # inside the class, `list` is its method
+
+
+class NatsDeadLetters(DeadLetters):
+    def __init__(self, mailbox: NatsMailbox[Any, Any]) -> None:
+        self._mailbox, self._engine = mailbox, mailbox.engine
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
+        check_max_messages(limit)
+        self._mailbox.check_open()
+        return self._engine.call("dead_letters", self._page, limit, after)
+
+    async def _page(self, limit: int, after: str | None) -> Page:
+        await self._engine.log.catch_up()
+        return self._engine.log.ledger.box(self._mailbox.name).dead_letters(limit, after)
+
+    def count(self) -> int:
+        self._mailbox.check_open()
+        return self._engine.call("dead_letters", self._count)
+
+    async def _count(self) -> int:
+        await self._engine.log.catch_up()
+        return len(self._engine.log.ledger.box(self._mailbox.name).dead)
+
+    def replay(self, message_id: str) -> bool:
+        self._mailbox.check_open()
+        return bool(self._engine.ask("replay", c.Replay, self._mailbox.name, message_id))
+
+    def delete(self, message_id: str) -> bool:
+        self._mailbox.check_open()
+        return bool(self._engine.ask("delete", c.Forget, self._mailbox.name, message_id))
+
+    def purge(self) -> int:
+        self._mailbox.check_open()
+        return int(self._engine.ask("purge_dead", c.Forget, self._mailbox.name, None))
+
 
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
 

@@ -18,17 +18,14 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import streams
-from tenure.engines.nats.background import end
+from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
-from tenure.engines.nats.deliveries import Delivery
-from tenure.engines.nats.faults import ApiError
-from tenure.engines.nats.follower import Follower, unix
+from tenure.engines.nats.connection import Link, end
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
-from tenure.engines.nats.link import Link
-from tenure.engines.nats.outstanding import Outstanding
-from tenure.engines.nats.standing import Standing
-from tenure.engines.nats.streams import Names
-from tenure.engines.nats.waiting import Waiters
+from tenure.engines.nats.ledger_records import Delivery
+from tenure.engines.nats.pending_commands import Outstanding
+from tenure.engines.nats.standing_claims import Standing, Waiters
+from tenure.engines.nats.streams import Follower, Names, unix
 from tenure.errors import (
     EngineClosedError,
     EngineCorruptError,

@@ -1,14 +1,110 @@
-"""The names of stored values: which blob each is, which fence wrote it, and when it ends. Pure, a part of the fold."""
+"""The records of the fold beside mailboxes: terms, stored values, commands that have come already, and deliveries as claims get them. Pure."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple, Self
+
+import msgspec
 
 from tenure.engines.contracts import KEY_MEMORY_S, Fence
+from tenure.engines.mailbox_records import MessageRecord
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.pages import Value
 from tenure.errors import StaleFenceError
+
+_MISSING = 256  # commands of one process that are under way at once, at most
+
+
+class Seat(msgspec.Struct):
+    epoch: int = 0
+    candidate: str = ""
+    expires: float = 0.0
+
+    def taken(self, now: float) -> bool:
+        return self.candidate != "" and now < self.expires
+
+
+class Value(msgspec.Struct):
+    """A stored value's place; after it went, its fence for another while."""
+
+    blob: str = ""  # empty: there is none
+    chunks: int = 0
+    fence: tuple[int, int] | None = None
+    expires: float = inf
+
+    def there(self, now: float) -> bool:
+        return self.blob != "" and now < self.expires
+
+
+class Heard(msgspec.Struct):
+    """Which commands of one process have come: all up to `top`, but for those `missing`."""
+
+    top: int = 0
+    missing: list[int] = []
+    at: float = 0.0
+
+    def is_new(self, number: int, now: float) -> bool:
+        self.at = now
+        if number > self.top:
+            self.missing += range(max(self.top + 1, number - _MISSING), number)
+            if len(self.missing) > _MISSING:
+                del self.missing[:-_MISSING]
+            self.top = number
+            return True
+        if number in self.missing:
+            self.missing.remove(number)
+            return True
+        return False
+
+
+class Delivery(NamedTuple):
+    """A record as it was when it was claimed: it may change before the claimer looks at it."""
+
+    id: str
+    body: bytes
+    delivery_count: int
+    forgiven: int
+    enqueued_at: float
+    reply_to: str | None
+    checkpoint: bytes | None
+    key: str | None
+    generation: int
+    is_failure: bool
+    suspect: bool
+
+    @classmethod
+    def of(cls, record: MessageRecord) -> Self:
+        return cls(
+            record.id,
+            record.body,
+            record.count,
+            record.base,
+            record.enqueued_at,
+            record.reply_to,
+            record.checkpoint,
+            record.key,
+            record.generation,
+            record.is_failure,
+            record.suspect,
+        )
+
+
+class Awaited(NamedTuple):
+    """The result of an `Await`: deliveries, or a claim that stands from `at` on."""
+
+    at: float
+    deliveries: list[Delivery]
+
+
+class Handed(NamedTuple):
+    """The deliveries of a standing claim, and their time."""
+
+    receipt: str
+    box: str
+    lease: float
+    at: float
+    deliveries: list[Delivery]
 
 
 class Values:

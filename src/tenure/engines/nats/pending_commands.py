@@ -13,10 +13,10 @@ import logging
 from typing import Any
 
 from tenure.backoff import Backoff
+from tenure.engines.nats import address as faults
 from tenure.engines.nats import commands as c
-from tenure.engines.nats import faults
-from tenure.engines.nats.faults import ApiError
-from tenure.engines.nats.link import Link
+from tenure.engines.nats.address import ApiError
+from tenure.engines.nats.connection import Link
 from tenure.errors import TenureError
 
 log = logging.getLogger("tenure.engines.nats")
