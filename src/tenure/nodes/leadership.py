@@ -46,8 +46,6 @@ class EngineTime:
         self._engine, self._calls, self._clock = engine, calls, clock
         self._offset: float | None = None
         self._last = 0.0
-        self.uncertainty_s = 0.0
-        """Half of the round trip of the last anchor: the most by which the anchor may be wrong."""
 
     async def refresh(self) -> None:
         asked = self._clock.boottime()
@@ -55,7 +53,6 @@ class EngineTime:
         answered = self._clock.boottime()
         # The engine read its clock at some moment between the two, so the middle is off by half of the round trip at most.
         self._offset = theirs - (asked + answered) / 2
-        self.uncertainty_s = (answered - asked) / 2
 
     def now(self) -> float:
         if self._offset is None:
