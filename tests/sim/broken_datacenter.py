@@ -13,10 +13,10 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from tests.worlds.datacenter.scenario import Datacenter
 from tests.worlds.datacenter.slots import ScriptedSlots
-from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import FLEET
 from tests.worlds.patching import Patched
 
+from tenure.beat.board import BeatReading
 from tenure.control.messages.jobs import Cancel
 from tenure.control.messages.wire import Reply
 from tenure.control.messages.workers import WorkerDirective
@@ -40,11 +40,13 @@ from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.results import RESULTS, ResultIntake
+from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.runner import Extension
 
 ViewT = TypeVar("ViewT")
 
@@ -206,20 +208,20 @@ class Gullible(Obedience):
 class KeepingItsLease(ScriptedSlots):
     """Goes on as if its lease lasted until somebody says otherwise."""
 
-    def _look(self) -> None:
-        for stage in self.stages.values():
-            stage.watch.lease_until = float("inf")
-        super()._look()
+    def _look_at(self, one: SeatedAttempt) -> None:
+        one.watched.watch.lease_until = float("inf")
+        one.watched.record.set_lease_until(float("inf"), one.watched.serial)
+        super()._look_at(one)
 
-    async def _extend(self, stage: Stage) -> None:
-        """It never hears either."""
-        stage.extending = False
+    async def _extend(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+        """Never hears that it was lost."""
+        return Extension.FAILED
 
 
 class TakingEverything(ScriptedSlots):
     """Does not look whether work excludes it."""
 
-    def declines(self, item: WorkItem) -> bool:
+    def _declines(self, item: WorkItem) -> bool:
         return False
 
 

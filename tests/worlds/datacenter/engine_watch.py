@@ -53,19 +53,19 @@ class EngineWatch:
 
     def counts(self, attempt: Attempt) -> None:
         """A fence is given out once. Before its first extension a delivery has none to use."""
-        message = attempt.message
-        fence = (f"{attempt.item.job_id}/{attempt.item.workflow_id}", *message.fence)
-        before = self._fences.setdefault(fence, message.receipt_handle)
-        self._require(before == message.receipt_handle, f"two deliveries of {fence[0]} have one fence {message.fence}")
+        receipt, number = attempt.ticket.receipt_handle, attempt.attempt.delivery.fence
+        fence = (f"{attempt.item.job_id}/{attempt.item.workflow_id}", *number)
+        before = self._fences.setdefault(fence, receipt)
+        self._require(before == receipt, f"two deliveries of {fence[0]} have one fence {number}")
 
     def works(self, attempt: Attempt) -> None:
         """While a slot trusts its lease by its own clock, the engine has given it to nobody else."""
         left = attempt.watch.lease_until - attempt.clock.boottime()
         if left <= DRIFT_S:
             return
-        record = self._work.records.get(attempt.message.id)
+        record = self._work.records.get(attempt.ticket.id)
         self._require(
-            record is None or record.state is not LEASED or record.receipt == attempt.message.receipt_handle,
+            record is None or record.state is not LEASED or record.receipt == attempt.ticket.receipt_handle,
             f"{attempt.item.job_id} is held by {attempt.incarnation} for {left:.3f} s more, and was given to somebody else",
         )
 

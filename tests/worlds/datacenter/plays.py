@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from tenure.errors import TenureError
 from tenure.work.envelope import Cause
-from tests.worlds.datacenter.stage import Died, Stage
+from tests.worlds.datacenter.stage import Stage
 
 STEP_S = 0.35
 
@@ -70,19 +70,19 @@ async def fail(stage: Stage) -> None:
 
 async def crash(stage: Stage) -> None:
     await _steps(stage, 1, STEP_S)
-    raise Died(Cause.KILLED)
+    stage.die(Cause.KILLED)
 
 
 async def memory(stage: Stage) -> None:
     await _steps(stage, 1, STEP_S)
-    raise Died(Cause.MEMORY)
+    stage.die(Cause.MEMORY)
 
 
 async def false_progress(stage: Stage) -> None:
     for _ in range(4):
         stage.beat(7.0)
         await stage.work(STEP_S)
-        stage.steps = max(0, stage.steps - 2)
+        stage.take_back(2)
 
 
 async def late(stage: Stage) -> None:
@@ -117,5 +117,5 @@ PLAYS: dict[Play, Callable[[Stage], Awaitable[None]]] = {
 
 def play_of(stage: Stage) -> Play:
     """The script names a play for each delivery; the last one is for all that follow."""
-    plays, number = stage.item.args["plays"], stage.item.attempt + stage.message.delivery_count - 2
+    plays, number = stage.item.args["plays"], stage.item.attempt + stage.ticket.delivery_count - 2
     return Play(plays[min(number, len(plays) - 1)])

@@ -192,7 +192,7 @@ class Datacenter(Scenario):
         """Work that excludes this worker is left to others, where there are any: seen when all has been calm for a while."""
         self.plays[f"play {play_of(stage)}"] += 1
         now = self._offset + self._world.now
-        if slots.name in stage.item.excluded and now - stage.message.enqueued_at < 0.5 * DECLINE_S:
+        if slots.name in stage.item.excluded and now - stage.ticket.enqueued_at < 0.5 * DECLINE_S:
             able = [name for name in self.workers if self._has_been_able(name, now) and name not in stage.item.excluded]
             calm = not self.disturbed(now - 3 * DECLINE_S, now)
             self.insist(not (able and calm), f"{slots.name} took {stage.item.job_id}, which excludes it, from {able}")

@@ -1,7 +1,7 @@
-"""One attempt of a scripted workflow: what its script does, what its supervisor sees, and what becomes of it.
+"""One attempt of a scripted workflow: the things that its script does, and the things that observers ask of it.
 
-The supervisor's judgement is the real one (`AttemptWatch`); only the process is missing. So leases are extended for proof of work and
-nothing else, and a stall, a lost lease and a kill take the course that they take in a worker.
+The attempt, its record on a beat board, its watch and its settlement are those of a worker; only the function is a script. So leases are
+extended for proof of work and nothing else, and a stall, a lost lease and a kill take the course that they take in a worker.
 """
 
 from __future__ import annotations
@@ -10,113 +10,110 @@ import asyncio
 
 import msgspec
 
-from tenure.beat.board import BeatReading, Occupant, Phase
+from tenure.beat.board import Occupant, Phase
 from tenure.clock import Clock
 from tenure.control.messages.workers import AttemptReport
-from tenure.engines.contracts import Message
-from tenure.work.attempt_handle import CancelCode
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.attempt import CAUSES
+from tenure.engines.contracts import Ticket
+from tenure.errors import Cancelled
+from tenure.nodes.worker.board_report import attempt_report
+from tenure.nodes.worker.inline_slots import SeatedAttempt
+from tenure.work.context import AsyncContext
+from tenure.work.envelope import Cause, WorkItem, WorkResult
+from tenure.work.runner import WatchedAttempt
+from tenure.work.slots.attempt import Attempt
 from tenure.work.slots.attempt_watch import AttemptWatch
-from tests.worlds.datacenter.times import SLOTS
 
 
 class Died(Exception):
-    """The slot's process is gone, and its supervisor says why."""
-
-    def __init__(self, cause: Cause) -> None:
-        self.cause = cause
+    """The slot's process is gone."""
 
 
-class Stage:
-    """What a script acts on: beats, silences and naps, as `Context` offers them."""
+class Stage(SeatedAttempt):
+    """Offers to a script beats, silences and naps, as `Context` offers them to a function, and ways to misbehave."""
 
-    def __init__(
-        self, message: Message[WorkItem, WorkResult], worker: str, incarnation: str, clock: Clock, serial: int
-    ) -> None:
-        self.message, self.item, self.clock, self.serial = message, message.body, clock, serial
-        self.worker, self.incarnation = worker, incarnation
-        self.phase = Phase.RUNNING
-        self.beat_at = self.began_at = clock.monotonic()
-        self.steps = 0
-        self.fraction = -1.0
-        self.silent_until = 0.0
+    def __init__(self, attempt: Attempt, watched: WatchedAttempt, incarnation: str, clock: Clock) -> None:
+        super().__init__(attempt, watched)
+        self.clock, self.incarnation = clock, incarnation
+        self.context: AsyncContext | None = None
+        """The context of the function; None before it began."""
         self.cooperates = True
-        """Whether the script ends when it is asked to; one that does not has to be killed."""
-        self.extending = False
-        self.task: asyncio.Task[None] | None = None
-        self.occupant = Occupant(
-            ticket=message.ticket,
-            job=self.item.job_id,
-            workflow=self.item.workflow,
-            attempt=self.item.attempt,
-            queue=SLOTS.queue,
-            stall_s=self.item.args.get("stall", SLOTS.stall_s),
-            started_at=clock.boottime(),
-            workflow_id=self.item.workflow_id,
-            managed=True,
-        )
-        self.watch = AttemptWatch(self.occupant, SLOTS.extend_every_s, SLOTS.grace_s, lease_until=message.lease_until)
-
-    # What a script does
-
-    def beat(self, fraction: float | None = None) -> None:
-        self.steps += 1
-        self.beat_at = self.clock.monotonic()
-        if fraction is not None:
-            self.fraction = fraction
-
-    def declare_silence(self, seconds: float) -> None:
-        self.silent_until = self.clock.monotonic() + seconds
-
-    async def work(self, seconds: float) -> None:
-        await self.clock.async_sleep(seconds)
-
-    # What its supervisor sees
-
-    def reading(self) -> BeatReading:
-        return BeatReading(
-            self.phase, self.beat_at, self.steps, self.fraction, self.silent_until, 1, True, self.serial, self.occupant
-        )
+        """False for a script that does not end when it is asked to: it has to be killed."""
+        self.killed = False
+        self.death: Cause | None = None
+        """Set by a script whose process dies."""
 
     @property
-    def believes(self) -> bool:
-        """Whether the lease is this slot's by its own clock."""
-        return self.clock.boottime() < self.watch.lease_until
+    def item(self) -> WorkItem:
+        return self.attempt.item
 
-    def report(self) -> AttemptReport:
-        now = self.clock.monotonic()
-        return AttemptReport(
-            job_id=self.item.job_id,
-            workflow=self.item.workflow_id,
-            attempt=self.item.attempt,
-            delivery=self.message.delivery_count,
-            steps=self.steps,
-            fraction=self.fraction if 0 <= self.fraction <= 1 else None,
-            silent_s=0.0 if now < self.silent_until else max(0.0, now - self.beat_at),
-            stall_s=self.occupant.stall_s,
-            lease_s=max(0.0, self.watch.lease_until - self.clock.boottime()),
-        )
+    @property
+    def ticket(self) -> Ticket:
+        return self.attempt.delivery.ticket
 
-    # What becomes of it
+    @property
+    def occupant(self) -> Occupant:
+        return self.attempt.occupant
 
-    def failure_of_cancel(self) -> WorkFailure:
-        code = self.watch.code if self.watch.code is not CancelCode.NONE else CancelCode.CANCEL
-        return WorkFailure(cause=CAUSES[code], reason=self.watch.reason)
+    @property
+    def watch(self) -> AttemptWatch:
+        return self.watched.watch
 
-    def result(self, failure: WorkFailure | None, attempts_ago: int = 0) -> WorkResult:
-        """The value names the delivery that made it, so that an observer knows whose it was."""
+    # Called by scripts
+
+    def beat(self, progress: float | None = None) -> None:
+        assert self.context is not None
+        try:
+            self.context.beat()
+        except Cancelled:
+            if self.cooperates or self.killed:
+                raise
+        if progress is not None:
+            self.attempt.record.set_progress(progress)  # not by the context: it refuses a number that cannot be
+
+    def take_back(self, steps: int) -> None:
+        """Lets the counter of steps fall, which no context would."""
+        _, ints = self.attempt.record.beat_ports()
+        ints[1] = max(0, ints[1] - steps)
+
+    def declare_silence(self, seconds: float) -> None:
+        self.attempt.record.set_silence(self.clock.monotonic() + seconds)
+
+    async def work(self, seconds: float) -> None:
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            try:
+                await self.clock.async_sleep(left)
+            except asyncio.CancelledError:
+                if self.cooperates or self.killed:
+                    raise
+
+    def die(self, cause: Cause) -> None:
+        self.death = cause
+        raise Died
+
+    # Called by the slots and by observers
+
+    def kill(self) -> None:
+        """Ends the script as a SIGKILL does: it is not asked."""
+        self.killed = True
+        for end in self.attempt.handle.on_cancel:
+            end()
+
+    @property
+    def running(self) -> bool:
+        return self.attempt.record.read().phase is Phase.RUNNING
+
+    def report(self) -> AttemptReport | None:
+        record = self.attempt.record
+        left = self.watch.lease_until - self.clock.boottime()
+        return attempt_report(record.read(), self.clock.monotonic(), left)
+
+    def made_by(self, attempts_ago: int = 0) -> dict[str, object]:
+        """Returns the value of the script. It names the delivery that made it, so that an observer knows whose it was."""
         attempt = self.item.attempt - attempts_ago
-        value = {"made_by": [attempt, self.message.delivery_count, self.incarnation]}
-        return WorkResult(
-            job_id=self.item.job_id,
-            workflow_id=self.item.workflow_id,
-            workflow=self.item.workflow,
-            attempt=attempt,
-            fence=self.message.fence,
-            worker=self.worker,
-            result=msgspec.Raw(msgspec.json.encode(value) if failure is None else b"null"),
-            failure=failure,
-            beats=self.steps,
-            seconds=self.clock.monotonic() - self.began_at,
-        )
+        return {"made_by": [attempt, self.ticket.delivery_count, self.incarnation]}
+
+    def result(self, attempts_ago: int = 0) -> WorkResult:
+        value = msgspec.json.encode(self.made_by(attempts_ago))
+        result = self.attempt.result(value=value)
+        return msgspec.structs.replace(result, attempt=result.attempt - attempts_ago)

@@ -213,12 +213,15 @@ class InlineSlots:
             try:
                 ended = await self._run(seat, delivery, record)
             except Exception as error:
-                self._mishaps += 1
-                self._failed += 1
-                await self._take(self._runner.fail_alone(delivery, error))
+                await self._fail_alone(delivery, error)
                 ended = False
             if not ended:
                 record = self._new_record()  # an abandoned attempt may still beat on the old record
+
+    async def _fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+        self._mishaps += 1
+        self._failed += 1
+        await self._take(self._runner.fail_alone(delivery, error))
 
     def _new_record(self) -> BeatRecord:
         # Never closed: an abandoned attempt may still write to it. Python frees it when the last reference is gone.
@@ -280,7 +283,7 @@ class InlineSlots:
                 await self._conclude(attempt, attempt.result(failure))
                 return True
             watched = WatchedAttempt.of(record, attempt.occupant, record.serial, self.settings)
-            one = self._seated[seat] = SeatedAttempt(attempt, watched)
+            one = self._seated[seat] = self._seat(attempt, watched)
             self._start(one)
             self._busy.set()
             self._bell()
@@ -291,6 +294,9 @@ class InlineSlots:
         finally:
             record.clear()
         return not one.abandoned
+
+    def _seat(self, attempt: Attempt, watched: WatchedAttempt) -> SeatedAttempt:
+        return SeatedAttempt(attempt, watched)
 
     def _leave(self, seat: int, one: SeatedAttempt) -> None:
         if self._seated.get(seat) is one:
