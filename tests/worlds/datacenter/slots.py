@@ -67,7 +67,7 @@ class ScriptedSlots(InlineSlots):
         self.name = host.name
         self._host, self._onlooker = host, onlooker
         self._results: Mailbox[WorkResult, WorkItem] = host.engine.mailbox(RESULTS, WorkResult, WorkItem)
-        self._claim_filter = ClaimFilter(self.name, patience_s=DECLINE_S)
+        self._claim_filter = ClaimFilter(self.name, knows=self.registry.knows, patience_s=DECLINE_S)
         self._peers = 0
         self._lives = 1
 

@@ -202,6 +202,9 @@ class AttemptSupervision:
     def cancel(self, index: int, code: CancelCode, reason: str, *, serial: int | None = None) -> None:
         """Asks the attempt in a record to end. With `serial` it asks that attempt only: another may have taken the record since."""
         watched = self._watched.get(index)
+        if watched is None or serial not in (None, watched.serial):
+            # It began since the last look. Without this, a cancel that comes in its first tick would be lost.
+            watched = self._follow(index, self._board.records[index].read())
         slot = next((slot for slot in self._slots() if index in slot.records), None)
         if watched is None or slot is None or serial not in (None, watched.serial):
             return
