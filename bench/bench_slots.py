@@ -17,11 +17,10 @@ from tenure.beat import Heartbeat
 from tenure.beat.board import BeatBoard, Occupant, Phase
 from tenure.clock import SystemClock
 from tenure.engines import Engine, InMemoryMailbox, MemoryEngine, Outgoing
-from tenure.work.attempt_handle import AttemptHandle
 from tenure.work.context import Context
-from tenure.work.delivery import EngineDelivery
+from tenure.work.delivery import AttemptHandle, EngineDelivery
 from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.slots.settler import Settler
+from tenure.work.runner import Settler
 
 BEATS = 200_000
 JOBS = 1_500

@@ -28,10 +28,9 @@ from tenure.engines import InMemoryMailbox, MemoryEngine
 from tenure.errors import Cancelled, ConfigurationError
 from tenure.testing import AsyncScriptedAdapter, ScriptedAdapter
 from tenure.testing.model import calls, says
-from tenure.work.attempt_handle import AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context
-from tenure.work.delivery import EngineDelivery
-from tenure.work.slots.settler import Settler
+from tenure.work.delivery import AttemptHandle, CancelCode, EngineDelivery
+from tenure.work.runner import Settler
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.results import RESULTS, ResultIntake
+from tenure.nodes.worker.directives import Obedience
 from tenure.nodes.worker.inline_slots import SeatedAttempt
-from tenure.nodes.worker.obedience import Obedience
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.sim import Link, World
 from tenure.sim.faults import FaultKind, FaultProfile

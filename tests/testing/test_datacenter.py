@@ -40,6 +40,12 @@ def raises(ctx: Any, word: str) -> None:
     raise ValueError(word)
 
 
+@workflow(max_attempts=2)
+async def raises_later(ctx: Any) -> None:
+    await asyncio.sleep(30)  # long enough for its start to be reported
+    raise ValueError("broken")
+
+
 @workflow
 async def double(ctx: Any, n: int) -> int:
     if n == 3:
@@ -77,7 +83,7 @@ def test_time_stands_still_between_two_calls(tenure_dc: TestDatacenter, tenure_c
 
 
 def test_a_worker_has_one_name_in_why(tenure_dc: TestDatacenter) -> None:
-    job = tenure_dc.submit(raises, word="broken")
+    job = tenure_dc.submit(raises_later)
     with pytest.raises(JobFailed):
         job.wait()
     started = set(re.findall(r"started on (\S+?)[,.;)\s]", job.why() + "\n"))

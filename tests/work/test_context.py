@@ -30,7 +30,7 @@ from tenure.work.context import (
     run_with_context,
 )
 from tenure.work.delivery import EngineDelivery
-from tenure.work.slots.settler import Settler
+from tenure.work.runner import Settler
 
 
 class Bench:

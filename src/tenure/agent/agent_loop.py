@@ -27,7 +27,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message
 from tenure.engines.memory import InMemoryMailbox
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, VisibilityExpansionRequired
-from tenure.work.call_thread import call_thread_for
+from tenure.work.batch import call_thread_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)

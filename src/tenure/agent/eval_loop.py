@@ -16,7 +16,7 @@ from tenure.agent.requests import MainLoopRequest
 from tenure.agent.session_keeper import SessionKeeper
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import Cancelled, LeaseLostError
-from tenure.work.call_thread import call_thread_for
+from tenure.work.batch import call_thread_for
 from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)

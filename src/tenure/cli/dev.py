@@ -12,10 +12,8 @@ import click
 
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
-from tenure.local.dev import Dev, module_folder
+from tenure.local.dev import Dev, Gateway, Say, Site, Sources, module_folder, workflows_in
 from tenure.local.embedded import FOLDER
-from tenure.local.site import Gateway, Say, Site
-from tenure.local.sources import Sources, workflows_in
 from tenure.work.registry import workflow
 
 FRAMES = 50

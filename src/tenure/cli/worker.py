@@ -21,8 +21,7 @@ from tenure.logs import node_log
 from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.metrics import serve_probes
-from tenure.nodes.worker.supervised import SupervisedSlots
-from tenure.nodes.worker.working import WorkerSettings, WorkerThread
+from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 

@@ -1,13 +1,19 @@
-"""`tenure dev`: a datacenter beside an editor, or several and a gate. Follows what is decided, and begins anew with each change of the code."""
+"""`tenure dev`: a datacenter beside an editor, or several and a gate. Follows what is decided, and begins anew with each change of the code.
+
+It runs datacenters, each a manager that stays and a worker that restarts with each change, and a gate before them. It finds the workflows
+of a file without running it.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -15,11 +21,197 @@ from rich.text import Text
 from tenure.client.client import Client
 from tenure.clock import Clock
 from tenure.control.port_security import page_url
-from tenure.errors import TenureError
+from tenure.errors import TenureError, WorkError
 from tenure.jobs.event_text import words_of
 from tenure.jobs.why import utc
-from tenure.local.site import Gateway, Site
-from tenure.local.sources import FoundWorkflow, Sources
+from tenure.local.embedded import engine_url
+from tenure.local.host_process import Begin, HostProcess
+
+SKIPPED = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
+MOST_FILES = 5_000
+
+
+class Sources:
+    """Watches the Python files below a folder by their times and sizes; hidden folders and environments are left out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._look()
+
+    def changed(self) -> list[Path]:
+        """Returns the files that were written, added or removed since the last call."""
+        now = self._look()
+        before, self._seen = self._seen, now
+        return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+    def _look(self) -> dict[Path, tuple[int, int]]:
+        found: dict[Path, tuple[int, int]] = {}
+        folders = [self._folder]
+        while folders and len(found) < MOST_FILES:
+            try:
+                entries = list(os.scandir(folders.pop()))
+            except OSError:
+                continue  # removed meanwhile, or not ours to read
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name in SKIPPED:
+                    continue
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    elif entry.name.endswith(".py"):
+                        stat = entry.stat()
+                        found[Path(entry.path)] = (stat.st_mtime_ns, stat.st_size)
+                except OSError:
+                    continue
+        return found
+
+
+class FoundWorkflow(NamedTuple):
+    """A workflow as its source shows it."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """How to try it from a shell."""
+        return " ".join(["tenure run", self.name, *(f"{argument}=..." for argument in self.arguments)])
+
+
+def workflows_in(path: Path) -> list[FoundWorkflow]:
+    """The functions marked @workflow; empty where the file cannot be read as Python."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    found = []
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            marks = [mark for mark in node.decorator_list if _last_name(mark) == "workflow"]
+            if marks:
+                found.append(FoundWorkflow(_given_name(marks[0]) or node.name, tuple(_required(node))))
+    return found
+
+
+def _last_name(mark: ast.expr) -> str:
+    target = mark.func if isinstance(mark, ast.Call) else mark
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
+def _given_name(mark: ast.expr) -> str:
+    for word in mark.keywords if isinstance(mark, ast.Call) else ():
+        if word.arg == "name" and isinstance(word.value, ast.Constant):
+            return str(word.value.value)
+    return ""
+
+
+def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    plain = node.args.args[1 : len(node.args.args) - len(node.args.defaults)]
+    named = [one for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is None]
+    return [one.arg for one in (*plain, *named)]
+
+
+Say = Callable[[str, str], None]
+"""The name of the node that printed the line, and the line."""
+
+
+class Site:
+    """`open`, `reload` as often as the code changes, `close`."""
+
+    def __init__(
+        self, folder: Path, modules: list[str], port: int, settings: dict[str, Any], say: Say, *, name: str = "local"
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name, self.engine_url = name, engine_url(folder.resolve())
+        self._modules, self._settings, self._say = modules, settings, say
+        begin = Begin(engine_url=self.engine_url, name=f"dev-{os.getpid()}", port=port, datacenter=name)
+        self._manager = HostProcess(begin, lambda text: say("manager", text.removeprefix("manager: ")))
+        self._worker: HostProcess | None = None
+
+    @property
+    def address(self) -> str:
+        return self._manager.address
+
+    def open(self) -> None:
+        """Both start at once; raises `WorkError` where the manager cannot."""
+        self._manager.start()
+        self._begin_work()
+        self._manager.until_up()
+
+    def work_begins(self) -> bool:
+        """Wait for the worker; False, and said, when its modules cannot be served."""
+        assert self._worker is not None
+        try:
+            self._worker.until_up()
+        except WorkError as error:
+            self._say("worker", str(error))
+            return False
+        return True
+
+    def reload(self) -> bool:
+        """Hand over what runs to a worker with the new code: it goes on from its checkpoint."""
+        if self._worker is not None:
+            self._worker.close()
+        self._begin_work()
+        return self.work_begins()
+
+    @property
+    def alive(self) -> bool:
+        return self._manager.alive
+
+    def close(self) -> None:
+        try:
+            if self._worker is not None:
+                self._worker.close()
+        finally:
+            self._manager.close()
+
+    def _begin_work(self) -> None:
+        begin = Begin(
+            engine_url=self.engine_url,
+            name=f"dev-worker-{os.getpid()}",
+            manager=False,
+            modules=self._modules,
+            settings=self._settings,
+        )
+        self._worker = HostProcess(begin, lambda text: self._say("worker", text))
+        self._worker.start()
+
+
+class Gateway:
+    """The gate before several sites, once they listen."""
+
+    name = "gate"
+
+    def __init__(self, folder: Path, port: int, say: Say) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._engine_url, self._port, self._say = engine_url(folder.resolve()), port, say
+        self._process: HostProcess | None = None
+
+    @property
+    def address(self) -> str:
+        return self._process.address if self._process is not None else ""
+
+    def open(self, sites: Iterable[Site]) -> None:
+        """Raises `WorkError` where it cannot start."""
+        begin = Begin(
+            engine_url=self._engine_url,
+            name=f"dev-gate-{os.getpid()}",
+            port=self._port,
+            datacenters={site.name: [site.address] for site in sites},
+        )
+        self._process = HostProcess(begin, lambda text: self._say("gate", text.removeprefix("gate: ")))
+        self._process.start()
+        self._process.until_up()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is None or self._process.alive
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
 
 ResultT = TypeVar("ResultT")
 LOOK_EVERY_S = 0.3

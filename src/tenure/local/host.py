@@ -21,10 +21,9 @@ from tenure import __version__, tracing
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.local.lines import PRIORITIES, Begin, Failed, HostSaid, Listening, Serving, ToHost, channel_of_host
+from tenure.local.host_process import PRIORITIES, Begin, Failed, HostSaid, Listening, Serving, ToHost, channel_of_host
 from tenure.nodes.worker.courier import CONNECT
-from tenure.nodes.worker.supervised import SupervisedSlots
-from tenure.nodes.worker.working import WorkerSettings, WorkerThread
+from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
 from tenure.work.line_channel import LineChannel
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, Supervisor

@@ -13,7 +13,7 @@ from tenure.clock import SystemClock
 from tenure.control.async_caller import HttpCaller
 from tenure.ids import new_id
 from tenure.jobs.outbox import mailbox_name
-from tenure.local.lines import PRIORITIES
+from tenure.local.host_process import PRIORITIES
 from tenure.nodes.process import open_engine
 from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots

@@ -1,6 +1,6 @@
-"""Defines `SlotRunner`: the calls by which a worker node controls the slots that run its work.
+"""Defines `SlotRunner`: the calls by which a worker node controls the slots that run its work, and the view that it gets of them.
 
-In a worker process the runner is the supervisor of slot processes; in the simulator it plays scripted workflows (advance, hang, crash, lie).
+In a worker process the runner is the supervisor of slot processes; in threads and in the simulator it is `InlineSlots`.
 The node decides nothing about attempts, and the runner knows nothing of leaders.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from tenure.beat.board import BeatReading, Phase
 from tenure.control.messages.workers import AttemptReport
 
 
@@ -53,3 +54,23 @@ class SlotRunner(Protocol):
 
     def evict(self, reason: str) -> None:
         """Stops every attempt, cleans up, and goes on as a new incarnation, which takes no work until `allow` is called."""
+
+
+def attempt_report(reading: BeatReading, now: float, lease_s: float = 0.0) -> AttemptReport | None:
+    """Returns the report of a running attempt; None where no managed attempt runs. `lease_s`: the seconds that are left of its lease."""
+    occupant = reading.occupant
+    if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
+        return None
+    declared = now < reading.silent_until
+    return AttemptReport(
+        job_id=occupant.job,
+        workflow=occupant.workflow_id,
+        attempt=occupant.attempt,
+        delivery=occupant.ticket.delivery_count,
+        steps=reading.steps,
+        fraction=reading.progress if 0 <= reading.progress <= 1 else None,
+        silent_s=0.0 if declared else max(0.0, now - reading.beat_at),
+        stall_s=occupant.stall_s,
+        note=occupant.note[:200],
+        lease_s=max(0.0, lease_s),
+    )

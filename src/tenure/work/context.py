@@ -19,7 +19,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence
 from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
-from tenure.work.attempt_handle import CANCEL_REASONS, AttemptHandle, CancelCode
+from tenure.work.delivery import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.subprocesses import Finished, run_command, run_command_async
 
 if TYPE_CHECKING:

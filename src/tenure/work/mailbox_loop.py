@@ -32,8 +32,7 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.randomness import Random, fresh_random
-from tenure.work.batch import CLAIM_S, Batch
-from tenure.work.call_thread import HandOver
+from tenure.work.batch import CLAIM_S, Batch, HandOver
 from tenure.work.dead_letter import DeadLetterPolicy
 
 _logger = logging.getLogger(__name__)

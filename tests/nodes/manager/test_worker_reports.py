@@ -21,8 +21,8 @@ from tenure.control.messages.workers import AttemptReport, WorkerDirective, Work
 from tenure.engines.contracts import Ticket
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import JobState, WorkflowState
-from tenure.nodes.worker.board_report import attempt_report
-from tenure.nodes.worker.obedience import Obedience
+from tenure.nodes.slot_runner import attempt_report
+from tenure.nodes.worker.directives import Obedience
 
 
 def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) -> AttemptReport:

@@ -31,7 +31,7 @@ from tenure.errors import NodeUnavailableError
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionResponse
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
-from tenure.nodes.worker.earning import Earning
+from tenure.nodes.worker.directives import Earning
 from tenure.nodes.worker.worker import WorkerNode
 
 ROUTE, DRAIN, EVICT = RoutingDecision.ROUTE, RoutingDecision.DRAIN, RoutingDecision.EVICT

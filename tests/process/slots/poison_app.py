@@ -16,7 +16,7 @@ from typing import Any
 from tests.process.slots.app import SOON, note
 
 from tenure import workflow
-from tenure.work.slots.settler import Settler
+from tenure.work.runner import Settler
 
 if path := os.environ.get("TENURE_TEST_DAEMON"):
     # What a library starts when it is imported: it belongs to the slot, and not to any attempt.

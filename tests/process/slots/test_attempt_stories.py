@@ -25,9 +25,9 @@ from tenure.randomness import fresh_random
 from tenure.sim import Scenario, run_one
 from tenure.sim.node import Host
 from tenure.sim.world import World
+from tenure.work.attempt_logs import log_key
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.slots.attempt_logs import log_key
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 

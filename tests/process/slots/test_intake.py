@@ -13,7 +13,7 @@ from tests.process.slots.conftest import APP, PATIENCE_S
 
 from tenure.clock import SystemClock
 from tenure.engines import Engine
-from tenure.nodes.worker.supervised import SupervisedSlots
+from tenure.nodes.worker.worker_process import SupervisedSlots
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor

@@ -12,8 +12,8 @@ from tests.process.slots.conftest import PATIENCE_S, Desk, wait_until
 
 from tenure.beat.board import board_folder
 from tenure.engines import Engine
+from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.attempt_watch import AttemptWatch
 from tenure.work.slots.processes import read_stat
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
@@ -215,7 +215,7 @@ def test_an_error_of_the_supervisor_on_one_attempt_is_counted_and_the_others_go_
 
 def test_an_attempt_without_children_pays_next_to_nothing_for_the_end_of_its_tree() -> None:
     from tenure.clock import SystemClock
-    from tenure.work.slots.started_processes import StartedProcesses, has_children
+    from tenure.work.slots.processes import StartedProcesses, has_children
 
     if has_children():
         pytest.skip("this test process has children of its own")

@@ -24,7 +24,7 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker.earning import Earning
+from tenure.nodes.worker.directives import Earning
 from tenure.nodes.worker.worker import WorkerNode
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller, serve

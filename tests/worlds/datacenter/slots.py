@@ -19,13 +19,12 @@ from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.inline_slots import InlineSlots, SeatedAttempt
 from tenure.sim.node import Host
-from tenure.work.attempt_handle import CancelCode
-from tenure.work.delivery import WorkDelivery
+from tenure.work.attempt import Attempt
+from tenure.work.delivery import CancelCode, WorkDelivery
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
 from tenure.work.runner import Extension, WatchedAttempt
-from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.claim_filter import ClaimFilter
+from tenure.work.slots.claims import ClaimFilter
 from tests.worlds.datacenter.plays import PLAYS, Play, play_of
 from tests.worlds.datacenter.stage import Stage
 from tests.worlds.datacenter.times import DECLINE_S, SLOTS

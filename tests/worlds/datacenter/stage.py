@@ -15,13 +15,13 @@ from tenure.clock import Clock
 from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Ticket
 from tenure.errors import Cancelled
-from tenure.nodes.worker.board_report import attempt_report
+from tenure.nodes.slot_runner import attempt_report
 from tenure.nodes.worker.inline_slots import SeatedAttempt
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.context import AsyncContext
 from tenure.work.envelope import Cause, WorkItem, WorkResult
 from tenure.work.runner import WatchedAttempt
-from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.attempt_watch import AttemptWatch
 
 
 class Died(Exception):

@@ -24,7 +24,7 @@ from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_reco
 from tenure.nodes.job_listing import manager_list
 from tenure.nodes.job_views import Granted, Live, large_results, manager_view, with_results
 from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
-from tenure.work.slots.attempt_logs import log_key
+from tenure.work.attempt_logs import log_key
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager

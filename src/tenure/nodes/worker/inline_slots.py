@@ -24,21 +24,17 @@ from tenure.engines.contracts import Engine
 from tenure.errors import TenureError
 from tenure.ids import IdSource, new_id
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
-from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker.board_report import attempt_report
-from tenure.work.attempt_handle import CancelCode
+from tenure.nodes.slot_runner import SlotsView, attempt_report
+from tenure.work.attempt import CAUSES, Attempt
+from tenure.work.attempt_logs import AttemptLogHandler, MemoryLines
+from tenure.work.attempt_watch import Act
 from tenure.work.children import JobCourier
-from tenure.work.delivery import EngineDelivery, WorkDelivery
+from tenure.work.delivery import CancelCode, EngineDelivery, WorkDelivery
 from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.runner import AttemptRunner, Extension, WatchedAttempt
-from tenure.work.slots.attempt import CAUSES, Attempt
-from tenure.work.slots.attempt_logs import AttemptLogHandler, MemoryLines
-from tenure.work.slots.attempt_watch import Act
-from tenure.work.slots.claim_filter import ClaimFilter
-from tenure.work.slots.priority_mailboxes import ClaimedMessage, PriorityMailboxes
+from tenure.work.runner import AttemptRunner, Extension, Steps, WatchedAttempt, await_steps
+from tenure.work.slots.claims import ClaimedMessage, ClaimFilter, PriorityMailboxes
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.steps import Steps, await_steps
 
 T = TypeVar("T")
 WORKFLOW_LOGGER = "tenure.workflow"

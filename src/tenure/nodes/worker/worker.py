@@ -26,8 +26,7 @@ from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
-from tenure.nodes.worker.earning import Earning
-from tenure.nodes.worker.obedience import INTAKE, Obedience
+from tenure.nodes.worker.directives import INTAKE, Earning, Obedience
 from tenure.randomness import Random
 
 ReplyT = TypeVar("ReplyT", bound=Reply)

@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tenure.work.slots.priority_mailboxes import ClaimedMessage
+from tenure.work.slots.claims import ClaimedMessage
 
 if TYPE_CHECKING:
     from tenure.work.slots.slot_main import Slot

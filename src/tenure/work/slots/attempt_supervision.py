@@ -15,18 +15,17 @@ import msgspec
 from tenure.beat.board import BeatBoard, BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.errors import BoardError
-from tenure.work.attempt_handle import CancelCode
+from tenure.work.attempt import CAUSES
+from tenure.work.attempt_logs import LogPublisher
+from tenure.work.attempt_watch import Act, AttemptWatch, WatchVerdict
+from tenure.work.delivery import CancelCode
 from tenure.work.envelope import WorkFailure
-from tenure.work.runner import Extension, WatchedAttempt
-from tenure.work.slots.attempt import CAUSES
-from tenure.work.slots.attempt_logs import LogPublisher
-from tenure.work.slots.attempt_watch import Act, AttemptWatch, WatchVerdict
+from tenure.work.runner import Extension, Steps, WatchedAttempt, hand_over_steps
 from tenure.work.slots.control_channel import CancelAttempt
 from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
-from tenure.work.slots.slot_process import SlotProcess
-from tenure.work.steps import Steps, hand_over_steps
+from tenure.work.slots.slot_pool import SlotProcess
 
 LINE_LOST_S = 2.0
 """A slot that dies closes its control line a moment before it can be reaped. One that lives on without it closed its own descriptors."""

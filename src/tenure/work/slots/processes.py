@@ -1,6 +1,10 @@
-"""Reads processes from /proc: descendants, liveness, start times; and kills whole trees of them.
+"""Processes below a worker: reads them from /proc, kills whole trees of them, ends those that attempts started, and collects evidence.
 
 Linux only, from /proc; no dependency. A pid alone is never trusted: it is compared with the start time of the process.
+
+The slot is a subreaper: whatever below it loses its parent becomes its child, so nothing gets out of the tree. Processes that were there
+before the first attempt belong to the slot's libraries and are left alone. A slot with one attempt at a time ends everything else that it
+finds. A slot with several cannot tell whose a process is. There, a process ends when every attempt that was running when it started has ended.
 """
 
 from __future__ import annotations
@@ -8,9 +12,16 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tenure.beat.own_files import read_own_file
+from tenure.clock import Clock
+from tenure.errors import ForeignFileError
+from tenure.work.envelope import MAX_EVIDENCE_CHARS, Cause
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -118,3 +129,201 @@ def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+"""The unit in which the kernel says when a process started."""
+LOOK_S = 0.002
+"""The pause between two looks at processes that got a signal."""
+BURY_S = 2.0
+"""`end` waits this long for killed processes. One that waits inside the kernel may take longer, and the next attempt does not wait for it."""
+
+
+class StartedProcesses:
+    """Ends the processes that attempts leave behind. `end` may be called from several threads."""
+
+    def __init__(self, clock: Clock, *, grace_s: float) -> None:
+        self._clock, self._grace_s = clock, grace_s
+        self._kept: set[tuple[int, int]] = set()
+        self._began: dict[int, int] = {}
+        self._ending = threading.Lock()
+
+    def keep_present(self) -> None:
+        """Exempts every process that runs below this one now."""
+        self._kept = {(child.pid, child.started) for child in own_children()} if has_children() else set()
+
+    def begin(self, attempt: int) -> None:
+        """Records that an attempt, named by its record, starts now."""
+        self._began[attempt] = int(self._clock.boottime() * TICKS_A_SECOND)
+
+    def end(self, attempt: int) -> int:
+        """Ends the processes that an attempt started; returns how many. It takes about a microsecond when there is no child."""
+        self._began.pop(attempt, None)
+        if not has_children():
+            return 0
+        with self._ending:
+            earliest = min(self._began.values(), default=sys.maxsize)
+            found = self._left_behind(earliest)
+            if not found:
+                return 0
+            ended = set(found)
+            self._tell(found, signal.SIGTERM)
+            deadline = self._clock.monotonic() + self._grace_s
+            while (found := self._left_behind(earliest)) and self._clock.monotonic() < deadline:
+                ended.update(found)
+                self._clock.sleep(LOOK_S)
+            deadline = self._clock.monotonic() + BURY_S
+            while (found := self._left_behind(earliest)) and self._clock.monotonic() < deadline:
+                ended.update(found)
+                # Kill again at each look: a process may have forked just before the last signal.
+                self._tell(found, signal.SIGKILL)
+                self._clock.sleep(LOOK_S)
+            return len(ended)
+
+    def _left_behind(self, earliest: int) -> list[int]:
+        """Returns the living processes below us that no running attempt can have started. Reaps the dead ones among our children."""
+        roots = []
+        for child in own_children():
+            if (
+                (child.pid, child.started) in self._kept
+                or child.started >= earliest
+                or child.pid == _resource_tracker()
+            ):
+                continue
+            if child.state in "ZX":
+                _bury(child.pid)
+            else:
+                roots.append(child.pid)
+        return [pid for root in roots for pid in (root, *descendants(root))]
+
+    def _tell(self, pids: list[int], number: signal.Signals) -> None:
+        for pid in pids:
+            send(pid, number)
+            if number is signal.SIGTERM:
+                send(pid, signal.SIGCONT)  # a stopped process handles SIGTERM only after it is continued
+
+
+def has_children() -> bool:
+    """Returns True when this process has a child, dead or alive. It makes one system call."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def own_children() -> list[ProcessStat]:
+    """Returns the children of all threads of this process."""
+    try:
+        lists = [
+            Path(f"/proc/self/task/{thread}/children").read_text()
+            for thread in os.listdir("/proc/self/task")  # noqa: PTH208  names are all we need
+        ]
+    except FileNotFoundError:
+        # A kernel without CONFIG_PROC_CHILDREN, or a thread that ended at this moment: every process is looked at.
+        return [process for process in all_processes() if process.parent == os.getpid()]
+    found = (read_stat(int(pid)) for text in lists for pid in text.split())
+    return [stat for stat in found if stat is not None]
+
+
+def _bury(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # a thread of the workflow has waited for it
+
+
+def _resource_tracker() -> int | None:
+    """The process with which Python's multiprocessing keeps account. It runs no user code, ends with the slot, and is missed when it is gone."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    return getattr(getattr(module, "_resource_tracker", None), "_pid", None)
+
+
+STATES = {"T": "stopped by a signal", "t": "stopped by a tracer", "D": "waiting inside the kernel", "Z": "a zombie"}
+
+
+def look_at_process(pid: int) -> dict[str, str]:
+    """Returns what /proc shows of a process that cannot answer."""
+    found = {}
+    stat = read_stat(pid)
+    if stat is not None:
+        found["state"] = f"{stat.state} ({STATES.get(stat.state, 'running or sleeping')})"
+    for name in ("wchan", "syscall", "stack"):
+        try:
+            text = Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
+        except OSError:
+            continue
+        if text and text != "0":
+            found[name] = text[:2_000]
+    if memory := peak_memory(pid):
+        found["peak_memory"] = memory
+    return found
+
+
+def cannot_answer(pid: int) -> bool:
+    """Returns True when the process is gone or stopped, so that it will run no signal handler."""
+    stat = read_stat(pid)
+    return stat is None or stat.state in "TtZX"
+
+
+def peak_memory(pid: int) -> str:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def read_dump(path: Path, after: int) -> str:
+    """Returns the text that faulthandler wrote after offset `after`; only its end when it is long."""
+    try:
+        return read_own_file(path, MAX_EVIDENCE_CHARS, after=after).decode(errors="replace")
+    except (OSError, ForeignFileError):
+        return ""
+
+
+def dump_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def cgroup_oom_kills() -> int | None:
+    """Returns how often the kernel killed for memory in our control group; None where that cannot be read."""
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2].lstrip("/")
+        events = Path("/sys/fs/cgroup", group, "memory.events").read_text()
+    except (OSError, IndexError):
+        return None
+    for line in events.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return None
+
+
+def describe_exit(status: int, *, oom_before: int | None, peak: str) -> tuple[Cause, str, dict[str, str]]:
+    """Returns cause, sentence and evidence for a slot that ended without being asked to. `status` is from waitpid."""
+    evidence = {"peak_memory": peak} if peak else {}
+    if os.WIFEXITED(status):
+        code = os.WEXITSTATUS(status)
+        evidence["exit_code"] = str(code)
+        return Cause.EXITED, f"the slot process ended itself with exit code {code}", evidence
+    number = os.WTERMSIG(status)
+    name = signal.Signals(number).name
+    evidence["signal"] = name
+    if number == signal.SIGKILL:
+        now = cgroup_oom_kills()
+        if now is not None and oom_before is not None:
+            evidence["cgroup_oom_kills"] = f"{oom_before} before, {now} now"
+            if now > oom_before:
+                return Cause.MEMORY, f"killed by the kernel for memory (peak {peak or 'unknown'})", evidence
+        return (
+            Cause.KILLED,
+            f"SIGKILL, not ours (peak memory {peak or 'unknown'}): the kernel's or somebody's",
+            evidence,
+        )
+    return Cause.KILLED, f"the slot process died of {name}", evidence

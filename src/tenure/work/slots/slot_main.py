@@ -31,16 +31,14 @@ from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine
 from tenure.errors import MailboxClosedError, TenureError
 from tenure.randomness import fresh_random
-from tenure.work.attempt_handle import AttemptHandle, CancelCode
-from tenure.work.delivery import EngineDelivery, WorkDelivery, WorkMessage
+from tenure.work.attempt import Attempt
+from tenure.work.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
+from tenure.work.delivery import AttemptHandle, CancelCode, EngineDelivery, WorkDelivery, WorkMessage
 from tenure.work.envelope import WorkResult
-from tenure.work.modules import load_module
-from tenure.work.registry import Registry
-from tenure.work.runner import AttemptRunner
+from tenure.work.registry import Registry, load_module
+from tenure.work.runner import AttemptRunner, run_steps
 from tenure.work.slots.async_slot import serve_async
-from tenure.work.slots.attempt import Attempt
-from tenure.work.slots.attempt_logs import AttemptLogHandler, FileLines, LoggedStream
-from tenure.work.slots.claim_filter import ClaimFilter
+from tenure.work.slots.claims import ClaimedMessage, ClaimFilter, PriorityMailboxes
 from tenure.work.slots.control_channel import (
     CancelAttempt,
     ControlChannel,
@@ -52,10 +50,7 @@ from tenure.work.slots.control_channel import (
     SlotTrouble,
     StartSlot,
 )
-from tenure.work.slots.priority_mailboxes import ClaimedMessage, PriorityMailboxes
-from tenure.work.slots.processes import adopt_orphans, die_with_parent, kill_tree
-from tenure.work.slots.started_processes import StartedProcesses
-from tenure.work.steps import run_steps
+from tenure.work.slots.processes import StartedProcesses, adopt_orphans, die_with_parent, kill_tree
 
 if TYPE_CHECKING:
     from tenure.work.children import JobCourier

@@ -25,15 +25,14 @@ from tenure.engines.contracts import Engine
 from tenure.errors import BoardError
 from tenure.ids import IdSource, new_id
 from tenure.randomness import fresh_random
-from tenure.work.attempt_handle import CancelCode
-from tenure.work.slots.attempt_logs import FileLines, LogPublisher
+from tenure.work.attempt_logs import FileLines, LogPublisher
+from tenure.work.delivery import CancelCode
 from tenure.work.slots.attempt_supervision import AttemptSupervision
 from tenure.work.slots.control_channel import SlotBroken
-from tenure.work.slots.dead_worker_cleanup import DeadWorkerCleanup
 from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_deliveries import SlotDeliveries
+from tenure.work.slots.slot_deliveries import DeadWorkerCleanup, SlotDeliveries
 from tenure.work.slots.slot_pool import SlotPool
 
 BROKEN = 2

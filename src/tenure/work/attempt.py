@@ -22,9 +22,8 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     UnknownWorkflowError,
 )
-from tenure.work.attempt_handle import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
-from tenure.work.delivery import WorkDelivery
+from tenure.work.delivery import CANCEL_REASONS, AttemptHandle, CancelCode, WorkDelivery
 from tenure.work.envelope import Cause, WorkFailure, WorkResult
 from tenure.work.registry import Registry, Workflow
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tenure.beat.board import BeatReading, Occupant, Phase
-from tenure.work.attempt_handle import CancelCode
+from tenure.work.delivery import CancelCode
 
 
 class Act(StrEnum):

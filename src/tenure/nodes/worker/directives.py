@@ -1,16 +1,48 @@
-"""Decides when a worker asks for time beyond its healthcheck deadline, and words the request (document 000). Pure: callers pass the time.
+"""Decides which directives of a leader a worker obeys, and when it asks the leader for more time (document 000). Pure: callers pass the time.
 
-The worker asks when the deadline nears and its work advanced since it last asked: without progress the leader denies a request, and should.
+The worker asks when its healthcheck deadline nears and its work advanced since it last asked: without progress the leader denies a request,
+and should.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
-from tenure.control.messages.workers import AttemptReport, ExtensionReply
+from tenure.control.messages.workers import AttemptReport, ExtensionReply, WorkerDirective
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
+from tenure.health.signals import RoutingDecision
 from tenure.nodes.slot_runner import SlotsView
+
+INTAKE: Mapping[RoutingDecision, int | None] = {
+    RoutingDecision.ROUTE: None,
+    RoutingDecision.INVESTIGATE: 1,
+    RoutingDecision.DRAIN: 0,
+    RoutingDecision.EVICT: 0,
+    RoutingDecision.UNKNOWN: None,
+}
+"""Maps each verdict to the number of slots that may take new work; None: all of them."""
+
+
+class Obedience:
+    """Accepts the directives of the newest epoch that the worker has seen, and refuses those of older ones.
+
+    `epoch` only grows. A deposed leader that does not know it yet answers under a lower epoch, so its orders have no effect.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.refused = 0
+
+    def heard(self, directive: WorkerDirective) -> bool:
+        """Returns False for a directive of a deposed leader: its epoch is below one that the worker has seen."""
+        if directive.epoch < self.epoch:
+            self.refused += 1
+            return False
+        self.epoch = directive.epoch
+        return True
+
 
 NEAR_SHARE = 1 / 3
 """A deadline is near when at most this share of the longest span that was ever left is left."""

@@ -15,7 +15,7 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine
 from tenure.work import context
-from tenure.work.slots.attempt_logs import (
+from tenure.work.attempt_logs import (
     MAX_LINE_CHARS,
     MAX_LOG_BYTES,
     AttemptLogHandler,

@@ -13,11 +13,11 @@ from tenure.beat.board import BeatBoard, Phase
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import BoardError
+from tenure.work.attempt import Attempt, failure_of_exception, failure_of_tenure
 from tenure.work.delivery import EngineDelivery
 from tenure.work.envelope import MAX_REASON_CHARS, Cause, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
-from tenure.work.slots.attempt import Attempt, failure_of_exception, failure_of_tenure
-from tenure.work.slots.settler import Settler
+from tenure.work.runner import Settler
 
 STARTED: list[int] = []
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tenure.work.call_thread import CallThread
+from tenure.work.batch import CallThread
 
 
 def test_calls_are_made_in_order_elsewhere_and_whoever_asks_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from tenure.control.transport import HttpServer
 from tenure.engines.contracts import Engine
 from tenure.health.signals import RoutingDecision
 from tenure.nodes.slot_runner import SlotsView
-from tenure.nodes.worker.working import WorkerSettings, WorkerThread
+from tenure.nodes.worker.worker_process import WorkerSettings, WorkerThread
 
 
 class Fragile(Cast):

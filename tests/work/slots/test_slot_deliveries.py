@@ -13,7 +13,7 @@ from tenure.beat.board import BeatBoard, BoardIdentity, Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.dead_worker_cleanup import DeadWorkerCleanup
+from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
 
 MINE, OTHER = "memory://mine", "memory://other"
 LEASE_S = 60.0

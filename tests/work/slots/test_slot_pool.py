@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tenure.work.slots.control_channel import SlotIntake
-from tenure.work.slots.slot_process import SlotProcess
+from tenure.work.slots.slot_pool import SlotProcess
 
 
 class _Line:

@@ -13,8 +13,7 @@ from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import EngineUnavailableError
 from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.slots.settler import Settler
-from tenure.work.steps import run_steps
+from tenure.work.runner import Settler, run_steps
 
 
 class Desk:

@@ -4,8 +4,8 @@ import pytest
 
 from tenure.beat.board import BeatReading, Occupant, Phase
 from tenure.engines.contracts import Ticket
-from tenure.work.attempt_handle import CancelCode
-from tenure.work.slots.attempt_watch import Act, AttemptWatch
+from tenure.work.attempt_watch import Act, AttemptWatch
+from tenure.work.delivery import CancelCode
 
 TICKET = Ticket(id="m", receipt_handle="r", delivery_count=1, enqueued_at=0, lease_until=10.0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tenure.backoff import Retry
 from tenure.clock import ManualClock
-from tenure.work.loop_thread import LoopCalls, LoopThread
+from tenure.work.group_loops import LoopCalls, LoopThread
 
 
 class Recorded:
