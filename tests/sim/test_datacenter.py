@@ -61,7 +61,7 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     "ReadsAhead": ("the journal does not know its job", 40),
     "TrustsOldAttempts": ("was made by attempt", 40),
     "SnapshotsAhead": ("is not the fold up to there", 200),
-    "EvictsByWord": ("evicted", 80),
+    "EvictsByWord": ("evicted", 160),
     "ForgetsDeadlines": (
         ("has not ended", "after its deadline"),
         120,
