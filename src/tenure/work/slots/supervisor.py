@@ -72,6 +72,9 @@ class Supervisor:
         self._handover = ""
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
+        self._private = self._folder / self.incarnation
+        """The folder of this start: logs of running attempts and stack dumps."""
+        self._engine_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
         self._attempts: AttemptSupervision | None = None
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -174,7 +177,6 @@ class Supervisor:
                     self._folder, engine, engine_name, clock=self._clock, random=self._random, say=self._say
                 ).clear()
             self._open_board(engine_name)
-            self._engine_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
             self._attempts = attempts = self._make_attempts(engine)
             self._slot_pool = slot_pool = self._make_slot_pool(selector, attempts)
             try:
@@ -236,7 +238,6 @@ class Supervisor:
             worker=self.worker,
         )
         self._board = BeatBoard.create(self._folder, self.settings.slots * self.settings.concurrency, identity)
-        self._private = self._folder / self.incarnation
         self._private.mkdir(mode=0o700)
 
     def _open(self) -> BeatBoard:
