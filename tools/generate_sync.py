@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "src/tenure/client/async_client.py": "src/tenure/client/client.py",
     "src/tenure/client/async_job.py": "src/tenure/client/job.py",
-    "src/tenure/agent/async_adapter.py": "src/tenure/agent/adapter.py",
-    "src/tenure/agent/async_inner_loop.py": "src/tenure/agent/inner_loop.py",
-    "src/tenure/agent/async_main_loop.py": "src/tenure/agent/main_loop.py",
+    "src/tenure/agent/async_loops.py": "src/tenure/agent/loops.py",
 }
 WORDS = [
     (
@@ -36,7 +34,7 @@ WORDS = [
         r"\bAsync(Client|Completion|Context|InnerLoop|Iterator|Job|JobMap|MainLoop|ModelAdapter|ProviderAdapter|ToolExecutor)\b",
         r"\1",
     ),
-    (r"\basync_(adapter|client|inner_loop|job|main_loop)\b", r"\1"),
+    (r"\basync_(client|job|loops)\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"clock\.async_sleep\b", "clock.sleep"),
     (r"\btenure\.control\.async_caller\b", "tenure.control.caller"),

@@ -15,7 +15,7 @@ from tests.gossip.one_node import health
 from tenure.cli.gossip import gossip as command
 from tenure.cli.root import tenure
 from tenure.gossip import GossipNode, GossipSettings, format_address
-from tenure.gossip.net.metrics import GossipCollector
+from tenure.gossip.net.pool_views import GossipCollector
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import heapq
 import itertools
 from random import Random
 
-from tenure.gossip.effects import Effects, Event, MemberChange, MemberEvent, Packet, PushPullExchange, StreamPing
 from tenure.gossip.messages import Address, Ping
 from tenure.gossip.settings import GossipSettings
+from tenure.gossip.state import Effects, Event, MemberChange, MemberEvent, Packet, PushPullExchange, StreamPing
 from tenure.gossip.swim import Swim
 from tenure.gossip.wire import decode, encode_push_pull
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from random import Random
 
-from tenure.gossip.effects import Complaint, Effects, MemberChange, MemberEvent, PoolWarning
 from tenure.gossip.messages import Alive
 from tenure.gossip.sealing import Keyring, PacketCodec
 from tenure.gossip.settings import GossipSettings
+from tenure.gossip.state import Complaint, Effects, MemberChange, MemberEvent, PoolWarning
 from tenure.gossip.swim import Swim
 from tenure.gossip.wire import decode
 from tenure.health.piggyback import HealthPiggyback

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.gossip.broadcasts import MAX_UNNAMED, BroadcastQueue
-from tenure.gossip.lifeguard import retransmit_limit
+from tenure.gossip.settings import retransmit_limit
 
 
 def test_a_newer_rumour_about_a_node_replaces_the_older() -> None:

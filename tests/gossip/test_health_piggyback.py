@@ -20,7 +20,7 @@ from tenure.gossip.health_piggyback import (
     health_tag,
 )
 from tenure.gossip.serf import Intent, SerfClock, decode_intent
-from tenure.gossip.swim_state import SkewEstimates
+from tenure.gossip.state import SkewEstimates
 from tenure.health.piggyback import HealthPiggyback
 
 

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError, LimitError
-from tenure.gossip.lifeguard import (
+from tenure.gossip.settings import (
     Awareness,
+    GossipSettings,
+    Preset,
     Suspicion,
     confirmations_wanted,
     push_pull_scale,
@@ -16,7 +18,6 @@ from tenure.gossip.lifeguard import (
     suspicion_min_s,
     suspicion_timeout_s,
 )
-from tenure.gossip.settings import GossipSettings, Preset
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 4), (5, 4), (10, 4), (20, 5.204), (100, 8), (1000, 12)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.gossip.one_node import ME, happened, node, passed_on, tell, there, warned, with_peers
 
-from tenure.gossip.effects import Complaint, MemberChange
 from tenure.gossip.health_piggyback import encode_tags
 from tenure.gossip.messages import MAX_INCARNATION, Alive, Dead, MemberState, NodeState, PushPull, Suspect, User
+from tenure.gossip.state import Complaint, MemberChange
 from tenure.gossip.swim import Swim
 
 

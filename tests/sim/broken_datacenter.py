@@ -43,7 +43,7 @@ from tenure.nodes.manager.results import RESULTS, ResultIntake
 from tenure.nodes.worker.directives import Obedience
 from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.nodes.worker.worker import WorkerNode
-from tenure.sim import Link, World
+from tenure.sim import NetworkLink, World
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work.envelope import WorkItem, WorkResult
 from tenure.work.runner import Extension
@@ -330,7 +330,7 @@ class LateWords(Datacenter):
     def _slow_down(self, world: World) -> None:
         leader = self._leading()
         for worker in self.workers:
-            world.network.set_link(leader, worker, Link(delay_s=(3.0, 4.0)))
+            world.network.set_link(leader, worker, NetworkLink(delay_s=(3.0, 4.0)))
             world.at(world.now + 3.0, world.network.set_link, leader, worker, None)
         world.at(world.now + 0.8, world.nodes[leader].crash)
         world.at(world.now + 3.0, world.nodes[leader].restart)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tenure.sim import FaultKind, FaultProfile, Host, Link, Scenario, World
+from tenure.sim import FaultKind, FaultProfile, Host, NetworkLink, Scenario, World
 
 NAMES = ("ant", "bee", "cow", "dog")
 KINDS = tuple(kind for kind in FaultKind if not kind.startswith("engine"))
@@ -16,7 +16,7 @@ KINDS = tuple(kind for kind in FaultKind if not kind.startswith("engine"))
 
 class Chatter(Scenario):
     duration_s = 20.0
-    link = Link(loss=0.05, duplicate=0.05, reorder=0.1, break_before=0.02, break_after=0.02)
+    link = NetworkLink(loss=0.05, duplicate=0.05, reorder=0.1, break_before=0.02, break_after=0.02)
     faults = FaultProfile(kinds=KINDS, most=8, until_s=12.0, duration_s=(0.2, 5.0))
 
     def setup(self, world: World) -> None:

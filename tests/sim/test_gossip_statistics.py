@@ -11,9 +11,8 @@ import pytest
 from tests.gossip.lean_pool import LeanPool
 from tests.soak import SOAK, sized
 
-from tenure.gossip.effects import MemberChange
-from tenure.gossip.lifeguard import suspicion_min_s
-from tenure.gossip.settings import GossipSettings, Lifeguard
+from tenure.gossip.settings import GossipSettings, Lifeguard, suspicion_min_s
+from tenure.gossip.state import MemberChange
 
 LAN = GossipSettings.lan()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenure.errors import LimitError
-from tenure.sim import Cut, Disturbance, Host, Link, World
+from tenure.sim import Disturbance, Host, NetworkCut, NetworkLink, World
 
 
 async def listen(host: Host) -> None:
@@ -42,7 +42,7 @@ def test_datagrams_arrive_within_the_delay_of_their_link() -> None:
     async def one(host: Host) -> None:
         host.transport.send("b", b"x")
 
-    with World(link=Link(delay_s=(0.25, 0.5))) as world:
+    with World(link=NetworkLink(delay_s=(0.25, 0.5))) as world:
         world.node("b", listen).start()
         begun = world.nodes["b"].clock.monotonic()
         world.node("a", one).start()
@@ -57,14 +57,14 @@ def test_without_faults_every_datagram_arrives_once() -> None:
 
 
 def test_loss_takes_about_its_share() -> None:
-    with World(7, link=Link(loss=0.3)) as world:
+    with World(7, link=NetworkLink(loss=0.3)) as world:
         assert 200 * 0.6 < len(talk(world)) < 200 * 0.8
 
 
 def test_duplicates_arrive_twice_and_reordered_ones_out_of_order() -> None:
-    with World(7, link=Link(duplicate=0.5)) as world:
+    with World(7, link=NetworkLink(duplicate=0.5)) as world:
         assert 200 * 1.35 < len(talk(world)) < 200 * 1.65
-    with World(7, link=Link(reorder=0.5)) as world:
+    with World(7, link=NetworkLink(reorder=0.5)) as world:
         arrived = [int(data) for data in talk(world)]
     assert sorted(arrived) == list(range(200))
     assert arrived != sorted(arrived)
@@ -80,7 +80,7 @@ def test_a_one_way_cut_stops_one_direction_only() -> None:
                 await listener
 
             world.node(name, both)
-        world.network.cut(Cut(("a",), ("b",)))
+        world.network.cut(NetworkCut(("a",), ("b",)))
         for name in "ab":
             world.nodes[name].start()
         world.run_for(1)
@@ -99,12 +99,12 @@ def test_a_partition_heals() -> None:
 def test_one_link_can_be_worse_than_the_others_and_disturbances_come_and_go() -> None:
     with World() as world:
         network = world.network
-        network.set_link("a", "b", Link(loss=1.0))
+        network.set_link("a", "b", NetworkLink(loss=1.0))
         assert network.link("a", "b").loss == 1.0
         assert network.link("b", "a").loss == 0.0
-        storm = Disturbance(("b",), Link((1.0, 1.0), loss=0.5))
+        storm = Disturbance(("b",), NetworkLink((1.0, 1.0), loss=0.5))
         network.disturb(storm)
-        assert network.link("b", "c") == Link((1.0005, 1.005), loss=0.5)
+        assert network.link("b", "c") == NetworkLink((1.0005, 1.005), loss=0.5)
         assert network.link("a", "c").loss == 0.0
         network.calm(storm)
         network.set_link("a", "b", None)
@@ -171,11 +171,11 @@ def test_a_request_to_nobody_is_refused_and_through_a_cut_it_times_out() -> None
 
 
 def test_a_request_may_fail_before_or_after_the_peer_acted() -> None:
-    with World(link=Link(break_before=1.0)) as world:
+    with World(link=NetworkLink(break_before=1.0)) as world:
         world.node("b", echo).start()
         assert ask(world, "x") is ConnectionResetError
         assert "asked" not in world.nodes["b"].disk
-    with World(link=Link(break_after=1.0)) as world:
+    with World(link=NetworkLink(break_after=1.0)) as world:
         world.node("b", echo).start()
         assert ask(world, "x") is ConnectionResetError
         assert world.nodes["b"].disk["asked"] == [("a", "x")]
@@ -184,7 +184,7 @@ def test_a_request_may_fail_before_or_after_the_peer_acted() -> None:
 def test_a_cut_on_the_way_back_loses_the_reply_after_the_peer_acted() -> None:
     with World() as world:
         world.node("b", echo).start()
-        world.network.cut(Cut(("b",), ("a",)))
+        world.network.cut(NetworkCut(("b",), ("a",)))
         assert ask(world, "x") is TimeoutError
         assert world.nodes["b"].disk["asked"] == [("a", "x")]
 
@@ -203,7 +203,7 @@ def test_a_slow_peer_times_out() -> None:
 
 
 def test_loss_delays_requests_and_does_not_lose_them() -> None:
-    with World(3, link=Link(loss=0.6)) as world:
+    with World(3, link=NetworkLink(loss=0.6)) as world:
         world.node("b", echo).start()
         assert ask(world, "x", timeout=50)["echo"] == "x"
 
@@ -239,7 +239,7 @@ def test_datagrams_can_be_handled_by_a_callback_and_are_bounded_in_size() -> Non
 @pytest.mark.parametrize("bad", [{"loss": 1.5}, {"delay_s": (2.0, 1.0)}, {"duplicate": -0.1}])
 def test_a_link_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(LimitError):
-        Link(**bad)
+        NetworkLink(**bad)
 
 
 @pytest.mark.parametrize("cut", [False, True])

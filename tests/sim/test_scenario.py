@@ -11,22 +11,10 @@ from tests.worlds.leadership.scenario import Leadership
 
 from tenure.errors import ConfigurationError, InvariantError
 from tenure.randomness import Random
-from tenure.sim import (
-    Fault,
-    FaultKind,
-    FaultProfile,
-    Host,
-    Scenario,
-    World,
-    run_one,
-    run_seeds,
-    schedule,
-    shrink,
-    story,
-    table,
-)
+from tenure.sim import Fault, FaultKind, FaultProfile, Host, Scenario, World, run_one, run_seeds, schedule, story, table
 from tenure.sim.__main__ import main
 from tenure.sim.faults import SURVIVABLE
+from tenure.sim.runner import shrink
 
 ROOT = Path(__file__).resolve().parents[2]
 LEADERSHIP = "tests/worlds/leadership/scenario.py:Leadership"

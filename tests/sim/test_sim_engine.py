@@ -13,8 +13,8 @@ from tenure.errors import (
     ReceiptHandleExpiredError,
     SimulationForbiddenError,
 )
-from tenure.sim import ENGINE, Cut, Disturbance, Fault, FaultKind, Host, Link, World, schedule
-from tenure.sim.backend import Topic
+from tenure.sim import ENGINE, Disturbance, Fault, FaultKind, Host, NetworkCut, NetworkLink, World, schedule
+from tenure.sim.backend import PollTopic
 
 Program = Callable[[Host], Awaitable[object]]
 
@@ -26,7 +26,7 @@ def play(world: World, *programs: Program, seconds: float = 100) -> None:
 
 
 def break_engine(world: World, **how: float) -> Disturbance:
-    storm = Disturbance((ENGINE,), Link((0.0, 0.0), **how))  # type: ignore[arg-type]
+    storm = Disturbance((ENGINE,), NetworkLink((0.0, 0.0), **how))  # type: ignore[arg-type]
     world.network.disturb(storm)
     return storm
 
@@ -42,7 +42,7 @@ def test_a_call_takes_the_time_of_the_way_there_and_back() -> None:
         assert await append(host) == 1
         assert 0.2 <= host.clock.monotonic() - begun <= 0.4
 
-    with World(link=Link((0.1, 0.2))) as world:
+    with World(link=NetworkLink((0.1, 0.2))) as world:
         play(world, program)
 
 
@@ -87,7 +87,7 @@ def test_an_outage_and_a_cut_refuse_everybody_concerned_until_they_end() -> None
             await asyncio.sleep(10)
 
     with World() as world:
-        cut = Cut(("n0",), (ENGINE,))
+        cut = NetworkCut(("n0",), (ENGINE,))
         world.network.cut(cut)
         world.at(5, world.network.mend, cut)
         play(world, program, program)
@@ -98,7 +98,7 @@ def test_a_request_that_left_before_a_crash_still_arrives() -> None:
     async def program(host: Host) -> None:
         await append(host)
 
-    with World(link=Link((1.0, 1.0))) as world:
+    with World(link=NetworkLink((1.0, 1.0))) as world:
         world.at(0.5, lambda: world.nodes["n0"].crash())
         play(world, program)
         assert world.backend.engine.journal("j").head().seq == 1
@@ -116,7 +116,7 @@ def test_a_term_counts_by_the_holders_own_clock_from_before_it_asked() -> None:
         renewed = await host.calls.run(election.renew, term)
         assert renewed.safe_until == asked + 10.0 - term_margin(10.0)
 
-    with World(link=Link((0.5, 0.5))) as world:
+    with World(link=NetworkLink((0.5, 0.5))) as world:
         play(world, program)
 
 
@@ -133,7 +133,7 @@ def test_a_long_poll_wakes_at_once_for_a_message_and_holds_nobody_up() -> None:
         await asyncio.sleep(7)
         await host.calls.run(host.engine.mailbox("m", str).send, "hello")
 
-    with World(link=Link((0.001, 0.001))) as world:
+    with World(link=NetworkLink((0.001, 0.001))) as world:
         play(world, consumer, producer)
         assert world.backend.engine.mailbox("m").approximate_count() == 0
     assert got == [("hello", pytest.approx(7.002, abs=1e-5))]
@@ -146,9 +146,9 @@ def test_a_lease_found_by_a_long_poll_counts_from_when_it_was_found() -> None:
         (message,) = await host.calls.run(host.engine.mailbox("m", str).receive, 1, 30, 60)
         left.append(message.lease_until - host.clock.boottime())
 
-    with World(link=Link((0.5, 0.5))) as world:
+    with World(link=NetworkLink((0.5, 0.5))) as world:
         world.at(50, lambda: world.backend.engine.mailbox("m").send("x"))
-        world.at(50.5, world.backend.touch, Topic("mailbox", "m"))
+        world.at(50.5, world.backend.touch, PollTopic("mailbox", "m"))
         play(world, consumer)
     assert left == [29.5]
 
@@ -161,7 +161,7 @@ def test_a_long_poll_that_finds_nothing_ends_when_its_time_is_up() -> None:
         assert host.clock.monotonic() - begun == pytest.approx(20.002, abs=1e-5)
         assert await host.calls.run(host.engine.journal("j").follow, 0, 5) == []
 
-    with World(link=Link((0.001, 0.001))) as world:
+    with World(link=NetworkLink((0.001, 0.001))) as world:
         play(world, consumer)
 
 
@@ -175,7 +175,7 @@ def test_a_long_poll_gets_a_message_the_moment_its_lease_or_delay_runs_out() -> 
             (message,) = await host.calls.run(mailbox.receive, 1, 5, 60)
             got.append((message.delivery_count, world.now))
 
-    with World(link=Link((0.0, 0.0))) as world:
+    with World(link=NetworkLink((0.0, 0.0))) as world:
         play(world, consumer)
     assert got == [(1, 3.0), (2, 8.0)]
 
@@ -194,7 +194,7 @@ def test_a_follower_wakes_for_an_append_and_on_wake() -> None:
         await asyncio.sleep(5)
         await append(host)
 
-    with World(link=Link((0.0, 0.0))) as world:
+    with World(link=NetworkLink((0.0, 0.0))) as world:
         play(world, follower, appender)
     assert seen == [(["x"], 5.0), ([], 15.0)]
 
@@ -216,7 +216,7 @@ def test_a_long_poll_ends_empty_when_its_own_process_says_so(how: str) -> None:
             found = await host.calls.run(mailbox.receive, 1, 30, 60)
         ended.append((found, world.now))
 
-    with World(link=Link((0.0, 0.0))) as world:
+    with World(link=NetworkLink((0.0, 0.0))) as world:
         play(world, consumer)
     assert ended == [([], 10.0)]
 

@@ -5,20 +5,18 @@ from typing import TYPE_CHECKING
 from tenure.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tenure.agent.adapter import ModelAdapter as ModelAdapter
-    from tenure.agent.adapter import ProviderAdapter as ProviderAdapter
-    from tenure.agent.async_adapter import AsyncModelAdapter as AsyncModelAdapter
-    from tenure.agent.async_adapter import AsyncProviderAdapter as AsyncProviderAdapter
-    from tenure.agent.async_inner_loop import AsyncInnerLoop as AsyncInnerLoop
-    from tenure.agent.async_main_loop import AsyncMainLoop as AsyncMainLoop
+    from tenure.agent.async_loops import AsyncInnerLoop as AsyncInnerLoop
+    from tenure.agent.async_loops import AsyncMainLoop as AsyncMainLoop
+    from tenure.agent.async_loops import AsyncModelAdapter as AsyncModelAdapter
+    from tenure.agent.async_loops import AsyncProviderAdapter as AsyncProviderAdapter
     from tenure.agent.budget import Budget as Budget
     from tenure.agent.budget import BudgetTracker as BudgetTracker
+    from tenure.agent.budget import Countdown as Countdown
+    from tenure.agent.budget import Deadline as Deadline
     from tenure.agent.budget import Prices as Prices
     from tenure.agent.budget import Spent as Spent
-    from tenure.agent.deadline import Countdown as Countdown
-    from tenure.agent.deadline import Deadline as Deadline
-    from tenure.agent.eval_loop import EvalLoop as EvalLoop
     from tenure.agent.evals import Dataset as Dataset
+    from tenure.agent.evals import EvalLoop as EvalLoop
     from tenure.agent.evals import EvalReport as EvalReport
     from tenure.agent.evals import EvalRequest as EvalRequest
     from tenure.agent.evals import EvalResult as EvalResult
@@ -32,12 +30,14 @@ if TYPE_CHECKING:
     from tenure.agent.events import Usage as Usage
     from tenure.agent.in_workflow import ContextHeartbeat as ContextHeartbeat
     from tenure.agent.in_workflow import ContextKeeper as ContextKeeper
-    from tenure.agent.inner_loop import InnerLoop as InnerLoop
-    from tenure.agent.main_loop import MainLoop as MainLoop
+    from tenure.agent.loops import InnerLoop as InnerLoop
+    from tenure.agent.loops import MainLoop as MainLoop
+    from tenure.agent.loops import ModelAdapter as ModelAdapter
+    from tenure.agent.loops import ProviderAdapter as ProviderAdapter
     from tenure.agent.model_call import ModelRequest as ModelRequest
+    from tenure.agent.model_call import ModelRetry as ModelRetry
     from tenure.agent.model_call import PromptResponse as PromptResponse
     from tenure.agent.model_call import StopReason as StopReason
-    from tenure.agent.model_retry import ModelRetry as ModelRetry
     from tenure.agent.progress import ProgressJudge as ProgressJudge
     from tenure.agent.prompt import Prompt as Prompt
     from tenure.agent.prompt import Section as Section
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
     from tenure.agent.requests import MainLoopRequest as MainLoopRequest
     from tenure.agent.requests import MainLoopResult as MainLoopResult
     from tenure.agent.session import Session as Session
-    from tenure.agent.session import Snapshot as Snapshot
-    from tenure.agent.session_keeper import SessionKeeper as SessionKeeper
-    from tenure.agent.session_log import SessionLog as SessionLog
-    from tenure.agent.session_log import open_session as open_session
+    from tenure.agent.session import SessionKeeper as SessionKeeper
+    from tenure.agent.session import SessionLog as SessionLog
+    from tenure.agent.session import SessionSnapshot as SessionSnapshot
+    from tenure.agent.session import open_session as open_session
     from tenure.agent.tool_executor import AsyncToolExecutor as AsyncToolExecutor
     from tenure.agent.tool_executor import ToolExecutionContext as ToolExecutionContext
     from tenure.agent.tool_executor import ToolExecutor as ToolExecutor
-    from tenure.agent.tool_use import ToolUse as ToolUse
-    from tenure.agent.tool_use import tools_used as tools_used
     from tenure.agent.tools import Resources as Resources
     from tenure.agent.tools import Tool as Tool
     from tenure.agent.tools import ToolContext as ToolContext
     from tenure.agent.tools import ToolResult as ToolResult
+    from tenure.agent.tools import ToolUse as ToolUse
     from tenure.agent.tools import tool as tool
+    from tenure.agent.tools import tools_used as tools_used
     from tenure.errors import VisibilityExpansionRequired as VisibilityExpansionRequired
 
 __all__ = [
@@ -103,7 +103,7 @@ __all__ = [
     "Session",
     "SessionKeeper",
     "SessionLog",
-    "Snapshot",
+    "SessionSnapshot",
     "Spent",
     "StopReason",
     "Tool",
@@ -124,30 +124,20 @@ __all__ = [
 _find = lazy_names(
     __name__,
     {
-        "adapter": "ModelAdapter ProviderAdapter",
-        "async_adapter": "AsyncModelAdapter AsyncProviderAdapter",
-        "async_inner_loop": "AsyncInnerLoop",
-        "async_main_loop": "AsyncMainLoop",
-        "budget": "Budget BudgetTracker Prices Spent",
-        "deadline": "Countdown Deadline",
-        "eval_loop": "EvalLoop",
-        "evals": "Dataset EvalReport EvalRequest EvalResult EvalRun Sample Score",
+        "async_loops": "AsyncInnerLoop AsyncMainLoop AsyncModelAdapter AsyncProviderAdapter",
+        "budget": "Budget BudgetTracker Countdown Deadline Prices Spent",
+        "evals": "Dataset EvalLoop EvalReport EvalRequest EvalResult EvalRun Sample Score",
         "evaluation": "InnerLoopConfig",
         "events": "Finish ModelSaid ToolCall Usage",
         "in_workflow": "ContextHeartbeat ContextKeeper",
-        "inner_loop": "InnerLoop",
-        "main_loop": "MainLoop",
-        "model_call": "ModelRequest PromptResponse StopReason",
-        "model_retry": "ModelRetry",
+        "loops": "InnerLoop MainLoop ModelAdapter ProviderAdapter",
+        "model_call": "ModelRequest ModelRetry PromptResponse StopReason",
         "progress": "ProgressJudge",
         "prompt": "Prompt Section Visibility",
         "requests": "MainLoopConfig MainLoopRequest MainLoopResult",
-        "session": "Session Snapshot",
-        "session_keeper": "SessionKeeper",
-        "session_log": "SessionLog open_session",
+        "session": "Session SessionKeeper SessionLog SessionSnapshot open_session",
         "tool_executor": "AsyncToolExecutor ToolExecutionContext ToolExecutor",
-        "tool_use": "ToolUse tools_used",
-        "tools": "Resources Tool ToolContext ToolResult tool",
+        "tools": "Resources Tool ToolContext ToolResult ToolUse tool tools_used",
     },
 )
 

@@ -20,8 +20,7 @@ from tenure.agent.events import SectionsExpanded
 from tenure.agent.model_call import PromptResponse
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.requests import MainLoopConfig, MainLoopRequest, MainLoopResult, UserRequestT, result_of
-from tenure.agent.session import Session
-from tenure.agent.session_keeper import Keeper, SessionKeeper
+from tenure.agent.session import Keeper, Session, SessionKeeper
 from tenure.agent.tools import Resources
 from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import Mailbox, Message

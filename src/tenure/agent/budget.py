@@ -1,15 +1,20 @@
-"""A budget bounds what an evaluation may use; a tracker counts what it has used: tokens, money, tool calls.
+"""Bounds an evaluation: a budget of tokens, money and tool calls with the tracker that counts them, and the deadline by which it has to be over.
 
 Exceeding a budget is an outcome with a sentence that says which limit and by how much; nothing is raised.
+
+A deadline is an instant on the wire, as Unix time, so that it survives an engine and another machine. A process measures its span once, when
+it starts, and counts it down on its own monotonic clock: a stepped wall clock moves no deadline that is already running.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from tenure.agent.events import NO_USAGE, Event, ModelSaid, ToolAnswered, Usage
+from tenure.clock import Clock, SystemClock
 from tenure.errors import LimitError
 
 
@@ -110,3 +115,46 @@ class BudgetTracker:
         for name, used, limit in rows:
             if limit is not None:
                 yield name, used, limit
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """An instant, in Unix seconds."""
+
+    expires_at: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.expires_at):
+            raise LimitError("Deadline.expires_at", self.expires_at, "a finite Unix time")
+
+    @classmethod
+    def after(cls, seconds: float, clock: Clock | None = None) -> Deadline:
+        """So many seconds from now."""
+        if not 0 <= seconds < math.inf:
+            raise LimitError("Deadline seconds", seconds, "0 seconds or more")
+        return cls((clock or SystemClock()).wall() + seconds)
+
+    def earlier(self, other: Deadline | None) -> Deadline:
+        """Whichever of the two comes first."""
+        return self if other is None or self.expires_at <= other.expires_at else other
+
+    def countdown(self, clock: Clock) -> Countdown:
+        """Counts the time that is left, from here on by this process's own clock."""
+        return Countdown(clock, clock.monotonic() + self.expires_at - clock.wall())
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """A running deadline."""
+
+    clock: Clock
+    until: float = math.inf
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that are left; 0 once it is over, infinite without a deadline."""
+        return max(0.0, self.until - self.clock.monotonic())
+
+    @property
+    def over(self) -> bool:
+        return self.remaining_s <= 0

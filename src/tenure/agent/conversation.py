@@ -11,8 +11,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from tenure.agent.budget import BudgetTracker
-from tenure.agent.deadline import Countdown
+from tenure.agent.budget import BudgetTracker, Countdown
 from tenure.agent.events import (
     Corrected,
     Event,
@@ -28,8 +27,7 @@ from tenure.agent.model_call import ModelRequest, PromptResponse, StopReason, Tu
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session
-from tenure.agent.tool_use import tools_used
-from tenure.agent.tools import ToolResult
+from tenure.agent.tools import ToolResult, tools_used
 from tenure.errors import VisibilityExpansionRequired
 
 _EMPTY = "Your last answer was empty. Answer the request, or use a tool."

@@ -2,24 +2,34 @@
 
 Every sample is a message with a key, so sending a data set again after a crash sends only what is not known yet; every result is written to
 the run's file before its reply is acknowledged, so gathering goes on where it was.
+
+Samples through an agent, each scored: a loop like any other, with a lease and a heartbeat of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tenure.agent.async_loops import AsyncMainLoop
 from tenure.agent.events import NO_USAGE, Usage
-from tenure.agent.model_call import StopReason
+from tenure.agent.loops import MainLoop
+from tenure.agent.model_call import PromptResponse, StopReason
+from tenure.agent.requests import MainLoopRequest
+from tenure.agent.session import SessionKeeper
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import MAX_MESSAGES, Mailbox, Message, Outgoing
-from tenure.errors import AgentError, ConfigurationError, LimitError
+from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, LimitError
+from tenure.work.batch import call_thread_for
+from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
 
@@ -208,3 +218,87 @@ class EvalRun:
         except msgspec.DecodeError as error:
             raise AgentError(f"{self._path} is not a file of results: {error}") from error
         return {result.sample_id: result for result in found if result.run_id == self.run_id}
+
+
+Evaluator = Callable[[Any, Any], Score]
+"""From an output and what was expected to a score."""
+
+
+class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
+    """Runs each sample through a `MainLoop`'s own `prepare` and adapter, and scores the output.
+
+    A sample whose worker dies comes again and goes on from its session. One that fails has a score of 0 and an error; with `dead_letters` it is
+    tried again first. `heartbeat` is this loop's own: watchdogs and probes see it as they see every loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: MainLoop[Any, Any] | AsyncMainLoop[Any, Any],
+        evaluator: Evaluator,
+        requests: Mailbox[EvalRequest[Any, Any], EvalResult],
+        **settings: Any,
+    ) -> None:
+        settings.setdefault("lease_extender", loop.config.lease_extender)
+        super().__init__(requests, **settings)
+        self._loop = loop
+        self._events: asyncio.Runner | None = None
+        self._evaluator = evaluator
+
+    def run(
+        self,
+        *,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        with ExitStack() as stack:
+            if isinstance(self._loop, AsyncMainLoop):
+                self._events = stack.enter_context(asyncio.Runner())
+                self._hand_over = stack.enter_context(call_thread_for(self.requests, self.name))
+            super().run(
+                max_iterations=max_iterations,
+                visibility_timeout=visibility_timeout,
+                wait_time_seconds=wait_time_seconds,
+            )
+
+    def handle(self, message: Message[EvalRequest[Any, Any], EvalResult]) -> EvalResult:
+        request = message.body
+        begun = self.clock.monotonic()
+        try:
+            response = self._execute(message)
+            score, error = self._judge(response, request)
+        except (LeaseLostError, Cancelled):
+            raise
+        except Exception as failed:
+            if self._dead_letters is not None:
+                raise
+            _logger.exception("%s: sample %s failed", self.name, request.key)
+            response, error = None, f"{type(failed).__name__}: {failed}"
+            score = Score(0, passed=False, reason="the work failed")
+        return EvalResult(
+            run_id=request.run_id,
+            sample_id=request.sample.id,
+            score=score,
+            error=error,
+            seconds=self.clock.monotonic() - begun,
+            **({} if response is None else _costs(response)),
+        )
+
+    def _execute(self, message: Message[EvalRequest[Any, Any], EvalResult]) -> PromptResponse[Any]:
+        request = message.body
+        keeper = SessionKeeper(message, self.lease_lost) if self._loop.config.checkpoint_sessions else None
+        asked = MainLoopRequest(request.sample.input, request.key)
+        if isinstance(self._loop, MainLoop):
+            return self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper)[0]
+        assert self._events is not None, "run() calls handle()"
+        return self._events.run(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
+
+    def _judge(self, response: PromptResponse[Any], request: EvalRequest[Any, Any]) -> tuple[Score, str | None]:
+        if not response.done:
+            return Score(0, passed=False, reason=response.stop), f"{response.stop}: {response.detail}"
+        return self._evaluator(response.output, request.sample.expected), None
+
+
+def _costs(response: PromptResponse[Any]) -> dict[str, Any]:
+    return {"stop": response.stop, "usage": response.usage, "tool_calls": response.tool_calls}

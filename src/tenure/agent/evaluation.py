@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from tenure.agent.budget import BudgetTracker, Prices
+from tenure.agent.budget import BudgetTracker, Countdown, Deadline, Prices
 from tenure.agent.conversation import Conversation
-from tenure.agent.deadline import Countdown, Deadline
-from tenure.agent.model_call import ModelRequest, OnChunk
-from tenure.agent.model_retry import ModelRetry
+from tenure.agent.model_call import ModelRequest, ModelRetry, OnChunk
 from tenure.agent.progress import IDLE_TURNS, ProgressJudge
 from tenure.agent.prompt import OutputT, Prompt
 from tenure.agent.session import Session

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from tenure.agent.deadline import Deadline
+from tenure.agent.budget import Deadline
 from tenure.agent.requests import MainLoopRequest, UserRequestT, as_request
-from tenure.agent.session_keeper import Keeper
+from tenure.agent.session import Keeper
 from tenure.beat.heartbeat import Heartbeat
 from tenure.work.context import BaseContext
 

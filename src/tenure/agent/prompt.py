@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from tenure.agent.schema import schema_of
-from tenure.agent.tools import Tool, ToolContext, ToolResult
+from tenure.agent.tools import Tool, ToolContext, ToolResult, schema_of
 from tenure.errors import ConfigurationError, VisibilityExpansionRequired
 
 OutputT = TypeVar("OutputT")

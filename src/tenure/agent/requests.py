@@ -8,13 +8,12 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tenure.agent.budget import Budget, Prices
-from tenure.agent.deadline import Deadline
+from tenure.agent.budget import Budget, Deadline, Prices
 from tenure.agent.events import NO_USAGE, Usage
 from tenure.agent.model_call import PromptResponse, StopReason
 from tenure.agent.prompt import OutputT
 from tenure.agent.session import Session
-from tenure.agent.tool_use import ToolUse
+from tenure.agent.tools import ToolUse
 from tenure.beat.lease import LeaseExtenderConfig
 from tenure.errors import LimitError
 from tenure.ids import new_id

@@ -1,27 +1,84 @@
 """A tool is a function with typed parameters that a model may call. A `ToolContext` tells it where it works.
 
 This file says what a tool is. Running one, with its beats and its rollback, is `tool_executor`.
+
+JSON schemas of parameters and outputs, in the form that providers take: one object, no references, closed.
+
+Counts the calls of an agent's tools, by name: a fold over its session, and counters for Prometheus.
+
+Names are those of tools that exist; what a model makes up is counted as `unknown`, so that no model can invent labels.
 """
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
-from tenure.agent.deadline import Countdown, Deadline
-from tenure.agent.schema import schema_of
+from tenure.agent.budget import Countdown, Deadline
+from tenure.agent.events import Event, ToolAnswered
 from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.metrics import counter
 from tenure.clock import SystemClock
 from tenure.errors import AgentError, ConfigurationError, LimitError, ResourceMissingError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from tenure.agent.prompt import Prompt
     from tenure.agent.session import Session
+
+
+_REF = "#/$defs/"
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """The schema of a type, with its references put in place. Recursive types are refused: providers do not take them."""
+    try:
+        schema = msgspec.json.schema(kind)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{kind!r} has no JSON schema: {error}",
+            remedy="Use a dataclass, a msgspec.Struct or a TypedDict of plain JSON types",
+        ) from error
+    found: dict[str, Any] = _inlined(schema, schema.get("$defs", {}), ())
+    found.pop("$defs", None)
+    return found
+
+
+def closed(schema: Any) -> Any:
+    """As strict modes want it: every property is required, and no other is allowed."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items() if key != "default"}
+    if isinstance(schema.get("properties"), dict):
+        found["properties"] = {name: closed(value) for name, value in schema["properties"].items()}
+        found["required"] = list(schema["properties"])
+        found["additionalProperties"] = False
+    return found
+
+
+def _inlined(part: Any, definitions: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(part, list):
+        return [_inlined(one, definitions, inside) for one in part]
+    if not isinstance(part, dict):
+        return part
+    reference = part.get("$ref")
+    if isinstance(reference, str) and reference.startswith(_REF):
+        name = reference.removeprefix(_REF)
+        if name in inside:
+            raise ConfigurationError(f"{name} contains itself, and no provider takes such a schema")
+        rest = {key: value for key, value in part.items() if key != "$ref"}
+        return {**_inlined(definitions[name], definitions, (*inside, name)), **rest}
+    return {key: _inlined(value, definitions, inside) for key, value in part.items() if key != "$defs"}
+
 
 ParamsT = TypeVar("ParamsT")
 ValueT = TypeVar("ValueT")
@@ -164,3 +221,52 @@ def tool(
         return Tool(name or function.__name__, described, hints[first], function, beat_every_s)
 
     return make if handler is None else make(handler)
+
+
+UNKNOWN = "unknown"
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """How often a tool was called, how often that failed, how long it ran in all, and how often it beat meanwhile."""
+
+    calls: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    beats: int = 0
+
+    def __add__(self, other: ToolUse) -> ToolUse:
+        return ToolUse(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            self.seconds + other.seconds,
+            self.beats + other.beats,
+        )
+
+
+class ToolOutcome(StrEnum):
+    """How a tool call ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # the work's time was over, or the model wants to see more of its prompt first
+
+
+def tools_used(events: Iterable[Event]) -> dict[str, ToolUse]:
+    """By tool, in the order of their first calls. Calls that were never made do not count."""
+    found: dict[str, ToolUse] = {}
+    for event in events:
+        if isinstance(event, ToolAnswered) and event.made:
+            use = ToolUse(1, int(not event.success), event.seconds, event.beats)
+            found[event.call.name] = found.get(event.call.name, ToolUse()) + use
+    return found
+
+
+def count_tool_call(
+    tool: str, outcome: ToolOutcome, seconds: float, beats: int, registry: CollectorRegistry | None = None
+) -> None:
+    """`tenure_tool_calls_total{tool, outcome}`, `tenure_tool_seconds_total{tool}` and `tenure_tool_beats_total{tool}`."""
+    counter("tenure_tool_calls", "Calls of tools, by outcome.", ["tool", "outcome"], registry).labels(
+        tool, outcome
+    ).inc()
+    counter("tenure_tool_seconds", "Seconds that tools ran.", ["tool"], registry).labels(tool).inc(seconds)
+    counter("tenure_tool_beats", "Beats while tools ran.", ["tool"], registry).labels(tool).inc(beats)

@@ -31,7 +31,7 @@ from tenure.gossip import (
 )
 from tenure.gossip.health_piggyback import HEALTH, decode_tags, health_from_tag
 from tenure.gossip.messages import NodeState
-from tenure.gossip.net.cluster_query import query_members
+from tenure.gossip.net.pool_views import query_members
 from tenure.ids import secret_bytes
 
 

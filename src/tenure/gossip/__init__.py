@@ -6,15 +6,24 @@ folder are pure; those in `net/` use sockets, the event loop and the log.
 
 from __future__ import annotations
 
-from tenure.gossip.effects import Complaint, Effects, Event, HealthEvent, MemberChange, MemberEvent, PoolWarning
 from tenure.gossip.members import PoolMember
 from tenure.gossip.messages import Address, MemberState
 from tenure.gossip.net.node import GossipNode
 from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport, format_address, parse_address
 from tenure.gossip.sealing import Keyring, format_key, parse_key
 from tenure.gossip.settings import GossipSettings, Lifeguard, Preset
+from tenure.gossip.state import (
+    Complaint,
+    Counters,
+    Effects,
+    Event,
+    HealthEvent,
+    MemberChange,
+    MemberEvent,
+    PoolWarning,
+    Skew,
+)
 from tenure.gossip.swim import Swim
-from tenure.gossip.swim_state import Counters, Skew
 from tenure.health.piggyback import HealthPiggyback
 
 __all__ = [

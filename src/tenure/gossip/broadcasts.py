@@ -6,7 +6,7 @@ more than the packet is large, however many messages wait.
 
 from __future__ import annotations
 
-from tenure.gossip.lifeguard import retransmit_limit
+from tenure.gossip.settings import retransmit_limit
 
 PART_OVERHEAD_BYTES = 2
 """The length that a compound message writes before each part."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tenure.gossip.lifeguard import Suspicion
 from tenure.gossip.messages import VERSIONS, Address, MemberState, NodeState
+from tenure.gossip.settings import Suspicion
 from tenure.randomness import Random
 
 # The protocol versions of memberlist that brought each of these. A member tells its newest version in its alive message.

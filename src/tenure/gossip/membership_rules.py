@@ -16,12 +16,11 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from tenure.gossip.effects import Complaint, HealthEvent, MemberChange
 from tenure.gossip.health_piggyback import HEALTH, START, decode_tags, health_from_tag
-from tenure.gossip.lifeguard import Suspicion, confirmations_wanted, suspicion_min_s
 from tenure.gossip.members import PoolMember
 from tenure.gossip.messages import MAX_INCARNATION, VERSIONS, Alive, Dead, MemberState, NodeState, PushPull, Suspect
-from tenure.gossip.swim_state import SwimState
+from tenure.gossip.settings import Suspicion, confirmations_wanted, suspicion_min_s
+from tenure.gossip.state import Complaint, HealthEvent, MemberChange, SwimState
 
 
 class MembershipRules:

@@ -17,7 +17,7 @@ from tenure.errors import ConfigurationError, WireError
 from tenure.gossip.encodings import Value, pack, unpack
 from tenure.gossip.messages import Address, User
 from tenure.gossip.sealing import Keyring, format_key
-from tenure.gossip.swim_state import SwimState
+from tenure.gossip.state import SwimState
 from tenure.gossip.wire import encode, take_bytes, take_name, take_text, take_uint, unpack_fields, unpack_host
 
 _LEAVE, _JOIN, _PUSH_PULL = 0, 1, 2

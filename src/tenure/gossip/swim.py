@@ -7,9 +7,7 @@ It does no I/O, asks no clock and draws from a generator that it is given, so a 
 from __future__ import annotations
 
 from tenure.errors import ConfigurationError
-from tenure.gossip.effects import Complaint, Effects, MemberChange, PushPullExchange
 from tenure.gossip.health_piggyback import HEALTH, START, check_user_tags, encode_health_field, encode_tags, health_tag
-from tenure.gossip.lifeguard import push_pull_scale
 from tenure.gossip.members import PoolMember, Seeds
 from tenure.gossip.membership_rules import MembershipRules
 from tenure.gossip.messages import (
@@ -32,8 +30,8 @@ from tenure.gossip.messages import (
 from tenure.gossip.probing import MemberProber, Relays, take_health_field
 from tenure.gossip.sealing import Keyring
 from tenure.gossip.serf import SerfLayer
-from tenure.gossip.settings import GossipSettings
-from tenure.gossip.swim_state import Counters, SkewEstimates, SwimState
+from tenure.gossip.settings import GossipSettings, push_pull_scale
+from tenure.gossip.state import Complaint, Counters, Effects, MemberChange, PushPullExchange, SkewEstimates, SwimState
 from tenure.health.piggyback import HealthPiggyback
 from tenure.randomness import Random
 

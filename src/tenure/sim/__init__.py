@@ -36,23 +36,19 @@ and a scenario says who takes part, what goes wrong and what must hold::
 from __future__ import annotations
 
 from tenure.sim.clock import SimClock
+from tenure.sim.endpoint import Datagram, Transport
 from tenure.sim.faults import Fault, FaultKind, FaultProfile, schedule, table
-from tenure.sim.kernel import Kernel, Limits
+from tenure.sim.kernel import TICKS_PER_S, Kernel, Limits, Trace, to_seconds, to_ticks
 from tenure.sim.loop import SimLoop
-from tenure.sim.network import ENGINE, Cut, Disturbance, Link, Network
+from tenure.sim.network import ENGINE, Disturbance, Network, NetworkCut, NetworkLink
 from tenure.sim.node import Host, Node, Program
-from tenure.sim.runner import Report, run_seeds, story
-from tenure.sim.scenario import Outcome, Scenario, find, run_one
-from tenure.sim.shrink import shrink
-from tenure.sim.ticks import TICKS_PER_S, to_seconds, to_ticks
-from tenure.sim.trace import Trace
-from tenure.sim.transport import Datagram, Transport
+from tenure.sim.runner import Report, run_seeds, shrink, story
+from tenure.sim.scenario import RunOutcome, Scenario, find, run_one
 from tenure.sim.world import World, run
 
 __all__ = [
     "ENGINE",
     "TICKS_PER_S",
-    "Cut",
     "Datagram",
     "Disturbance",
     "Fault",
@@ -61,12 +57,13 @@ __all__ = [
     "Host",
     "Kernel",
     "Limits",
-    "Link",
     "Network",
+    "NetworkCut",
+    "NetworkLink",
     "Node",
-    "Outcome",
     "Program",
     "Report",
+    "RunOutcome",
     "Scenario",
     "SimClock",
     "SimLoop",

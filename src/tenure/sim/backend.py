@@ -24,7 +24,7 @@ CALL_TIMEOUT_S = 2.0
 """After this long a client gives up on an engine that does not answer."""
 
 
-class Topic(NamedTuple):
+class PollTopic(NamedTuple):
     """The name of the state that a long poll waits on and that a call changes."""
 
     part: str
@@ -60,7 +60,7 @@ class Backend:
         """Chances that a call fails first and takes effect afterwards, one for each fault that is on."""
         self.written = 0
         """How often a journal was written to: whoever watches journals need not ask each of them."""
-        self._parked: dict[Topic, dict[Call, None]] = {}
+        self._parked: dict[PollTopic, dict[Call, None]] = {}
 
     def connect(self, host: Host) -> SimEngine:
         """The engine as this life of a process sees it."""
@@ -71,11 +71,11 @@ class Backend:
     def end_outage(self) -> None:
         self.outages -= 1
 
-    def park(self, call: Call, topic: Topic) -> None:
+    def park(self, call: Call, topic: PollTopic) -> None:
         """Keep a long poll until something changes there."""
         self._parked.setdefault(topic, {})[call] = None
 
-    def leave(self, call: Call, topic: Topic) -> None:
+    def leave(self, call: Call, topic: PollTopic) -> None:
         self._parked.get(topic, {}).pop(call, None)
 
     def end_polls(self, connection: Connection) -> None:
@@ -84,13 +84,13 @@ class Backend:
         for call in mine:
             call.look_again()
 
-    def touch_first(self, topic: Topic) -> None:
+    def touch_first(self, topic: PollTopic) -> None:
         """The next thing to happen there may happen earlier than before: the first in line looks, and waits anew."""
         for call in self._parked.get(topic, ()):
             call.look_again()
             return
 
-    def touch(self, topic: Topic) -> None:
+    def touch(self, topic: PollTopic) -> None:
         """Something changed: whoever waits for it looks again, in the order in which they came."""
         if topic.part == "journal":
             self.written += 1

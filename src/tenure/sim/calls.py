@@ -14,9 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure.errors import EngineClosedError, EngineUnavailableError, SimulationForbiddenError, TenureError
-from tenure.sim.backend import CALL_TIMEOUT_S, Backend, Topic, WouldBlock
-from tenure.sim.kernel import SimTimer
-from tenure.sim.ticks import to_ticks
+from tenure.sim.backend import CALL_TIMEOUT_S, Backend, PollTopic, WouldBlock
+from tenure.sim.kernel import SimTimer, to_ticks
 
 if TYPE_CHECKING:
     from tenure.sim.node import Host
@@ -82,7 +81,12 @@ class Connection:
         return EngineUnavailableError(f"simulated: a call of {self.host.id} was {fate}")
 
     def do(
-        self, act: Callable[[], T], says: str | None = None, *, touches: Topic | None = None, waits: Topic | None = None
+        self,
+        act: Callable[[], T],
+        says: str | None = None,
+        *,
+        touches: PollTopic | None = None,
+        waits: PollTopic | None = None,
     ) -> T:
         """Do one thing at the engine. `says` puts it into the trace; it is None for what changes nothing."""
         if self.call is not None:
@@ -102,7 +106,7 @@ class Connection:
             raise self.unavailable(fate)
         return result
 
-    def commit(self, act: Callable[[], T], says: str | None, touches: Topic | None) -> T:
+    def commit(self, act: Callable[[], T], says: str | None, touches: PollTopic | None) -> T:
         world = self.backend.world
         try:
             result = act()
@@ -123,7 +127,7 @@ class Connection:
             self.backend.touch(touches)
         return result
 
-    def _commit_late(self, act: Callable[[], object], says: str | None, touches: Topic | None) -> None:
+    def _commit_late(self, act: Callable[[], object], says: str | None, touches: PollTopic | None) -> None:
         with suppress(TenureError, WouldBlock):  # nobody is there to be told
             self.commit(act, says and f"late {says}", touches)
 
@@ -143,14 +147,14 @@ class Call:
 
     def __init__(self, connection: Connection, act: Callable[[], Any]) -> None:
         self.asked_at = connection.host.clock.boottime()
-        self.waits: Topic | None = None
+        self.waits: PollTopic | None = None
         self.poll_until: float | None = None
         """For a long poll: when it ends, in the engine's boot time."""
         self.when_answered: Callable[[], None] | None = None
         self.connection, self._act = connection, act
         self._world = connection.backend.world
         self._timer: SimTimer | None = None
-        self._parked_at: Topic | None = None
+        self._parked_at: PollTopic | None = None
         self._fate = connection.fate()
         self.future: asyncio.Future[Any] = connection.host.loop.create_future()
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tenure.clock import Clock, wait_on_loop
 from tenure.errors import ConfigurationError, SimulationForbiddenError
-from tenure.sim.ticks import NEVER, TICKS_PER_S, to_seconds, to_ticks
+from tenure.sim.kernel import NEVER, TICKS_PER_S, to_seconds, to_ticks
 
 PARTS = 1_000_000
 """Rates are whole parts per million, so that they multiply exactly."""

@@ -21,7 +21,7 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
-from tenure.sim.backend import Backend, Topic
+from tenure.sim.backend import Backend, PollTopic
 from tenure.sim.calls import Connection, EngineCalls
 from tenure.sim.mailbox import SimMailbox
 from tenure.sim.node import Host
@@ -69,7 +69,7 @@ class SimJournal(Journal):
     def __init__(self, connection: Connection, inner: Journal) -> None:
         self.name = inner.name
         self._connection, self._inner = connection, inner
-        self._topic = Topic("journal", inner.name)
+        self._topic = PollTopic("journal", inner.name)
 
     def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
         events = tuple(events)  # a late append must not see what its caller does to the list meanwhile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tenure.errors import ConfigurationError
 from tenure.randomness import Random
-from tenure.sim.network import Cut, Disturbance, Link
+from tenure.sim.network import Disturbance, NetworkCut, NetworkLink
 
 if TYPE_CHECKING:
     from tenure.sim.node import Node
@@ -116,15 +116,15 @@ def _stall(world: World, fault: Fault) -> list[Ending]:
 def _partition(world: World, fault: Fault) -> list[Ending]:
     engines = () if fault.kind is FaultKind.SPLIT else world.engines
     rest = tuple(name for name in (*world.nodes, *engines) if name not in fault.targets)
-    cuts = [Cut(fault.targets, rest)]
+    cuts = [NetworkCut(fault.targets, rest)]
     if fault.kind is not FaultKind.ONE_WAY:
-        cuts.append(Cut(rest, fault.targets))
+        cuts.append(NetworkCut(rest, fault.targets))
     for cut in cuts:
         world.network.cut(cut)
     return [partial(world.network.mend, cut) for cut in cuts]
 
 
-def _disturb(effect: Callable[[float], Link]) -> Callable[[World, Fault], list[Ending]]:
+def _disturb(effect: Callable[[float], NetworkLink]) -> Callable[[World, Fault], list[Ending]]:
     def begin(world: World, fault: Fault) -> list[Ending]:
         targets = fault.targets
         if fault.kind in _ENGINE_WIDE:
@@ -182,18 +182,18 @@ BEGINNINGS: Mapping[FaultKind, Callable[[World, Fault], list[Ending]]] = {
     FaultKind.PARTITION: _partition,
     FaultKind.SPLIT: _partition,
     FaultKind.ONE_WAY: _partition,
-    FaultKind.LOSS: _disturb(lambda amount: Link(_STILL, loss=amount)),
-    FaultKind.DELAY: _disturb(lambda amount: Link((0.0, amount))),
-    FaultKind.DUPLICATE: _disturb(lambda amount: Link(_STILL, duplicate=amount)),
-    FaultKind.REORDER: _disturb(lambda amount: Link(_STILL, reorder=amount)),
-    FaultKind.BREAK: _disturb(lambda amount: Link(_STILL, break_before=amount / 2, break_after=amount / 2)),
+    FaultKind.LOSS: _disturb(lambda amount: NetworkLink(_STILL, loss=amount)),
+    FaultKind.DELAY: _disturb(lambda amount: NetworkLink((0.0, amount))),
+    FaultKind.DUPLICATE: _disturb(lambda amount: NetworkLink(_STILL, duplicate=amount)),
+    FaultKind.REORDER: _disturb(lambda amount: NetworkLink(_STILL, reorder=amount)),
+    FaultKind.BREAK: _disturb(lambda amount: NetworkLink(_STILL, break_before=amount / 2, break_after=amount / 2)),
     FaultKind.SKEW: _skew,
     FaultKind.DRIFT: _drift,
     FaultKind.ENGINE_OUTAGE: _outage,
-    FaultKind.ENGINE_REFUSES: _disturb(lambda amount: Link(_STILL, break_before=amount)),
-    FaultKind.ENGINE_FORGETS: _disturb(lambda amount: Link(_STILL, break_after=amount)),
+    FaultKind.ENGINE_REFUSES: _disturb(lambda amount: NetworkLink(_STILL, break_before=amount)),
+    FaultKind.ENGINE_FORGETS: _disturb(lambda amount: NetworkLink(_STILL, break_after=amount)),
     FaultKind.ENGINE_LATE: _late,
-    FaultKind.ENGINE_SLOW: _disturb(lambda amount: Link((0.0, amount))),
+    FaultKind.ENGINE_SLOW: _disturb(lambda amount: NetworkLink((0.0, amount))),
     FaultKind.ENGINE_LOST: _lose,
 }
 SURVIVABLE = tuple(kind for kind in FaultKind if kind is not FaultKind.ENGINE_LOST)

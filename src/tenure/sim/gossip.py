@@ -12,7 +12,7 @@ from tenure.errors import WireError
 from tenure.gossip.messages import Address
 from tenure.gossip.net.transport import GossipTransport, Inbox, PacketHandler, StreamHandler
 from tenure.gossip.stream import StreamMessage
-from tenure.sim.transport import Transport
+from tenure.sim.endpoint import Transport
 
 PORT = 7946
 

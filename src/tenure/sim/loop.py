@@ -17,9 +17,8 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from tenure.errors import SimulationError
 from tenure.sim.clock import SimClock
-from tenure.sim.kernel import Kernel, SimHandle, SimTimer
-from tenure.sim.refusals import RefusingLoop
-from tenure.sim.ticks import NEVER
+from tenure.sim.confinement import RefusingLoop
+from tenure.sim.kernel import NEVER, Kernel, SimHandle, SimTimer
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

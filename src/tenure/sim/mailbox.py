@@ -17,7 +17,7 @@ from tenure.engines.contracts import (
     Sent,
     Ticket,
 )
-from tenure.sim.backend import Topic
+from tenure.sim.backend import PollTopic
 from tenure.sim.calls import Connection
 
 
@@ -25,7 +25,7 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(self, connection: Connection, inner: Mailbox[BodyT, ReplyT]) -> None:
         self.name = inner.name
         self._connection, self._inner = connection, inner
-        self.topic = Topic("mailbox", inner.name)
+        self.topic = PollTopic("mailbox", inner.name)
 
     def send(
         self,
@@ -124,7 +124,7 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         connection = self._mailbox.connection
         connection.do(act, f"{what} {self.id} #{self.delivery_count}", touches=self._mailbox.topic if frees else None)
         if answers and self.reply_to is not None:
-            connection.backend.touch(Topic("mailbox", self.reply_to))
+            connection.backend.touch(PollTopic("mailbox", self.reply_to))
 
     def acknowledge(self) -> None:
         self._do(self._inner.acknowledge, "acknowledge")
@@ -155,7 +155,7 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
 
 class SimDeadLetters(DeadLetters):
-    def __init__(self, connection: Connection, inner: DeadLetters, topic: Topic) -> None:
+    def __init__(self, connection: Connection, inner: DeadLetters, topic: PollTopic) -> None:
         self._connection, self._inner, self._topic = connection, inner, topic
 
     def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:

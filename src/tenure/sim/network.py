@@ -1,6 +1,6 @@
 """A network in which each datagram and each leg of a request has a fate that the seed decides.
 
-Decides what is lost, delayed, doubled, overtaken or cut off; knows nothing of what is in it. `Link` says how a pair of
+Decides what is lost, delayed, doubled, overtaken or cut off; knows nothing of what is in it. `NetworkLink` says how a pair of
 endpoints behaves when nothing is wrong; faults add to it, for all or some endpoints, and take away what they added.
 """
 
@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenure.errors import LimitError
 from tenure.randomness import Random
-from tenure.sim.kernel import Kernel, SimTimer
+from tenure.sim.kernel import Kernel, SimTimer, Trace, to_ticks
 from tenure.sim.loop import SimLoop
-from tenure.sim.ticks import to_ticks
-from tenure.sim.trace import Trace
 
 if TYPE_CHECKING:
     from tenure.sim.endpoint import Exchange, SimTransport
@@ -28,7 +26,7 @@ ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """How one direction between two endpoints behaves."""
 
     delay_s: tuple[float, float] = (0.0005, 0.005)
@@ -51,13 +49,13 @@ class Link:
             if not 0 <= getattr(self, field) <= 1:
                 raise LimitError(field, getattr(self, field), "between 0 and 1")
 
-    def worse_by(self, other: Link) -> Link:
+    def worse_by(self, other: NetworkLink) -> NetworkLink:
         """Both disturbances at once: delays add up, chances combine."""
 
         def either(a: float, b: float) -> float:
             return 1 - (1 - a) * (1 - b)
 
-        return Link(
+        return NetworkLink(
             delay_s=(self.delay_s[0] + other.delay_s[0], self.delay_s[1] + other.delay_s[1]),
             loss=either(self.loss, other.loss),
             duplicate=either(self.duplicate, other.duplicate),
@@ -71,10 +69,10 @@ class Disturbance(NamedTuple):
     """Something that makes links worse: those that touch one of these endpoints, or all when there are none."""
 
     endpoints: tuple[str, ...]
-    effect: Link
+    effect: NetworkLink
 
 
-class Cut(NamedTuple):
+class NetworkCut(NamedTuple):
     """Nothing passes from any of `sources` to any of `targets`."""
 
     sources: tuple[str, ...]
@@ -89,23 +87,28 @@ class Network:
     """Carries datagrams and requests between named endpoints."""
 
     def __init__(
-        self, kernel: Kernel, root: SimLoop, trace: Trace, random: Callable[[str], Random], link: Link | None = None
+        self,
+        kernel: Kernel,
+        root: SimLoop,
+        trace: Trace,
+        random: Callable[[str], Random],
+        link: NetworkLink | None = None,
     ) -> None:
-        self.default = link or Link()
+        self.default = link or NetworkLink()
         self.sent = Counter[str]()
         """Counts the datagrams that were sent, lost, cut and doubled, and their bytes."""
         self._kernel, self._root, self._trace, self._random = kernel, root, trace, random
         self._context = contextvars.Context()
         self._bound: dict[str, SimTransport] = {}
-        self._overrides: dict[tuple[str, str], Link] = {}
+        self._overrides: dict[tuple[str, str], NetworkLink] = {}
         self._disturbances: list[Disturbance] = []
-        self._cuts: list[Cut] = []
-        self._links: dict[tuple[str, str], Link] = {}
+        self._cuts: list[NetworkCut] = []
+        self._links: dict[tuple[str, str], NetworkLink] = {}
         self._streams: dict[str, Random] = {}
 
     # What is wrong with it
 
-    def set_link(self, source: str, target: str, link: Link | None) -> None:
+    def set_link(self, source: str, target: str, link: NetworkLink | None) -> None:
         """Give one direction its own behaviour; None takes it back."""
         if link is None:
             self._overrides.pop((source, target), None)
@@ -121,17 +124,17 @@ class Network:
         self._disturbances.remove(disturbance)
         self._links.clear()
 
-    def cut(self, cut: Cut) -> None:
+    def cut(self, cut: NetworkCut) -> None:
         """Partition one way; cut both ways with `partition`."""
         self._cuts.append(cut)
 
-    def mend(self, cut: Cut) -> None:
+    def mend(self, cut: NetworkCut) -> None:
         self._cuts.remove(cut)
 
-    def partition(self, one: Iterable[str], other: Iterable[str]) -> list[Cut]:
-        """Cut two groups off from each other, both ways. Give each cut to `mend` to heal it."""
+    def partition(self, one: Iterable[str], other: Iterable[str]) -> list[NetworkCut]:
+        """NetworkCut two groups off from each other, both ways. Give each cut to `mend` to heal it."""
         left, right = tuple(one), tuple(other)
-        cuts = [Cut(left, right), Cut(right, left)]
+        cuts = [NetworkCut(left, right), NetworkCut(right, left)]
         for cut in cuts:
             self.cut(cut)
         return cuts
@@ -140,7 +143,7 @@ class Network:
         """Returns True when a message that is sent now could arrive."""
         return not self._cuts or not any(source in cut.sources and target in cut.targets for cut in self._cuts)
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> NetworkLink:
         """How this direction behaves now."""
         found = self._links.get((source, target))
         if found is None:
@@ -198,7 +201,7 @@ class Network:
             count["doubled"] += 1
             self.after(self._delay(link, random), self._deliver, source, target, data)
 
-    def _delay(self, link: Link, random: Random) -> int:
+    def _delay(self, link: NetworkLink, random: Random) -> int:
         low, high = link.delay_s
         delay = low + (high - low) * random.random()
         if link.reorder and random.random() < link.reorder:
@@ -234,7 +237,7 @@ class Network:
             self.sent["doubled"] += 1
             self.after(self._reliable_delay(link, random), self._arrive, exchange.again())
 
-    def _reliable_delay(self, link: Link, random: Random) -> int:
+    def _reliable_delay(self, link: NetworkLink, random: Random) -> int:
         low, high = link.delay_s
         delay, wait = low + (high - low) * random.random(), RETRANSMIT_S
         while link.loss and wait < 60 and random.random() < link.loss:

@@ -15,9 +15,8 @@ from tenure.errors import SimulationError
 from tenure.ids import IdSource, seeded_ids
 from tenure.randomness import Random
 from tenure.sim.clock import SimClock
-from tenure.sim.endpoint import SimTransport
+from tenure.sim.endpoint import SimTransport, Transport
 from tenure.sim.loop import SimLoop, SimTask
-from tenure.sim.transport import Transport
 
 if TYPE_CHECKING:
     from tenure.sim.calls import EngineCalls

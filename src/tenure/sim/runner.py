@@ -2,6 +2,11 @@
 
 A failure comes back shrunk: with the smallest fault schedule that still breaks the same promise, the command that
 replays it, and its trace in a file.
+
+Delta debugging: the search for a small part of a list that still fails.
+
+After Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002): try halves, then smaller parts and
+what is left without them, until no single element can be left out.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import multiprocessing
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -19,8 +24,37 @@ from pathlib import Path
 
 from tenure.errors import InvariantError
 from tenure.sim.faults import table
-from tenure.sim.scenario import Make, Outcome, find, reference, run_one
-from tenure.sim.shrink import shrink
+from tenure.sim.scenario import Make, RunOutcome, find, reference, run_one
+
+
+def shrink(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], *, budget: int = 400) -> tuple[int, ...]:
+    """The smallest part found that still fails, within so many tries. `items` itself is known to fail."""
+    left, parts, tries = tuple(items), 2, 0
+
+    def attempt(candidate: tuple[int, ...]) -> bool:
+        nonlocal tries
+        tries += 1
+        return fails(candidate)
+
+    if left and attempt(()):
+        return ()
+    while len(left) >= 2 and tries < budget:
+        size = -(-len(left) // parts)
+        chunks = [left[start : start + size] for start in range(0, len(left), size)]
+        smaller = next((chunk for chunk in chunks if len(chunk) < len(left) and attempt(chunk)), None)
+        if smaller is not None:
+            left, parts = smaller, 2
+            continue
+        rests = [tuple(item for item in left if item not in chunk) for chunk in chunks] if parts > 2 else []
+        rest = next((rest for rest in rests if attempt(rest)), None)
+        if rest is not None:
+            left, parts = rest, max(parts - 1, 2)
+        elif parts >= len(left):
+            break
+        else:
+            parts = min(len(left), parts * 2)
+    return left
+
 
 CHUNK = 100
 
@@ -34,7 +68,7 @@ class Report:
     steps: int = 0
     events: int = 0
     faults: int = 0
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[RunOutcome] = field(default_factory=list)
     """Shrunk, lowest seed first."""
     tally: Counter[str] = field(default_factory=Counter)
     """The counts of all runs together."""
@@ -72,11 +106,11 @@ def run_seeds(make: Make, seeds: Sequence[int], *, jobs: int = 1, stop_after: in
     return report
 
 
-def _on_one(make: Make, seeds: Sequence[int]) -> Iterator[Outcome]:
+def _on_one(make: Make, seeds: Sequence[int]) -> Iterator[RunOutcome]:
     return (run_one(make, seed) for seed in seeds)
 
 
-def _on_many(make: Make, seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+def _on_many(make: Make, seeds: Sequence[int], jobs: int) -> Iterator[RunOutcome]:
     # Spawned, not forked: the caller may have threads.
     name, every = reference(make), iter(seeds)
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -97,12 +131,12 @@ def _chunks(seeds: Iterator[int], most: int) -> Iterator[list[int]]:
             yield chunk
 
 
-def _play(name: str, seeds: list[int]) -> list[Outcome]:
+def _play(name: str, seeds: list[int]) -> list[RunOutcome]:
     make = find(name)
     return [run_one(make, seed, name=name) for seed in seeds]
 
 
-def shrunk(make: Make, outcome: Outcome) -> Outcome:
+def shrunk(make: Make, outcome: RunOutcome) -> RunOutcome:
     """Returns the same failure with as few faults as can be found, and with its whole trace."""
     kind = outcome.failure.partition(":")[0]
 
@@ -114,7 +148,7 @@ def shrunk(make: Make, outcome: Outcome) -> Outcome:
     return replace(smallest, scenario=outcome.scenario)
 
 
-def story(outcome: Outcome, *, last: int = 30) -> str:
+def story(outcome: RunOutcome, *, last: int = 30) -> str:
     """A failure as a person wants to read it. The whole trace goes to a file."""
     left = [outcome.faults[number] for number in outcome.chosen]
     return "\n".join(
@@ -130,7 +164,7 @@ def story(outcome: Outcome, *, last: int = 30) -> str:
     )
 
 
-def write_trace(outcome: Outcome) -> Path:
+def write_trace(outcome: RunOutcome) -> Path:
     """Put the trace where it can be read after the run; the same run always has the same file."""
     folder = Path(tempfile.gettempdir()) / f"tenure-sim-{os.getuid()}"
     folder.mkdir(exist_ok=True)

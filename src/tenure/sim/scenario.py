@@ -20,7 +20,7 @@ from tenure.errors import ConfigurationError, InvariantError
 from tenure.randomness import Random
 from tenure.sim.faults import Fault, FaultProfile, schedule
 from tenure.sim.kernel import Limits
-from tenure.sim.network import Link
+from tenure.sim.network import NetworkLink
 from tenure.sim.world import World
 
 LOOK_EVERY_S = 1.0
@@ -32,7 +32,7 @@ class Scenario(ABC):
     duration_s: ClassVar[float] = 30.0
     """The length of a run. Faults end before it does, so that the nodes have time to settle."""
     faults: ClassVar[FaultProfile] = FaultProfile()
-    link: ClassVar[Link] = Link()
+    link: ClassVar[NetworkLink] = NetworkLink()
     limits: ClassVar[Limits] = Limits()
     planned: Sequence[Fault] = ()
     """The faults of this run, in the order of time."""
@@ -70,7 +70,7 @@ Make = Callable[[], Scenario]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The outcome of one run. It holds only plain data, so that it crosses processes."""
 
     scenario: str
@@ -104,7 +104,7 @@ class Outcome:
 
 def run_one(
     make: Make, seed: int, *, only: Sequence[int] | None = None, name: str | None = None, keep_trace: bool = False
-) -> Outcome:
+) -> RunOutcome:
     """Play one seed, with all the faults that it generates or only some of them."""
     scenario = make()
     profile, failure, details = scenario.faults, "", ""
@@ -128,7 +128,7 @@ def run_one(
         except Exception as error:
             failure = f"{type(error).__name__}: {error}".strip()
             details = "".join(traceback.format_exception(error))
-        return Outcome(
+        return RunOutcome(
             scenario=name or reference(make),
             seed=seed,
             faults=faults,

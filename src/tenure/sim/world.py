@@ -9,12 +9,10 @@ from tenure.errors import SimulationError
 from tenure.randomness import Random
 from tenure.sim.clock import SimClock
 from tenure.sim.confinement import confined
-from tenure.sim.kernel import Kernel, Limits
+from tenure.sim.kernel import Kernel, Limits, Trace, to_seconds, to_ticks
 from tenure.sim.loop import SimLoop, SimTask, bury
-from tenure.sim.network import ENGINE, Link, Network
+from tenure.sim.network import ENGINE, Network, NetworkLink
 from tenure.sim.node import Node, Program
-from tenure.sim.ticks import to_seconds, to_ticks
-from tenure.sim.trace import Trace
 
 if TYPE_CHECKING:
     from tenure.sim.backend import Backend
@@ -26,7 +24,12 @@ class World:
     """One run. Make it, add nodes, run it, close it."""
 
     def __init__(
-        self, seed: int = 0, *, link: Link | None = None, limits: Limits | None = None, keep_trace: int | None = 20_000
+        self,
+        seed: int = 0,
+        *,
+        link: NetworkLink | None = None,
+        limits: Limits | None = None,
+        keep_trace: int | None = 20_000,
     ) -> None:
         self.seed = seed
         self.kernel = Kernel(limits)

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from tenure.agent.adapter import ModelAdapter
-from tenure.agent.async_adapter import AsyncModelAdapter
+from tenure.agent.async_loops import AsyncModelAdapter
 from tenure.agent.budget import Prices
 from tenure.agent.evaluation import InnerLoopConfig
 from tenure.agent.events import Finish, ModelSaid, ToolCall, Usage
+from tenure.agent.loops import ModelAdapter
 from tenure.agent.model_call import ModelRequest, OnChunk
 
 Line = ModelSaid | str | BaseException | Callable[[ModelRequest], ModelSaid]

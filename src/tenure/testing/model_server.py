@@ -149,7 +149,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class StalledStream:
     """Streams so many events, then sends nothing more and keeps the connection open."""
 
     said: ModelSaid
@@ -157,7 +157,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutStream:
     """Streams so many events and half of the next one, then closes the connection."""
 
     said: ModelSaid
@@ -196,7 +196,7 @@ class Raw:
     events: tuple[str, ...]
 
 
-Fault = Status | Stall | Cut | BrokenJson | Slow | ErrorEvent | Raw
+Fault = Status | StalledStream | CutStream | BrokenJson | Slow | ErrorEvent | Raw
 Line = ModelSaid | str | Fault | Callable[[dict[str, Any]], "ModelSaid | str | Fault"]
 
 
@@ -305,9 +305,9 @@ class _Handler(BaseHTTPRequestHandler):
         assert not isinstance(answer, Status)
         self.wfile.write(b"".join(events[: answer.after_events]))
         following = events[answer.after_events]
-        if isinstance(answer, Stall):
+        if isinstance(answer, StalledStream):
             self._until_they_hang_up()
-        elif isinstance(answer, Cut):
+        elif isinstance(answer, CutStream):
             self.wfile.write(following[: len(following) // 2])
         elif isinstance(answer, BrokenJson):
             self.wfile.write(following.rstrip()[:-8] + b"\n\n")

@@ -38,7 +38,7 @@ from tenure.errors import (
     ProviderUnavailableError,
 )
 from tenure.testing.model import calls, says
-from tenure.testing.model_server import BrokenJson, Cut, ErrorEvent, ModelServer, Slow, Stall, Status
+from tenure.testing.model_server import BrokenJson, CutStream, ErrorEvent, ModelServer, Slow, StalledStream, Status
 
 ADAPTERS = {
     "openai": OpenAIAdapter,
@@ -224,8 +224,8 @@ def test_what_the_provider_refuses_is_not_tried_again(bench: Bench, status: int)
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (Stall(LONG, 4), ProviderStalledError),
-        (Cut(LONG, 4), ProviderStreamError),
+        (StalledStream(LONG, 4), ProviderStalledError),
+        (CutStream(LONG, 4), ProviderStreamError),
         (BrokenJson(LONG, 4), ProviderStreamError),
         (ErrorEvent(LONG, 4), ProviderUnavailableError),
     ],
@@ -270,7 +270,7 @@ def test_a_lost_lease_hangs_up_in_the_middle_of_the_stream(bench: Bench) -> None
 
     heartbeat.on_beat = count
     with pytest.raises(LeaseLostError):
-        bench.evaluate([Stall(LONG, 4)], heartbeat=heartbeat, hangs_up=True)
+        bench.evaluate([StalledStream(LONG, 4)], heartbeat=heartbeat, hangs_up=True)
     assert (len(bench.server.requests), bench.server.broken_pipes) == (1, 1)
 
 
@@ -279,9 +279,9 @@ def test_a_call_that_is_interrupted_while_nothing_comes_ends_with_the_declared_s
 ) -> None:
     heartbeat = Heartbeat()
 
-    def interrupts(request: dict[str, Any]) -> Stall:
+    def interrupts(request: dict[str, Any]) -> StalledStream:
         heartbeat.interrupt(LeaseLostError("m", "gone"))  # from another thread, while nobody beats
-        return Stall(LONG, 0)
+        return StalledStream(LONG, 0)
 
     with pytest.raises(LeaseLostError):
         bench.evaluate([interrupts, LONG], heartbeat=heartbeat, silence_s=0.4, hangs_up=True)
@@ -293,7 +293,7 @@ def test_cancelling_the_task_hangs_up_at_once_also_while_nothing_comes(kind: str
     bench = Bench(kind)
 
     async def cancelled() -> None:
-        with ModelServer([Stall(LONG, 4)]) as bench.server:
+        with ModelServer([StalledStream(LONG, 4)]) as bench.server:
             adapter = bench.adapter(InnerLoopConfig(model_silence_s=3_600))
             task = asyncio.ensure_future(adapter.evaluate(PROMPT, session=Session()))
             await asyncio.to_thread(bench.until_asked)
@@ -308,7 +308,7 @@ def test_cancelling_the_task_hangs_up_at_once_also_while_nothing_comes(kind: str
 
 
 def test_the_deadline_hangs_up_in_the_middle_of_the_stream_and_is_a_clear_result(bench: Bench) -> None:
-    response = bench.evaluate([Stall(LONG, 4)], deadline=Deadline.after(0.5))
+    response = bench.evaluate([StalledStream(LONG, 4)], deadline=Deadline.after(0.5))
     assert response.stop is StopReason.DEADLINE
 
 

@@ -25,7 +25,7 @@ from tenure.nodes.manager.results import RESULTS
 from tenure.randomness import Random
 from tenure.sim.backend import Backend
 from tenure.sim.faults import Fault, FaultProfile
-from tenure.sim.network import Link
+from tenure.sim.network import NetworkLink
 from tenure.sim.node import Host
 from tenure.sim.scenario import Scenario
 from tenure.sim.world import World
@@ -35,7 +35,7 @@ from tests.worlds.gates.clients import Client
 from tests.worlds.gates.hands import QUEUE
 from tests.worlds.gates.misfortunes import GATE_LEADER, TURNS, Calm, Misfortune, leader_of, misfortunes
 
-WIDE = Link(delay_s=(0.02, 0.06))
+WIDE = NetworkLink(delay_s=(0.02, 0.06))
 """Between a gate and a datacenter there is an ocean."""
 SETTLE_S = 12.0
 """How long a decision may take to be made, and an end to be known everywhere, once faults are over: two terms, a check, the longest resend, a

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from tenure.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tenure.agent.providers.anthropic import AnthropicAdapter as AnthropicAdapter
-    from tenure.agent.providers.anthropic import AsyncAnthropicAdapter as AsyncAnthropicAdapter
-    from tenure.agent.providers.openai import AsyncOpenAIAdapter as AsyncOpenAIAdapter
-    from tenure.agent.providers.openai import OpenAIAdapter as OpenAIAdapter
+    from tenure.agent.providers.adapters import AnthropicAdapter as AnthropicAdapter
+    from tenure.agent.providers.adapters import AsyncAnthropicAdapter as AsyncAnthropicAdapter
+    from tenure.agent.providers.adapters import AsyncOpenAIAdapter as AsyncOpenAIAdapter
+    from tenure.agent.providers.adapters import OpenAIAdapter as OpenAIAdapter
 
 __all__ = ["AnthropicAdapter", "AsyncAnthropicAdapter", "AsyncOpenAIAdapter", "OpenAIAdapter"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"anthropic": "AnthropicAdapter AsyncAnthropicAdapter", "openai": "AsyncOpenAIAdapter OpenAIAdapter"},
+    {"adapters": "AnthropicAdapter AsyncAnthropicAdapter AsyncOpenAIAdapter OpenAIAdapter"},
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenure.agent.events import Finish, ModelSaid, ToolAnswered, ToolCall, Usage
 from tenure.agent.model_call import ModelRequest, Turn
-from tenure.agent.schema import closed
+from tenure.agent.tools import closed
 from tenure.errors import ProviderStreamError
 
 _FINISHES = {"stop": Finish.STOP, "tool_calls": Finish.TOOLS, "function_call": Finish.TOOLS, "length": Finish.LENGTH,

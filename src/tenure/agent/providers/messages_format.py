@@ -8,7 +8,7 @@ import msgspec
 
 from tenure.agent.events import Finish, ModelSaid, ToolAnswered, ToolCall, Usage
 from tenure.agent.model_call import ModelRequest, Turn
-from tenure.agent.schema import closed
+from tenure.agent.tools import closed
 from tenure.errors import ProviderStreamError
 
 # `end_turn` and `stop_sequence` are ends like any other. A paused turn (a loop of the provider's own tools reached its limit) is no answer.

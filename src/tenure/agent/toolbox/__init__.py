@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from tenure.agent.toolbox.command import run_command as run_command
     from tenure.agent.toolbox.fetch import WebFetcher as WebFetcher
     from tenure.agent.toolbox.fetch import fetch_page as fetch_page
-    from tenure.agent.toolbox.file_tools import list_files as list_files
-    from tenure.agent.toolbox.file_tools import read_file as read_file
-    from tenure.agent.toolbox.file_tools import search_files as search_files
-    from tenure.agent.toolbox.file_tools import write_file as write_file
     from tenure.agent.toolbox.filesystem import Filesystem as Filesystem
+    from tenure.agent.toolbox.filesystem import list_files as list_files
+    from tenure.agent.toolbox.filesystem import read_file as read_file
+    from tenure.agent.toolbox.filesystem import search_files as search_files
+    from tenure.agent.toolbox.filesystem import write_file as write_file
 
 __all__ = [
     "CommandRunner",
@@ -34,7 +34,6 @@ __getattr__ = lazy_names(
     {
         "command": "CommandRunner Container run_command",
         "fetch": "WebFetcher fetch_page",
-        "file_tools": "list_files read_file search_files write_file",
-        "filesystem": "Filesystem",
+        "filesystem": "Filesystem list_files read_file search_files write_file",
     },
 )

@@ -1,4 +1,4 @@
-"""Files below one folder, and no way out of it: not by `..`, not by an absolute path, not by a link, not by a race.
+"""Files below one folder, and tools over them: read, write, list, search. No way out of the folder: not by `..`, an absolute path, a link or a race.
 
 Every path is walked one name at a time from an open folder, and no link is ever followed, so there is no moment between a check and its use.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tenure.agent.tools import ToolContext, ToolResult, tool
 from tenure.errors import AgentError, LimitError, PathEscapeError
 from tenure.ids import new_id
 
@@ -139,3 +142,76 @@ def _parts(path: str) -> tuple[str, ...]:
     if pure.is_absolute() or ".." in pure.parts or "\0" in path:
         raise PathEscapeError(path)
     return pure.parts
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParams:
+    path: str
+    first_line: int = 1
+    lines: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class WriteParams:
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListParams:
+    path: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParams:
+    pattern: str
+    path: str = "."
+    most: int = 100
+
+
+@tool
+def read_file(params: ReadParams, *, context: ToolContext) -> ToolResult[str]:
+    """Read a text file, or some lines of it; each line is given with its number."""
+    context.beat()  # before potentially slow I/O
+    lines = context.resources.get(Filesystem).read(params.path).splitlines()
+    first = max(1, params.first_line)
+    shown = lines[first - 1 : first - 1 + max(0, params.lines)]
+    return ToolResult.ok("\n".join(f"{number:>5}  {line}" for number, line in enumerate(shown, first)))
+
+
+@tool
+def write_file(params: WriteParams, *, context: ToolContext) -> ToolResult[str]:
+    """Create or replace a text file."""
+    context.beat()
+    size = context.resources.get(Filesystem).write(params.path, params.content)
+    return ToolResult.ok(f"wrote {size} bytes to {params.path}")
+
+
+@tool
+def list_files(params: ListParams, *, context: ToolContext) -> ToolResult[list[str]]:
+    """List the files and folders in a folder."""
+    context.beat()
+    return ToolResult.ok(context.resources.get(Filesystem).list(params.path))
+
+
+@tool
+def search_files(params: SearchParams, *, context: ToolContext) -> ToolResult[list[str]]:
+    """Find lines that match a regular expression in all text files below a folder."""
+    try:
+        pattern = re.compile(params.pattern)
+    except re.error as error:
+        return ToolResult.error(f"{params.pattern!r} is no regular expression: {error}")
+    files = context.resources.get(Filesystem)
+    found: list[str] = []
+    for path in files.walk(params.path):
+        context.beat()
+        try:
+            text = files.read(path)
+        except (AgentError, LimitError):
+            continue  # too large, or gone since it was listed
+        for number, line in enumerate(text.splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{path}:{number}: {line.strip()[:300]}")
+                if len(found) >= params.most:
+                    return ToolResult.ok(found, f"only the first {params.most}:")
+    return ToolResult.ok(found)

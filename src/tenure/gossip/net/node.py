@@ -13,16 +13,23 @@ from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, JoinError, WireError
-from tenure.gossip.effects import Effects, PushPullExchange, StreamPing
 from tenure.gossip.members import PoolMember
 from tenure.gossip.messages import Ack, Address, Ping, PushPull, StreamRefusal, User
-from tenure.gossip.net.listeners import EventListener, GossipListeners, HealthListener
-from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport, format_address, parse_address, resolve
+from tenure.gossip.net.transport import (
+    EventListener,
+    GossipListeners,
+    GossipTransport,
+    HealthListener,
+    UdpTcpTransport,
+    format_address,
+    parse_address,
+    resolve,
+)
 from tenure.gossip.sealing import Keyring, PacketCodec
 from tenure.gossip.settings import GossipSettings
+from tenure.gossip.state import Counters, Effects, PushPullExchange, Skew, StreamPing
 from tenure.gossip.stream import StreamInbox, StreamMessage, seal_stream
 from tenure.gossip.swim import Swim
-from tenure.gossip.swim_state import Counters, Skew
 from tenure.gossip.wire import decode, encode, encode_push_pull
 from tenure.health.piggyback import HealthPiggyback
 from tenure.ids import IdSource, new_id

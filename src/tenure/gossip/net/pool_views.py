@@ -1,4 +1,7 @@
-"""The Prometheus metrics of a gossip node. They are read when somebody asks for them, so counting costs the node nothing more."""
+"""Shows a pool to people: the Prometheus metrics of a gossip node, and one member's view of all members, asked for without joining.
+
+The metrics are read when somebody asks for them, so counting costs the node nothing more. The question is a push/pull that pushes nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,14 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tenure.errors import JoinError, WireError
+from tenure.gossip.messages import Address, PushPull
 from tenure.gossip.net.node import GossipNode
+from tenure.gossip.net.transport import format_address, resolve, stream_exchange
+from tenure.gossip.sealing import Keyring, PacketCodec
+from tenure.gossip.settings import GossipSettings
+from tenure.gossip.stream import StreamInbox, seal_stream
+from tenure.gossip.wire import encode_push_pull
 
 # For each counter its field, the name of its metric, and the metric's text.
 _COUNTERS = (
@@ -65,3 +75,24 @@ class GossipCollector(Collector):
             yield GaugeMetricFamily(
                 "tenure_gossip_clock_skew_seconds", "This node's clock minus the middle of the pool's", value=skew
             )
+
+
+async def query_members(address: Address, *, settings: GossipSettings, keyring: Keyring | None = None) -> PushPull:
+    """Returns the beliefs of the member at this address. Raises a `JoinError` that says why it did not answer."""
+    codec = PacketCodec(label=settings.label, keyring=keyring, compression=settings.compression)
+    data = codec.stream_head + seal_stream(codec, encode_push_pull(PushPull(())))
+    why = "its name is unknown"
+    for found in await resolve(address):
+        inbox = StreamInbox(codec, opened_by_peer=False)
+        try:
+            answer = await stream_exchange(found, data, inbox, timeout_s=settings.stream_timeout_s)
+        except (OSError, TimeoutError, WireError) as error:
+            why = str(error) or type(error).__name__
+            continue
+        if isinstance(answer, PushPull):
+            return answer
+        why = f"it answered with {type(answer).__name__}"
+    raise JoinError(
+        f"{format_address(address)} did not tell who its members are: {why}",
+        remedy="Check the address, the label (Serf has none: --label '') and the key",
+    )

@@ -2,6 +2,10 @@
 
 A `Dialect` says how a provider's requests and streams look; the two adapters here make the call, sync and async, bound its waits, tell of each piece and
 translate its failures. Leaving a stream, by its end or by an exception, closes its connection: the provider stops generating.
+
+OpenAI and every server that speaks its chat format (vLLM, Ollama, llama.cpp by `base_url`), through the official SDK.
+
+Anthropic, through the official SDK.
 """
 
 from __future__ import annotations
@@ -11,14 +15,16 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
-from tenure.agent.adapter import ModelAdapter
-from tenure.agent.async_adapter import AsyncModelAdapter
+from tenure.agent.async_loops import AsyncModelAdapter
 from tenure.agent.budget import Prices
 from tenure.agent.evaluation import InnerLoopConfig, LoopSettings
 from tenure.agent.events import ModelSaid
+from tenure.agent.loops import ModelAdapter
 from tenure.agent.model_call import ModelRequest, OnChunk
 from tenure.agent.prompt import OutputT
+from tenure.agent.providers.chat_format import ChatFold, chat_request
 from tenure.agent.providers.failures import sdk, translated
+from tenure.agent.providers.messages_format import MessagesFold, messages_request
 
 _CONNECT_S = 10.0
 
@@ -117,3 +123,48 @@ class AsyncSdkAdapter(_ThroughSdk, AsyncModelAdapter[OutputT]):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+CHAT = Dialect(
+    sdk="openai",
+    client="OpenAI",
+    async_client="AsyncOpenAI",
+    create=lambda client: client.chat.completions.create,
+    arguments=chat_request,
+    fold=ChatFold,
+)
+
+
+class OpenAIAdapter(SdkAdapter[OutputT]):
+    """Streams chat completions. `options` go into every call: temperature, max_completion_tokens, …"""
+
+    dialect = CHAT
+
+
+class AsyncOpenAIAdapter(AsyncSdkAdapter[OutputT]):
+    """Streams chat completions from an event loop."""
+
+    dialect = CHAT
+
+
+MESSAGES = Dialect(
+    sdk="anthropic",
+    client="Anthropic",
+    async_client="AsyncAnthropic",
+    create=lambda client: client.messages.create,
+    arguments=messages_request,
+    fold=MessagesFold,
+    defaults={"max_tokens": 8_192},
+)
+
+
+class AnthropicAdapter(SdkAdapter[OutputT]):
+    """Streams messages. `options` go into every call; `max_tokens`, which the API demands, is 8,192 unless given."""
+
+    dialect = MESSAGES
+
+
+class AsyncAnthropicAdapter(AsyncSdkAdapter[OutputT]):
+    """Streams messages from an event loop."""
+
+    dialect = MESSAGES
