@@ -34,10 +34,10 @@ class Timers(Generic[K]):
             self._due.pop(key, None)
             return
         before = self._due.get(key)
-        self._due[key] = due
         # An entry at or before `due` is in the heap already: it will come up early, and `_settle` corrects it then.
         if before is None or due < before:
             self._push(due, key)
+        self._due[key] = due  # after the entry is in the heap: a key without one would never come up
 
     def cancel(self, key: K) -> None:
         self._due.pop(key, None)

@@ -33,6 +33,7 @@ PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure
 MODULES = (
     *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.journal_append"),
     *("tenure.nodes.term_leader", "tenure.nodes.held", "tenure.control.async_caller"),
+    *("tenure.nodes.job_handlers", "tenure.nodes.job_listing", "tenure.nodes.job_views"),
     *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
 )

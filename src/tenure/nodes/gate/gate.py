@@ -207,8 +207,18 @@ class Gate:
         kind, begun = type(request), self._clock.monotonic()
         try:
             check(request)
-            if why := self._turned_away(request):
-                return why
+            return self._turned_away(request) or await self._answered(request)
+        except TenureError as error:
+            return problem(error)
+        except Exception as error:
+            name = kind.__name__
+            return problem(self.failures.note(FailedOn.REQUEST, name, f"answering a {name} from {sender}", error))
+        finally:
+            self._measure(kind, self._clock.monotonic() - begun)
+
+    async def _answered(self, request: Request) -> Reply:
+        kind = type(request)
+        try:
             if isinstance(request, Placed) and (request.datacenter or _at_gate(request) is not AtGate.OWN):
                 reply = await self.queries.answer(request)
                 return reply if request.datacenter else self._with_gates(reply)
@@ -222,13 +232,6 @@ class Gate:
             return await handler(request)
         except DeposedError:
             return self._elsewhere()
-        except TenureError as error:
-            return problem(error)
-        except Exception as error:
-            name = kind.__name__
-            return problem(self.failures.note(FailedOn.REQUEST, name, f"answering a {name} from {sender}", error))
-        finally:
-            self._measure(kind, self._clock.monotonic() - begun)
 
     def _measure(self, kind: type[Request], seconds: float) -> None:
         try:

@@ -207,7 +207,14 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             await self.strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
         for datacenter, count in self._resends.take_passed_on().items():
             self._flow.passed_on(datacenter, count)
-        for owed in self._resends.due(self.now()):
+        try:
+            due = self._resends.due(self.now())
+        except Exception:
+            # It may have taken a message out and not set when it goes again. All messages are owed anew, and are due at once.
+            self._resends = Resends(self.ledger.book.settings)
+            self._touched.update(dict.fromkeys(self.ledger.book.jobs))
+            raise
+        for owed in due:
             await self.strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
 
     async def _say_owed(self, owed: Owed) -> None:

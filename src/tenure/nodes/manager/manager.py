@@ -223,15 +223,19 @@ class Manager:
             check(request)
             if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
                 return self._another(request)
-            return await handler(request)
-        except DeposedError:
-            return self._elsewhere()
+            return await self._by_leader(handler, request)
         except TenureError as error:
             return problem(error)
         except Exception as error:
             kind = type(request).__name__
             failures = self.leadership.failures
             return problem(failures.note(FailedOn.REQUEST, kind, f"answering a {kind} from {sender}", error))
+
+    async def _by_leader(self, handler: Callable[[Any], Awaitable[Reply]], request: Request) -> Reply:
+        try:
+            return await handler(request)
+        except DeposedError:
+            return self._elsewhere()
 
     def _another(self, request: Placed) -> Problem:
         return Problem(
