@@ -92,3 +92,14 @@ def test_it_agrees_with_a_scan_of_a_plain_dictionary(steps: list[tuple[str, int,
                 del plain[key]
         assert len(timers) == len(plain)
         assert timers.next_due() == min(plain.values(), default=math.inf)
+
+
+def test_a_key_is_kept_when_setting_it_makes_the_heap_shed_what_was_left_behind() -> None:
+    timers: Timers[int] = Timers()
+    for number in range(1_000):
+        timers.set(number, float(number))
+        assert timers.pop_due(number - 1.0) == []
+        timers.cancel(number)  # each leaves an entry behind, so that the heap is built anew now and then
+        timers.set(-1, 5_000.0 - number)
+        assert timers.next_due() == 5_000.0 - number
+    assert timers.pop_due(5_000.0) == [-1]

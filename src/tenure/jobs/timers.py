@@ -34,10 +34,16 @@ class Timers(Generic[K]):
             self._due.pop(key, None)
             return
         before = self._due.get(key)
-        # An entry at or before `due` is in the heap already: it will come up early, and `_settle` corrects it then.
-        if before is None or due < before:
-            self._push(due, key)
-        self._due[key] = due  # after the entry is in the heap: a key without one would never come up
+        if before is not None and due >= before:
+            # An entry at or before `due` is in the heap already: it will come up early, and `_settle` corrects it then.
+            self._due[key] = due
+            return
+        # The heap comes first: a key that is noted as due and has no entry would never come up.
+        self._tickets += 1
+        heapq.heappush(self._heap, (due, self._tickets, key))
+        self._due[key] = due
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._due):
+            self._rebuild()
 
     def cancel(self, key: K) -> None:
         self._due.pop(key, None)
@@ -75,16 +81,12 @@ class Timers(Generic[K]):
             actual = self._due.get(key)
             if actual == noted:
                 return
-            heapq.heappop(heap)
-            # An entry that came up early is the key's only one below `actual`; push its true time.
             if actual is not None and actual > noted:
-                self._push(actual, key)
-
-    def _push(self, due: float, key: K) -> None:
-        self._tickets += 1
-        heapq.heappush(self._heap, (due, self._tickets, key))
-        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._due):
-            self._rebuild()
+                # An entry that came up early is the key's only one below `actual`. Its true time takes its place, in one step.
+                self._tickets += 1
+                heapq.heapreplace(heap, (actual, self._tickets, key))
+            else:
+                heapq.heappop(heap)
 
     def _rebuild(self) -> None:
         """Builds the heap anew from the keys, so that entries left behind do not outgrow them."""
