@@ -18,7 +18,7 @@ from tools.servers.nats import Nats
 
 from tenure.clock import SystemClock
 from tenure.engines.nats.address import read_url
-from tenure.engines.nats.connection import Link
+from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.streams import Follower
 from tenure.errors import EngineUnavailableError
 from tenure.randomness import Random
@@ -122,7 +122,7 @@ def test_a_follower_without_a_connection_leaves_the_loop_to_others() -> None:
     """It span when it had to start over and could not: nothing else of its process ran any more, not even the reconnecting."""
 
     async def play() -> int:
-        link = Link(read_url("nats://127.0.0.1:1"), SystemClock(), Random(1))
+        link = NatsConnection(read_url("nats://127.0.0.1:1"), SystemClock(), Random(1))
         follower = Follower(link, "stream", lambda seq, at, data: True)
         follower.again()
         watch, turns = asyncio.get_running_loop().create_task(follower._watch()), 0

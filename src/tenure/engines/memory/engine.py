@@ -27,14 +27,14 @@ from tenure.engines.contracts import (
     term_margin,
 )
 from tenure.engines.mailbox_records import MessageRecord
-from tenure.engines.memory.journal import Log, MemoryJournal
+from tenure.engines.memory.journal import JournalEntries, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.engines.memory.shared_mailbox import ForeignMailboxName, SharedMailbox
 from tenure.errors import ConfigurationError, EngineClosedError, LimitError, StaleFenceError, TermLostError
 from tenure.ids import IdSource, new_id
 
 
-class Seat:
+class HeldTerm:
     """The holder of the term. The epoch stays when the term has no holder: it only grows."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Seat:
 
 
 class MemoryElection(Election):
-    def __init__(self, engine: MemoryEngine, name: str, seat: Seat) -> None:
+    def __init__(self, engine: MemoryEngine, name: str, seat: HeldTerm) -> None:
         self.name = name
         self._engine, self._seat = engine, seat
 
@@ -204,8 +204,8 @@ class MemoryEngine(Engine):
         self.next_number = count(1).__next__  # of messages, which have the prefix before it, and of claims
         self.outbox: list[tuple[MemoryEngine, str, MessageRecord]] = []
         self._boxes: dict[str, SharedMailbox] = {}
-        self._logs: dict[str, Log] = {}
-        self._seats: dict[str, Seat] = {}
+        self._logs: dict[str, JournalEntries] = {}
+        self._seats: dict[str, HeldTerm] = {}
         self._shelves: dict[str, Shelf] = {}
         self._handles: WeakSet[MemoryMailbox[Any, Any] | MemoryJournal] = WeakSet()
         self.closed = False
@@ -221,10 +221,10 @@ class MemoryEngine(Engine):
         return MemoryMailbox(self, name, body, reply, max_delivery_count)
 
     def journal(self, name: str) -> Journal:
-        return MemoryJournal(self, name, self._part(self._logs, name, Log))
+        return MemoryJournal(self, name, self._part(self._logs, name, JournalEntries))
 
     def election(self, name: str) -> Election:
-        return MemoryElection(self, name, self._part(self._seats, name, Seat))
+        return MemoryElection(self, name, self._part(self._seats, name, HeldTerm))
 
     def store(self, name: str) -> Store:
         return MemoryStore(self, name, self._part(self._shelves, name, Shelf))

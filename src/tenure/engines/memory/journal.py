@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Ring = Callable[[], object]
 
 
-class Log:
+class JournalEntries:
     """The state that all handles on one journal share."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Log:
 
 
 class MemoryJournal(Journal):
-    def __init__(self, engine: MemoryEngine, name: str, log: Log) -> None:
+    def __init__(self, engine: MemoryEngine, name: str, log: JournalEntries) -> None:
         self.name = name
         self._engine, self._log = engine, log
         self._following: dict[Ring, None] = {}

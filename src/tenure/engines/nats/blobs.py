@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tenure.engines.nats import address as faults
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.connection import Link
+from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.streams import Names
 from tenure.ids import new_id
 
@@ -33,7 +33,7 @@ class BlobGoneError(Exception):
 
 
 class Blobs:
-    def __init__(self, link: Link, names: Names) -> None:
+    def __init__(self, link: NatsConnection, names: Names) -> None:
         self._link, self._names = link, names
 
     async def open(self) -> None:

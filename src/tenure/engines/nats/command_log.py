@@ -20,11 +20,11 @@ from tenure.engines.nats import commands as c
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
-from tenure.engines.nats.connection import Link, end
+from tenure.engines.nats.connection import NatsConnection, end
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.ledger_records import Delivery
-from tenure.engines.nats.pending_commands import Outstanding
-from tenure.engines.nats.standing_claims import Standing, Waiters
+from tenure.engines.nats.pending_commands import PendingCommands
+from tenure.engines.nats.standing_claims import StandingClaims, TimerWatch
 from tenure.engines.nats.streams import Follower, Names, unix
 from tenure.errors import (
     EngineClosedError,
@@ -42,16 +42,16 @@ POINTER = "log"
 _ORPHAN_S = 3_600.0
 
 
-class Log:
-    def __init__(self, link: Link, names: Names, blobs: Blobs) -> None:
+class CommandLog:
+    def __init__(self, link: NatsConnection, names: Names, blobs: Blobs) -> None:
         self._link, self._names, self._blobs = link, names, blobs
         self.clock: Clock = link.clock
         self._prefix = f"{new_id()[:16]}."
         self._number = 0
         self.ledger = Ledger()
-        self.waiters = Waiters(lambda name: self.ledger.box(name), link.clock)
-        self.standing = Standing(self)
-        self._outstanding = Outstanding(link, names.log_subject, self._prefix)
+        self.waiters = TimerWatch(lambda name: self.ledger.box(name), link.clock)
+        self.standing = StandingClaims(self)
+        self._outstanding = PendingCommands(link, names.log_subject, self._prefix)
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
         self._created = ""

@@ -13,7 +13,7 @@ import msgspec
 from tenure.engines.contracts import FailureCause
 
 
-class Command(msgspec.Struct, array_like=True, frozen=True):
+class LogCommand(msgspec.Struct, array_like=True, frozen=True):
     """`id` is `process.number`, and names one asking for it: the answer finds its caller by it, and the fold drops a repetition."""
 
     id: str
@@ -29,12 +29,12 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     delay: float = 0.0
 
 
-class Send(Command, tag="send", frozen=True):
+class Send(LogCommand, tag="send", frozen=True):
     box: str
     items: list[Item]
 
 
-class Claim(Command, tag="claim", frozen=True):
+class Claim(LogCommand, tag="claim", frozen=True):
     """The command's id becomes the receipt: nobody else can know it before, and no second claim ever has it."""
 
     box: str
@@ -44,7 +44,7 @@ class Claim(Command, tag="claim", frozen=True):
     provisional: bool
 
 
-class Await(Command, tag="await", frozen=True):
+class Await(LogCommand, tag="await", frozen=True):
     """Claim what is there; where nothing is, stand: what becomes visible within `seconds` is handed over by whatever command brings it."""
 
     box: str
@@ -63,7 +63,7 @@ class AwaitApart(Await, tag="await-apart", frozen=True):
     """As `ClaimApart`, and stands where nothing is there."""
 
 
-class Confirm(Command, tag="confirm", frozen=True):
+class Confirm(LogCommand, tag="confirm", frozen=True):
     """The new holder confirms a hand-over: from now on it holds the message for the lease that it asked for."""
 
     box: str
@@ -71,20 +71,20 @@ class Confirm(Command, tag="confirm", frozen=True):
     lease: float
 
 
-class Withdraw(Command, tag="withdraw", frozen=True):
+class Withdraw(LogCommand, tag="withdraw", frozen=True):
     """End the standing claim with this receipt."""
 
     box: str
     receipt: str
 
 
-class Look(Command, tag="look", frozen=True):
+class Look(LogCommand, tag="look", frozen=True):
     """Only its time matters: what is due becomes visible, and is handed over."""
 
     box: str
 
 
-class End(Command, tag="end", frozen=True):
+class End(LogCommand, tag="end", frozen=True):
     """Acknowledge deliveries, each by (message id, receipt); with a reply, which then is for the only one."""
 
     box: str
@@ -92,7 +92,7 @@ class End(Command, tag="end", frozen=True):
     reply: bytes | None = None
 
 
-class Nack(Command, tag="nack", frozen=True):
+class Nack(LogCommand, tag="nack", frozen=True):
     box: str
     message: str
     receipt: str
@@ -100,12 +100,12 @@ class Nack(Command, tag="nack", frozen=True):
     limit: int | None
 
 
-class Release(Command, tag="release", frozen=True):
+class Release(LogCommand, tag="release", frozen=True):
     box: str
     held: list[tuple[str, str]]
 
 
-class Extend(Command, tag="extend", frozen=True):
+class Extend(LogCommand, tag="extend", frozen=True):
     box: str
     message: str
     receipt: str
@@ -113,14 +113,14 @@ class Extend(Command, tag="extend", frozen=True):
     checkpoint: bytes | None
 
 
-class Reply(Command, tag="reply", frozen=True):
+class Reply(LogCommand, tag="reply", frozen=True):
     box: str
     message: str
     receipt: str
     body: bytes
 
 
-class Bury(Command, tag="bury", frozen=True):
+class Bury(LogCommand, tag="bury", frozen=True):
     box: str
     message: str
     receipt: str
@@ -128,46 +128,46 @@ class Bury(Command, tag="bury", frozen=True):
     reason: str
 
 
-class Revoke(Command, tag="revoke", frozen=True):
+class Revoke(LogCommand, tag="revoke", frozen=True):
     box: str
     key: str
 
 
-class Purge(Command, tag="purge", frozen=True):
+class Purge(LogCommand, tag="purge", frozen=True):
     box: str
 
 
-class Replay(Command, tag="replay", frozen=True):
+class Replay(LogCommand, tag="replay", frozen=True):
     box: str
     message: str
 
 
-class Forget(Command, tag="forget", frozen=True):
+class Forget(LogCommand, tag="forget", frozen=True):
     """Delete dead letters: the one named, or all."""
 
     box: str
     message: str | None = None
 
 
-class Campaign(Command, tag="campaign", frozen=True):
+class Campaign(LogCommand, tag="campaign", frozen=True):
     election: str
     candidate: str
     ttl: float
     above: int
 
 
-class Renew(Command, tag="renew", frozen=True):
+class Renew(LogCommand, tag="renew", frozen=True):
     election: str
     epoch: int
     ttl: float
 
 
-class Resign(Command, tag="resign", frozen=True):
+class Resign(LogCommand, tag="resign", frozen=True):
     election: str
     epoch: int
 
 
-class Put(Command, tag="put", frozen=True):
+class Put(LogCommand, tag="put", frozen=True):
     """The value itself is a blob that was written before; here it gets its name."""
 
     store: str
@@ -178,12 +178,12 @@ class Put(Command, tag="put", frozen=True):
     ttl: float | None
 
 
-class Remove(Command, tag="remove", frozen=True):
+class Remove(LogCommand, tag="remove", frozen=True):
     store: str
     key: str
 
 
-class Compacted(Command, tag="compacted", frozen=True):
+class Compacted(LogCommand, tag="compacted", frozen=True):
     """A snapshot up to `seq`, of `size` bytes, is kept, and the log before it may go."""
 
     seq: int

@@ -3,7 +3,7 @@
 The client library is asyncio, and engines are called from any thread. So one background thread per process runs one loop, which all NATS engines
 of the process share; the last one that closes ends it. After a fork the child has its own.
 
-`Link` asks JetStream, publishes with an answer, and knows when the connection was lost. What may be asked twice is asked again, with jittered
+`NatsConnection` asks JetStream, publishes with an answer, and knows when the connection was lost. What may be asked twice is asked again, with jittered
 pauses, until the time that the URL allows is over: a cluster that elects a new leader answers `no responders` for a moment, and that is not
 an error.
 """
@@ -182,7 +182,7 @@ _GOODBYE_S = 1.0
 _CLOGGED_BYTES = 1_048_576
 
 
-class Link:
+class NatsConnection:
     """One connection. `watchers` are called, on the loop, after it was lost (False) and when it is back (True)."""
 
     def __init__(self, settings: NatsSettings, clock: Clock, random: Random) -> None:

@@ -38,9 +38,9 @@ from tenure.engines.nats import connection as background
 from tenure.engines.nats import examination
 from tenure.engines.nats.address import ApiError, NatsSettings, read_url
 from tenure.engines.nats.blobs import BlobGoneError, Blobs
-from tenure.engines.nats.command_log import Log
+from tenure.engines.nats.command_log import CommandLog
 from tenure.engines.nats.commands import AnyCommand
-from tenure.engines.nats.connection import Link
+from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.journal import NatsJournal
 from tenure.engines.nats.mailbox import NatsMailbox
 from tenure.engines.nats.streams import Names
@@ -198,9 +198,9 @@ class NatsEngine(Engine):
             raise
 
     async def _open(self, random: Random) -> None:
-        self.link = Link(self.settings, self.clock, random)
+        self.link = NatsConnection(self.settings, self.clock, random)
         self.blobs = Blobs(self.link, self.names)
-        self.log = Log(self.link, self.names, self.blobs)
+        self.log = CommandLog(self.link, self.names, self.blobs)
         await self.link.open()
         try:
             await examination.must_be_usable(self.link)

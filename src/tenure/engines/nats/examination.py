@@ -9,7 +9,7 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.engines.contracts import MAX_BODY_BYTES, Finding, Level
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.connection import Link
+from tenure.engines.nats.connection import NatsConnection
 from tenure.engines.nats.streams import Names, silent_limits, unix, wanted
 from tenure.errors import EngineRefusedError, EngineVersionError, TenureError
 
@@ -22,7 +22,7 @@ def version_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-async def must_be_usable(link: Link) -> None:
+async def must_be_usable(link: NatsConnection) -> None:
     """Refuse what cannot work."""
     info: dict[str, Any] = link.client._server_info
     version = str(info.get("version", ""))
@@ -42,7 +42,7 @@ async def must_be_usable(link: Link) -> None:
         )
 
 
-async def examine(link: Link, names: Names, clock: Clock) -> list[Finding]:
+async def examine(link: NatsConnection, names: Names, clock: Clock) -> list[Finding]:
     try:
         return [
             *server(link),
@@ -57,7 +57,7 @@ async def examine(link: Link, names: Names, clock: Clock) -> list[Finding]:
         return [Finding(Level.ERROR, told.fact, told.remedy)]
 
 
-def server(link: Link) -> list[Finding]:
+def server(link: NatsConnection) -> list[Finding]:
     info: dict[str, Any] = link.client._server_info
     return [
         Finding(Level.OK, f"NATS {info.get('version')}, server {info.get('server_name')}, JetStream is on"),
@@ -65,7 +65,7 @@ def server(link: Link) -> list[Finding]:
     ]
 
 
-def transport(link: Link) -> list[Finding]:
+def transport(link: NatsConnection) -> list[Finding]:
     url = link.client.connected_url
     host = url.hostname if url is not None else ""
     if link.settings.tls is not None:
@@ -76,7 +76,7 @@ def transport(link: Link) -> list[Finding]:
     return [Finding(Level.WARNING, "the connection is not encrypted: bodies can be read on the way", remedy)]
 
 
-async def account(link: Link) -> list[Finding]:
+async def account(link: NatsConnection) -> list[Finding]:
     """JetStream's limits on this account: reaching one refuses writes."""
     info = await link.ask("INFO")
     limits, used = info.get("limits", {}), info.get("storage", 0)
@@ -96,7 +96,7 @@ async def account(link: Link) -> list[Finding]:
     return findings
 
 
-async def log_stream(link: Link, names: Names) -> list[Finding]:
+async def log_stream(link: NatsConnection, names: Names) -> list[Finding]:
     info = await link.ask(f"STREAM.INFO.{names.log_stream}")
     config, state, cluster = info["config"], info["state"], info.get("cluster") or {}
     wrong = silent_limits(config, wanted(names.log_stream, [names.log_subject], 1))
@@ -129,7 +129,7 @@ def replication(stream: str, wanted_replicas: int, others: Sequence[Mapping[str,
     return Finding(Level.WARNING, f"{text}; not current: {', '.join(silent)}", remedy)
 
 
-async def clocks(link: Link, names: Names, clock: Clock) -> list[Finding]:
+async def clocks(link: NatsConnection, names: Names, clock: Clock) -> list[Finding]:
     """Skew is harmless to leases; people who compare log files want to know of it."""
     before = clock.wall()
     server_time = unix((await link.ask(f"STREAM.INFO.{names.log_stream}"))["ts"])

@@ -17,11 +17,12 @@ import msgspec
 
 from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
 from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
+from tenure.engines.long_poll import HandlePolls
 from tenure.engines.nats import address as faults
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.blobs import BlobGoneError
-from tenure.engines.nats.standing_claims import Polls
+from tenure.engines.nats.standing_claims import LogPoll
 from tenure.engines.nats.streams import Follower, unix
 from tenure.errors import (
     EngineCorruptError,
@@ -81,7 +82,7 @@ class NatsJournal(Journal):
         self._stream = engine.names.journal_stream(name)
         self._subject = engine.names.journal_subject(name)
         self._pointer = f"journal-{streams.token(name)}"
-        self.polls = Polls()
+        self.polls: HandlePolls[LogPoll] = HandlePolls()
         self._made = False
         self._head: Head | None = None  # as we last saw it: what we appended ourselves need not be asked for
         self._tail: Follower | None = None
@@ -243,7 +244,8 @@ class NatsJournal(Journal):
         clock = self._engine.clock
         end = clock.monotonic() + wait
         found = await self._read(after, 1_000)
-        if found or not wait or (poll := self.polls.begin()) is None:
+        poll = LogPoll()
+        if found or not wait or not self.polls.begin(poll):
             return found
         self._rung.add(poll)
         try:

@@ -14,7 +14,7 @@ import msgspec
 from tenure.engines.mailbox_records import CLAIMED, HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger_records import Awaited, Delivery, Handed, Heard, Seat, Value, Values
-from tenure.engines.nats.logged_mailbox import HAND_OVER_S, LoggedMailbox, MailboxSnapshot, Stand
+from tenure.engines.nats.logged_mailbox import HAND_OVER_S, LoggedMailbox, MailboxSnapshot, StandingClaim
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
 
 FORMAT = 3
@@ -186,7 +186,9 @@ class Ledger:
         found = self._claim_now(box, command, apart=apart)
         if not found:
             until = self.now + command.seconds
-            stand = Stand(command.id, command.most, command.lease, command.limit, command.provisional, until, apart)
+            stand = StandingClaim(
+                command.id, command.most, command.lease, command.limit, command.provisional, until, apart
+            )
             box.stands.add(stand, self.now)
         return Awaited(self.now, found)
 

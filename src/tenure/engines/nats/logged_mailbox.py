@@ -20,7 +20,7 @@ HAND_OVER_S = 5.0
 _SLACK = 64  # lapsed ones that are not worth a clean-up
 
 
-class Stand(msgspec.Struct):
+class StandingClaim(msgspec.Struct):
     """A claim that waits. Its receipt is the id of the command that left it there."""
 
     receipt: str
@@ -32,20 +32,20 @@ class Stand(msgspec.Struct):
     apart: bool = False  # it was left by an `AwaitApart`
 
 
-class Stands:
+class StandingLine:
     """The newest is served first: of two waiters it is the one whose process was alive last."""
 
-    def __init__(self, kept: list[Stand] | None = None) -> None:
-        self._line: dict[str, Stand] = {stand.receipt: stand for stand in kept or ()}
+    def __init__(self, kept: list[StandingClaim] | None = None) -> None:
+        self._line: dict[str, StandingClaim] = {stand.receipt: stand for stand in kept or ()}
         self._sweep_at = _SLACK
 
-    def add(self, stand: Stand, now: float) -> None:
+    def add(self, stand: StandingClaim, now: float) -> None:
         self._line[stand.receipt] = stand
         if len(self._line) > self._sweep_at:
             self._line = {receipt: each for receipt, each in self._line.items() if each.until > now}
             self._sweep_at = max(_SLACK, 2 * len(self._line))
 
-    def take_newest(self, now: float) -> Stand | None:
+    def take_newest(self, now: float) -> StandingClaim | None:
         """Removes and returns the claim that is served next. Lapsed claims before it are removed too."""
         while self._line:
             _, stand = self._line.popitem()
@@ -53,7 +53,7 @@ class Stands:
                 return stand
         return None
 
-    def put_back(self, stand: Stand) -> None:
+    def put_back(self, stand: StandingClaim) -> None:
         """It was the newest, and there was nothing for it after all."""
         self._line[stand.receipt] = stand
 
@@ -68,7 +68,7 @@ class Stands:
         # Not the lapsed ones: a fold that began with a snapshot does not have them, and all folds say the same.
         return [stand.receipt for stand in gone if stand.until > now]
 
-    def keep(self, now: float) -> list[Stand]:
+    def keep(self, now: float) -> list[StandingClaim]:
         return [stand for stand in self._line.values() if stand.until > now]
 
 
@@ -83,7 +83,7 @@ class MailboxSnapshot(msgspec.Struct, array_like=True):
     dead: list[tuple[MessageRecord, DeadLetter]]
     ticket: int
     front: int
-    stands: list[Stand] = []
+    stands: list[StandingClaim] = []
 
 
 class LoggedMailbox(MailboxState):
@@ -91,7 +91,7 @@ class LoggedMailbox(MailboxState):
 
     def __init__(self, name: str, post: Post) -> None:
         super().__init__(name, post)
-        self.stands = Stands()
+        self.stands = StandingLine()
         self.dropped: list[str] = []
         """Standing claims that were ended for their process's silence, for whoever tells them."""
 
@@ -124,5 +124,5 @@ class LoggedMailbox(MailboxState):
         box.dead = {record.id: (record, letter) for record, letter in kept.dead}
         box.delayed_count = sum(record.state is DELAYED for record in kept.records)
         box.last_ticket, box.front_ticket = kept.ticket, kept.front
-        box.stands = Stands(kept.stands)
+        box.stands = StandingLine(kept.stands)
         return box

@@ -18,9 +18,10 @@ from tenure.engines.checked_mailbox import (
 )
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.long_poll import HandlePolls
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger_records import Delivery
-from tenure.engines.nats.standing_claims import Claimed, Poll, Polls
+from tenure.engines.nats.standing_claims import Claimed, LogPoll
 from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(self, engine: NatsEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
         super().__init__(name, body, reply, max_delivery_count)
         self.engine = engine
-        self.polls = Polls()
+        self.polls: HandlePolls[LogPoll] = HandlePolls()
         self._closed = False
 
     def _send(self, message: CheckedMessage) -> str:
@@ -181,10 +182,10 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if not wait or self.polls.ended:
             found = await self._look(most, lease, provisional)
             if found is None and wait:
-                self.polls.begin()  # it was woken before: that was for this poll
+                self.polls.begin(LogPoll())  # it was woken before: that was for this poll
             return found
-        poll = self.polls.begin()
-        assert poll is not None
+        poll = LogPoll()
+        self.polls.begin(poll)
         try:
             return await self._stand(poll, answer, most, lease, provisional, self.engine.clock.monotonic() + wait)
         except EngineClosedError:
@@ -213,7 +214,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 current = True
 
     async def _stand(
-        self, poll: Poll, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, end: float
+        self, poll: LogPoll, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, end: float
     ) -> Claimed | None:
         """Leave a claim in the log: it gives what is there, or what comes, to us. What comes later goes straight to `answer`."""
         log, clock = self.engine.log, self.engine.clock
@@ -244,7 +245,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 elif poll.over and not poll.taken:
                     log.withdraw(self.name, receipt)
 
-    async def _wait(self, poll: Poll, end: float) -> None:
+    async def _wait(self, poll: LogPoll, end: float) -> None:
         """Until something was handed over, or the wait is over, or in doubt. The oldest poll looks after the timers of all."""
         log, clock = self.engine.log, self.engine.clock
         while not (poll.taken or poll.over or poll.doubtful) and (left := end - clock.monotonic()) > 0:

@@ -16,7 +16,7 @@ from tenure.backoff import Backoff
 from tenure.engines.nats import address as faults
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.connection import Link
+from tenure.engines.nats.connection import NatsConnection
 from tenure.errors import TenureError
 
 log = logging.getLogger("tenure.engines.nats")
@@ -26,7 +26,7 @@ _AGAIN_S = 0.25
 _AND_AGAIN_S = 1.0
 
 
-class Asked:
+class PendingCommand:
     """A command under way."""
 
     __slots__ = ("again_at", "end", "future", "name", "pause", "payload")
@@ -36,12 +36,12 @@ class Asked:
         self.pause: Backoff | None = None
 
 
-class Outstanding:
+class PendingCommands:
     """The commands of one engine that are under way, by id. `subject` is where commands are appended."""
 
-    def __init__(self, link: Link, subject: str, prefix: str) -> None:
+    def __init__(self, link: NatsConnection, subject: str, prefix: str) -> None:
         self._link, self._subject, self._prefix = link, subject, prefix
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, PendingCommand] = {}
         self._inbox = ""
 
     async def open(self) -> None:
@@ -53,7 +53,7 @@ class Outstanding:
         now = self._link.clock.monotonic()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         name, end = type(command).__name__.lower(), now + self._link.settings.timeout_s
-        asked = Asked(name, c.encode(command), future, now + _AGAIN_S, end)
+        asked = PendingCommand(name, c.encode(command), future, now + _AGAIN_S, end)
         self._asked[command.id] = asked
         try:
             # Without asking the server for an answer of its own: the command comes back, or is sent again with that question.
@@ -84,7 +84,7 @@ class Outstanding:
         for asked in self._asked.values():
             asked.again_at = 0.0
 
-    async def _publish(self, asked: Asked, reply: str) -> None:
+    async def _publish(self, asked: PendingCommand, reply: str) -> None:
         """Send it, unless the connection takes nothing: then it is sent again later."""
         if self._link.clogged:
             return
@@ -114,7 +114,7 @@ class Outstanding:
             where = f"{asked.name} on {self._link.settings.shown}"
             self.fail(name, faults.translate(refused, where, self._link.settings.secrets))
 
-    def _soon_again(self, asked: Asked) -> None:
+    def _soon_again(self, asked: PendingCommand) -> None:
         asked.pause = asked.pause or Backoff(self._link.random, first_s=0.05, most_s=0.5)
         asked.again_at = self._link.clock.monotonic() + asked.pause.next()
 
@@ -131,7 +131,7 @@ class Outstanding:
                     asked.again_at = now + _AND_AGAIN_S
                     await self._send_again(name, asked)
 
-    async def _send_again(self, name: str, asked: Asked) -> None:
+    async def _send_again(self, name: str, asked: PendingCommand) -> None:
         try:
             await self._publish(asked, f"{self._inbox}.{name.rpartition('.')[2]}")
         except TenureError as error:

@@ -12,20 +12,22 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.clock import Clock
+from tenure.engines.long_poll import Poll
 from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger_records import Delivery, Handed
 from tenure.engines.nats.logged_mailbox import HAND_OVER_S
 
 if TYPE_CHECKING:
-    from tenure.engines.nats.command_log import Log
+    from tenure.engines.nats.command_log import CommandLog
 
 
-class Poll:
-    """One long poll, or one follow. `over` means that it is to end with nothing."""
+class LogPoll(Poll):
+    """One long poll on a mailbox, whose claim stands in the log, or one follow of a journal."""
 
     def __init__(self) -> None:
-        self.over = False
+        self._event = asyncio.Event()
+        super().__init__(self._event.set)
         self.handed: Handed | None = None
         """The deliveries of its standing claim that the poll has not taken yet."""
         self.take: Callable[[Handed], None] | None = None
@@ -34,10 +36,6 @@ class Poll:
         self.doubtful = False
         """True when its claim may stand no longer."""
         self.until = inf  # engine time at which it looks by itself
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        self._event.set()
 
     def hand(self, handed: Handed) -> None:
         if self.take is not None:
@@ -61,54 +59,14 @@ class Poll:
             self._event.clear()
 
 
-class Polls:
-    """The long polls of one handle. `wake` with none under way is remembered by the next."""
-
-    def __init__(self) -> None:
-        self._polls: dict[Poll, None] = {}
-        self._woken = False
-        self.closed = False
-
-    @property
-    def ended(self) -> bool:
-        """True when the next poll ends before it begins."""
-        return self._woken or self.closed
-
-    def begin(self) -> Poll | None:
-        """None when the handle was woken before: this poll is over at once."""
-        if self.ended:
-            self._woken = False
-            return None
-        poll = Poll()
-        self._polls[poll] = None
-        return poll
-
-    def end(self, poll: Poll) -> None:
-        self._polls.pop(poll, None)
-
-    def wake(self) -> None:
-        self._woken = not self._polls
-        self._end_all()
-
-    def close(self) -> None:
-        self.closed = True
-        self._end_all()
-
-    def _end_all(self) -> None:
-        polls, self._polls = self._polls, {}
-        for poll in polls:
-            poll.over = True
-            poll.ring()
-
-
-class Waiters:
+class TimerWatch:
     """The oldest long poll on a mailbox keeps watch over its timers for all: the log does nothing by itself when a lease or a delay ends."""
 
     def __init__(self, box: Callable[[str], MailboxState], clock: Clock) -> None:
         self._box, self._clock = box, clock
-        self._line: dict[str, dict[Poll, None]] = {}
+        self._line: dict[str, dict[LogPoll, None]] = {}
 
-    async def wait(self, name: str, poll: Poll, seconds: float, about_now: float) -> None:
+    async def wait(self, name: str, poll: LogPoll, seconds: float, about_now: float) -> None:
         """Until it is rung, or has to look at a timer, at most this long."""
         line = self._line.setdefault(name, {})
         line.setdefault(poll)
@@ -116,7 +74,7 @@ class Waiters:
         poll.until = due
         await poll.wait(max(0.001, min(seconds, due - about_now)))
 
-    def leave(self, name: str, poll: Poll) -> None:
+    def leave(self, name: str, poll: LogPoll) -> None:
         line = self._line.get(name)
         if line is None:
             return
@@ -143,13 +101,13 @@ class Claimed(NamedTuple):
     """By message, how far its lease goes since what was handed over is confirmed."""
 
 
-class Standing:
-    def __init__(self, log: Log) -> None:
+class StandingClaims:
+    def __init__(self, log: CommandLog) -> None:
         self._log = log
-        self._polls: dict[str, Poll] = {}
+        self._polls: dict[str, LogPoll] = {}
         self._boxes: dict[str, str] = {}
 
-    def begin(self, receipt: str, box: str, poll: Poll) -> None:
+    def begin(self, receipt: str, box: str, poll: LogPoll) -> None:
         """Before the claim is left in the log: it may be served the moment it is there."""
         self._polls[receipt], self._boxes[receipt] = poll, box
 

@@ -22,7 +22,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.engines.nats import address as faults
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.connection import Link, end
+from tenure.engines.nats.connection import NatsConnection, end
 from tenure.errors import EngineRefusedError
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-]")
@@ -86,7 +86,7 @@ def wanted(stream: str, subjects: list[str], replicas: int, **more: Any) -> dict
     }
 
 
-async def ensure(link: Link, config: dict[str, Any]) -> dict[str, Any]:
+async def ensure(link: NatsConnection, config: dict[str, Any]) -> dict[str, Any]:
     """Make the stream, or check the one that is there; what the server says of it."""
     stream, replicas = config["name"], link.settings.replicas
     try:
@@ -133,7 +133,7 @@ Take = Callable[[int, float, bytes], bool]
 class Follower:
     """Calls `take(sequence, time, data)` for each message. It answers False when there is a gap before that message."""
 
-    def __init__(self, link: Link, stream: str, take: Take, *, headers_only: bool = False) -> None:
+    def __init__(self, link: NatsConnection, stream: str, take: Take, *, headers_only: bool = False) -> None:
         self._link, self._stream, self._take = link, stream, take
         self._headers_only = headers_only
         self.after = 0
