@@ -66,12 +66,12 @@ UNATTENDED_S = 3.0
 class Slot:
     """The parts of a slot process, and its main loop."""
 
-    def __init__(self, start: StartSlot, channel: ControlChannel, clock: Clock) -> None:
+    def __init__(self, start: StartSlot, channel: ControlChannel, clock: Clock, log_handler: AttemptLogHandler) -> None:
+        """Imports the modules and opens the engine. `run_slot` reports any error to the supervisor."""
         self.start, self.channel, self.clock = start, channel, clock
         self.settings = start.slot_settings()
         self.worker = start.worker or start.incarnation
         self.board = BeatBoard.open(Path(start.board))
-        self.folder = Path(start.folder)
         self.records = list(start.records)
         self.draining = threading.Event()
         self.admitted = threading.Event()
@@ -80,12 +80,9 @@ class Slot:
         self.peers: int | None = (
             None if start.worker else 0
         )  # the leader sends the number to a worker of a datacenter, once it knows the worker
-        self.claim_filter = ClaimFilter(self.worker, knows=lambda *named: self.registry.knows(*named))
         self.going = threading.Event()
         self.handles: dict[int, AttemptHandle] = {}
         self.random = fresh_random()
-        self.log_handler = AttemptLogHandler(FileLines(self.folder), clock)
-        self.registry = Registry()
         self.processes = StartedProcesses(clock, grace_s=min(END_TREE_S, self.settings.grace_s))
         self.broken = False
         """Set when this slot cannot claim any more; it ends when its attempts have ended."""
@@ -95,20 +92,17 @@ class Slot:
         self._courier: JobCourier | None = None
         self._making_courier = threading.Lock()
         self._pid = os.getpid()
-
-    def open(self) -> None:
-        """Imports the modules and opens the engine. `run_slot` reports any error to the supervisor."""
-        modules = [load_module(name) for name in self.start.modules]
-        self.registry = Registry.from_modules(modules)
+        self.registry = Registry.from_modules([load_module(name) for name in start.modules])
+        self.claim_filter = ClaimFilter(self.worker, knows=self.registry.knows)
         self.engine = self._open_engine()
         self.mailboxes = PriorityMailboxes.of(self.engine, self.settings.lanes)
         self.runner = AttemptRunner(
             self.engine,
             self.registry,
             self.settings,
-            self.log_handler,
+            log_handler,
             worker=self.worker,
-            clock=self.clock,
+            clock=clock,
             random=self.random,
             say=self.trouble,
         )
@@ -327,16 +321,17 @@ def main() -> None:
 
 
 def run_slot(start: StartSlot, channel: ControlChannel, dump: IO[str]) -> None:
-    slot = Slot(start, channel, SystemClock())
-    if slot.settings.memory_limit_mb is not None:
-        limit = slot.settings.memory_limit_mb << 20
+    clock, settings = SystemClock(), start.slot_settings()
+    if settings.memory_limit_mb is not None:
+        limit = settings.memory_limit_mb << 20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    logging.getLogger().addHandler(slot.log_handler)
-    sys.stdout = LoggedStream(sys.stdout, "stdout", slot.log_handler)
-    sys.stderr = LoggedStream(sys.stderr, "stderr", slot.log_handler)
+    log_handler = AttemptLogHandler(FileLines(Path(start.folder)), clock)
+    logging.getLogger().addHandler(log_handler)
+    sys.stdout = LoggedStream(sys.stdout, "stdout", log_handler)
+    sys.stderr = LoggedStream(sys.stderr, "stderr", log_handler)
     logging.getLogger("tenure.workflow").setLevel(logging.INFO)
     try:
-        slot.open()
+        slot = Slot(start, channel, clock, log_handler)
     except BaseException as error:
         channel.send(SlotBroken(f"{type(error).__name__}: {error}", traceback.format_exc()[-20_000:]))
         os._exit(BROKEN_EXIT)
