@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.memory import kept_bytes
@@ -103,3 +104,20 @@ def test_a_key_is_kept_when_setting_it_makes_the_heap_shed_what_was_left_behind(
         timers.set(-1, 5_000.0 - number)
         assert timers.next_due() == 5_000.0 - number
     assert timers.pop_due(5_000.0) == [-1]
+
+
+def test_a_key_that_could_not_be_set_is_set_by_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: Timers[str] = Timers()
+    timers.set("early", 1.0)
+
+    def fails(heap: object, entry: object) -> None:
+        raise OverflowError
+
+    with monkeypatch.context() as struck:
+        struck.setattr("tenure.jobs.timers.heapq.heappush", fails)
+        for key in ("early", "new"):
+            with pytest.raises(OverflowError):
+                timers.set(key, 0.5)
+    assert (timers.due("early"), timers.due("new")) == (1.0, float("inf"))
+    timers.set("new", 0.5)
+    assert timers.pop_due(1.0) == ["new", "early"]
