@@ -12,7 +12,7 @@ import pytest
 
 from tenure.backoff import Backoff
 from tenure.clock import SystemClock
-from tenure.engines.long_poll import LongPolls, Look, Poll
+from tenure.engines.long_poll import LongPolls, LookResult, Poll
 from tenure.engines.server_wakeups import ServerWakeups
 from tenure.errors import EngineUnavailableError
 
@@ -99,9 +99,9 @@ class Waiter:
     def _run(self, wait_s: float) -> None:
         self.found = self.polls.poll(wait_s, self._look)
 
-    def _look(self) -> Look[int]:
+    def _look(self) -> LookResult[int]:
         self.looks += 1
-        return Look(list(self.there))
+        return LookResult(list(self.there))
 
     def result(self) -> list[int] | None:
         self._thread.join(60)
@@ -174,14 +174,14 @@ def test_a_waiter_whose_idle_connection_broke_looks_once_more_and_a_server_that_
 ) -> None:
     polls, looks = wakeups.long_polls("a"), 0
 
-    def look() -> Look[int]:
+    def look() -> LookResult[int]:
         nonlocal looks
         looks += 1
         if looks == 1:
-            return Look([], due_in=0.01)
+            return LookResult([], due_in=0.01)
         if looks <= 1 + failures:
             raise EngineUnavailableError("reset")
-        return Look([7])
+        return LookResult([7])
 
     if survives:
         assert polls.poll(10, look) == [7]
@@ -193,7 +193,7 @@ def test_a_waiter_whose_idle_connection_broke_looks_once_more_and_a_server_that_
 def test_the_first_look_of_a_poll_is_not_repeated(wakeups: ServerWakeups) -> None:
     looks: list[int] = []
 
-    def look() -> Look[int]:
+    def look() -> LookResult[int]:
         looks.append(1)
         raise EngineUnavailableError("down")
 
@@ -217,10 +217,10 @@ def test_wake_ends_the_polls_of_one_handle_or_the_next_one(wakeups: ServerWakeup
 def test_a_wait_ends_when_something_is_due(wakeups: ServerWakeups) -> None:
     polls, looks = wakeups.long_polls("a"), 0
 
-    def look() -> Look[int]:
+    def look() -> LookResult[int]:
         nonlocal looks
         looks += 1
-        return Look([7]) if looks > 2 else Look([], due_in=0.05)
+        return LookResult([7]) if looks > 2 else LookResult([], due_in=0.05)
 
     begun = time.monotonic()
     assert polls.poll(10, look) == [7]

@@ -22,7 +22,7 @@ from tenure.engines.checks import (
     check_ttl,
 )
 from tenure.engines.contracts import MAX_WAIT_S, Election, Entry, Fence, Journal, Store, Term, term_margin
-from tenure.engines.long_poll import LongPolls, Look, WakeupSource
+from tenure.engines.long_poll import LongPolls, LookResult, WakeupSource
 from tenure.errors import (
     LimitError,
     SequenceConflictError,
@@ -73,7 +73,7 @@ class CheckedJournal(Journal):
         if not wait_time_seconds:
             return self.read(after)
         # Time alone brings no entry, so nothing is ever due.
-        return self.polls.poll(wait_time_seconds, lambda: Look(self.read(after)))
+        return self.polls.poll(wait_time_seconds, lambda: LookResult(self.read(after)))
 
     def wake(self) -> None:
         self.check_engine_open()

@@ -1,7 +1,7 @@
 """Long polls: how a caller waits until there may be something for it, and how it is woken. One core for all engines.
 
 - `HandlePolls` says which polls of one handle are under way, and ends them on `wake` and `close`. It fits threads and event loops.
-- `LongPolls` is the loop of a thread that looks, waits and looks again. The threads that wait for one mailbox or journal share a `Topic`.
+- `LongPolls` is the loop of a thread that looks, waits and looks again. The threads that wait for one mailbox or journal share a `WakeupTopic`.
 - A `WakeupSource` rings the topics of one engine. It is what engines differ in: a thread that listens to a server (`server_wakeups`), or
   shared memory beside a file (`sqlite.wakeup_page`).
 - `LoopWaiter` is one wait of one asyncio task.
@@ -75,24 +75,25 @@ class HandlePolls(Generic[PollT]):
 
     def wake(self) -> None:
         self._wake_next = not self._under_way
-        self._end_all()
+        self.end_all()
 
     def close(self) -> None:
         self.closed = True
-        self._end_all()
+        self.end_all()
 
     def forget(self) -> None:
         """Forgets the polls under way: in a forked child, the threads that polled are not there."""
         self._under_way.clear()
 
-    def _end_all(self) -> None:
+    def end_all(self) -> None:
+        """Ends the polls under way, and remembers nothing for the next one."""
         # They stay under way until they have seen it: a second `wake` meanwhile is for them too, and not for the next poll.
         for poll in self._under_way:
             poll.over = True
             poll.ring()
 
 
-class Look(NamedTuple, Generic[T]):
+class LookResult(NamedTuple, Generic[T]):
     """The outcome of one look: results, a flag to look again at once, and the seconds until something is due (None: nothing is)."""
 
     found: list[T]
@@ -100,7 +101,7 @@ class Look(NamedTuple, Generic[T]):
     due_in: float | None = None
 
 
-class Topic:
+class WakeupTopic:
     """One mailbox or journal in one engine, for the threads that wait for it."""
 
     def __init__(self, name: str) -> None:
@@ -123,7 +124,7 @@ class Topic:
         self.rings = self.waiting = 0
 
 
-TopicT = TypeVar("TopicT", bound=Topic)
+TopicT = TypeVar("TopicT", bound=WakeupTopic)
 
 
 class WakeupSource(ABC, Generic[TopicT]):
@@ -152,7 +153,7 @@ class WakeupSource(ABC, Generic[TopicT]):
     def left(self, topic: TopicT) -> None:
         """A poll waits no longer. The lock is held."""
 
-    def look_again(self, topic: TopicT, look: Callable[[], Look[T]]) -> Look[T]:
+    def look_again(self, topic: TopicT, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         """Looks for a poll that has waited, or is about to: every look but the first."""
         return look()
 
@@ -220,7 +221,7 @@ class WakeupSource(ABC, Generic[TopicT]):
 class LongPolls:
     """The long polls of one handle in threads. Safe to share between them."""
 
-    def __init__(self, source: WakeupSource[Any], topic: Topic) -> None:
+    def __init__(self, source: WakeupSource[Any], topic: WakeupTopic) -> None:
         self.topic = topic
         self._source, self._clock = source, source.clock
         self._polls: HandlePolls[Poll] = HandlePolls()
@@ -232,9 +233,9 @@ class LongPolls:
     def poll(
         self,
         wait_s: float,
-        look: Callable[[], Look[T]],
+        look: Callable[[], LookResult[T]],
         *,
-        first: Callable[[], Look[T]] | None = None,
+        first: Callable[[], LookResult[T]] | None = None,
         handed: Callable[[], bool] = lambda: False,
     ) -> list[T]:
         """Looks until something is found, the time is over, or the poll is ended. A look must be repeatable.

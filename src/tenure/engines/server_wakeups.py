@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.long_poll import Look, Poll, Topic, WakeupSource
+from tenure.engines.long_poll import LookResult, Poll, WakeupSource, WakeupTopic
 from tenure.errors import EngineUnavailableError
 
 log = logging.getLogger("tenure.engines")
@@ -55,7 +55,7 @@ class WakeupListener(Protocol):
     def close(self) -> None: ...
 
 
-class ServerTopic(Topic):
+class ServerTopic(WakeupTopic):
     """A topic that the listening connection may hear of."""
 
     def __init__(self, name: str) -> None:
@@ -99,7 +99,7 @@ class ServerWakeups(WakeupSource[ServerTopic]):
     def left(self, topic: ServerTopic) -> None:
         topic.idle_since = self.clock.monotonic()
 
-    def look_again(self, topic: ServerTopic, look: Callable[[], Look[T]]) -> Look[T]:
+    def look_again(self, topic: ServerTopic, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         # A waiter's connection lay idle: that it broke meanwhile is known only after it was used. A server that is down fails twice.
         try:
             return look()

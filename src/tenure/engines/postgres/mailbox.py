@@ -27,7 +27,7 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
-from tenure.engines.long_poll import Look
+from tenure.engines.long_poll import LookResult
 from tenure.engines.postgres.connections import Rows
 from tenure.errors import (
     EngineUnavailableError,
@@ -205,7 +205,7 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if not claimed.again:
                 return claimed.found
 
-    def _claim(self, most: int, lease: float, stage: int, *, look: bool) -> Look[Message[BodyT, ReplyT]]:
+    def _claim(self, most: int, lease: float, stage: int, *, look: bool) -> LookResult[Message[BodyT, ReplyT]]:
         """One claim. Poison and exhausted messages among it become dead letters; then there may be more to claim."""
         engine, pace = self.engine, self.pace
         pace.lost_claims.give_back(lambda tokens: self.query("give_back", (self.name, tokens)))
@@ -222,12 +222,12 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if rows[0][0] is None:
             pace.claimed(now, took, floor, None, filled=False)
             pace.found_nothing(now, rows[0][3])
-            return Look([], False, look_in or rows[0][1])
+            return LookResult([], False, look_in or rows[0][1])
         if len(rows) > 1:
             rows.sort(key=lambda row: (row[1], row[0]))
         pace.claimed(now, took, floor, rows[0][1], filled=len(rows) == most)
         messages = [made for row in rows if (made := self._message(row, token, asked + lease)) is not None]
-        return Look(messages, not messages)
+        return LookResult(messages, not messages)
 
     def _message(self, row: tuple[Any, ...], token: int, lease_until: float) -> Message[BodyT, ReplyT] | None:
         (

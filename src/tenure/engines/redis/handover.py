@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from tenure.engines.contracts import BodyT, Message, ReplyT
-from tenure.engines.long_poll import Look
+from tenure.engines.long_poll import LookResult
 from tenure.engines.redis.scripts import HANDED_S
 from tenure.errors import EngineUnavailableError
 
@@ -137,7 +137,7 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
     def handed(self) -> bool:
         return self._offer is not None and self._offer.handed is not None
 
-    def look(self) -> Look[Message[BodyT, ReplyT]]:
+    def look(self) -> LookResult[Message[BodyT, ReplyT]]:
         offered, self._offer = self._offer, None
         if offered is not None:
             self._offers.forget(offered)
@@ -170,7 +170,7 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
         if self._stale and self._mailbox.topic.listening:  # without a listener nothing is handed over
             self._engine.commands.send("withdraw", self._mailbox.name, *self._stale)
 
-    def _accept(self, offer: Offer, handed: HandedMessage) -> Look[Message[BodyT, ReplyT]] | None:
+    def _accept(self, offer: Offer, handed: HandedMessage) -> LookResult[Message[BodyT, ReplyT]] | None:
         """Returns the message; None when so much of its short lease has passed that we ask the server what became of it."""
         now, span = self._engine.clock.boottime(), min(self._lease_s, HANDED_S)
         # The server's time told in ours, by what we know to be earlier: the moment before we asked for the time that it told us.
@@ -181,11 +181,15 @@ class HandoverPoll(Generic[BodyT, ReplyT]):
         self._engine.connections.note_writes(int(handed.writes))
         message = self._mailbox.message(handed.row(offer.rest), offer.token, handed_at + span)
         if message is None:
-            return Look([], again=True)
+            return LookResult([], again=True)
         if self._stage or self._lease_s > span:
             ends = int(handed.now) + round(self._lease_s * 1e6)
-            return Look([message]) if self._confirm(message, ends, handed_at + self._lease_s) else Look([], again=True)
-        return Look([message])
+            return (
+                LookResult([message])
+                if self._confirm(message, ends, handed_at + self._lease_s)
+                else LookResult([], again=True)
+            )
+        return LookResult([message])
 
     def _confirm(self, message: RedisMessage[BodyT, ReplyT], ends: int, lease_until: float) -> bool:
         """Confirms that the message arrived, without waiting for the answer if possible. Returns False when it is not ours any more."""

@@ -15,7 +15,7 @@ from tenure.engines.checked_mailbox import (
 )
 from tenure.engines.checks import check_key, check_max_messages
 from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
-from tenure.engines.long_poll import Look
+from tenure.engines.long_poll import LookResult
 from tenure.engines.redis.connections import Answer, Argument
 from tenure.engines.redis.handover import HandoverPoll, Offer
 from tenure.errors import (
@@ -199,7 +199,7 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def claim(
         self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
-    ) -> Look[Message[BodyT, ReplyT]]:
+    ) -> LookResult[Message[BodyT, ReplyT]]:
         """One claim. Poison messages among it become dead letters; then there may be more to claim."""
         self.lost_claims.give_back(lambda tokens: self.call("give_back", *tokens))
         token, text = (offer.token, offer.text) if offer is not None else (self.engine.new_token(), "")
@@ -212,11 +212,11 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if not rows:
             if offer is not None and at:
                 offer.asked_at, offer.left_at = asked, at[0]
-            return Look([], due == 0, due / 1e6 if due > 0 else None)
+            return LookResult([], due == 0, due / 1e6 if due > 0 else None)
         messages: list[Message[BodyT, ReplyT]] = [
             made for row in rows if (made := self.message(row, token, asked + lease)) is not None
         ]
-        return Look(messages, not messages)
+        return LookResult(messages, not messages)
 
     def message(self, row: list[Any], token: str, lease_until: float) -> RedisMessage[BodyT, ReplyT] | None:
         """A delivery as the server tells it; None when its body is of no use, and it was given up."""

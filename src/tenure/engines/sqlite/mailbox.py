@@ -21,7 +21,7 @@ from tenure.engines.contracts import (
     Ticket,
     why_given_up,
 )
-from tenure.engines.long_poll import Look
+from tenure.engines.long_poll import LookResult
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.engines.sqlite.message import Death, NewMessage, SqliteMessage, bury, insert_keyed, queue, select_key
@@ -174,16 +174,16 @@ class SqliteMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return Sent(message.id)
 
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
-        def claim() -> Look[Message[BodyT, ReplyT]]:
-            return Look(self._claim(most, lease_s, provisional))
+        def claim() -> LookResult[Message[BodyT, ReplyT]]:
+            return LookResult(self._claim(most, lease_s, provisional))
 
-        def look() -> Look[Message[BodyT, ReplyT]]:
+        def look() -> LookResult[Message[BodyT, ReplyT]]:
             """Reads before it claims: of many who were woken for one message, one writes."""
             due_in = self._due_in()
             if due_in > 0 or self.polls.closed:
-                return Look([], due_in=due_in)
+                return LookResult([], due_in=due_in)
             found = self._claim(most, lease_s, provisional)
-            return Look(found, again=not found)  # another consumer was faster: see when the next one is due
+            return LookResult(found, again=not found)  # another consumer was faster: see when the next one is due
 
         return self.polls.poll(wait_s, look, first=claim) if wait_s else claim().found
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tenure.clock import Clock
-from tenure.engines.long_poll import Look, Topic, WakeupSource
+from tenure.engines.long_poll import LookResult, WakeupSource, WakeupTopic
 from tenure.errors import EngineError
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class WakeupPage:
         self._folder_fd = self._page_fd = -1
 
 
-class FileTopic(Topic):
+class FileTopic(WakeupTopic):
     """A topic with its row of the page. Several topics may share a row: then they are rung together."""
 
     def __init__(self, name: str) -> None:
@@ -288,7 +288,7 @@ class FileWakeups(WakeupSource[FileTopic]):
         if page is not None and not any(other.waiting for other in self._topics.values() if other.row == topic.row):
             page.disarm(topic.row)
 
-    def look_again(self, topic: FileTopic, look: Callable[[], Look[T]]) -> Look[T]:
+    def look_again(self, topic: FileTopic, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         if (page := self._page) is not None:
             page.arm(topic.row)
         return look()
