@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenure.backoff import delay_after
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobStatusQuery
 from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
@@ -96,7 +97,8 @@ class Resends:
         self.settings = settings
         self.rules = rules
         self._timers: Timers[tuple[str, str]] = Timers()
-        self._last: dict[tuple[str, str], tuple[GateMessage, float]] = {}
+        self._last: dict[tuple[str, str], tuple[GateMessage, int]] = {}
+        """Maps job and datacenter to the message that is owed, and how often it was sent since the pauses last began."""
         self._owed: defaultdict[tuple[str, type[GateMessage]], int] = defaultdict(int)
         self._passed_on: Counter[str] = Counter()
 
@@ -119,7 +121,7 @@ class Resends:
                 self._timers.cancel(key)
             else:
                 self._owed[dc, type(message)] += 1
-                self._last[key] = (message, self.settings.resend_first)
+                self._last[key] = (message, 0)
                 self._timers.set(key, now)
 
     @property
@@ -136,7 +138,7 @@ class Resends:
         """Makes every message that a datacenter has not answered due at once, because it is back. The pauses start again at the shortest."""
         for key, (message, _) in self._last.items():
             if key[1] == datacenter:
-                self._last[key] = (message, self.settings.resend_first)
+                self._last[key] = (message, 0)
                 self._timers.set(key, now)
 
     def next_due(self) -> float:
@@ -146,8 +148,9 @@ class Resends:
         """Returns the messages to send now. Each comes again later, unless `refresh` finds that it is no longer owed."""
         found = []
         for key in self._timers.pop_due(now):
-            message, rest = self._last[key]
+            message, sent = self._last[key]
             found.append(Owed(key[0], key[1], message))
-            self._last[key] = (message, min(self.settings.resend_most, rest * 2))
+            self._last[key] = (message, sent + 1)
+            rest = delay_after(sent + 1, first_s=self.settings.resend_first, most_s=self.settings.resend_most)
             self._timers.set(key, now + rest)
         return found

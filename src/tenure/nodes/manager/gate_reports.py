@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenure.backoff import delay_after
 from tenure.control.async_caller import AsyncCaller, Route
 from tenure.control.messages.gates import MOST_REPORTS, DatacenterWord, GateHeard, TellGate
 from tenure.control.messages.jobs import Problem
@@ -51,8 +52,8 @@ class GateReporter:
         self._ledger, self._failures, self._identity = leader.ledger, leader.keeper.failures, identity
         self._clock, self._now, self._progress_at = leader.clock, leader.now, leader.worker_reports.watch.last
         self._due: Timers[str] = Timers()
-        self._pauses: dict[str, float] = {}
-        """Maps each ended job that no gate has acknowledged to the pause before its next report."""
+        self._resent: dict[str, int] = {}
+        """Maps each ended job that no gate has acknowledged to the number of reports on its end so far."""
         self._transfers: dict[str, str] = {}
         """Maps each job whose gate must learn of the new leader to the name of the previous leader."""
         self._rung = asyncio.Event()
@@ -64,7 +65,7 @@ class GateReporter:
 
     def owe(self, job_id: str, *, soon: bool = True) -> None:
         """Makes the report of this job due: now, or within an interval."""
-        self._pauses.pop(job_id, None)
+        self._resent.pop(job_id, None)
         if soon:
             self._due.set(job_id, self._now())
             self._rung.set()
@@ -78,7 +79,7 @@ class GateReporter:
         self.owe(job_id)
 
     async def run(self) -> None:
-        pause = AGAIN_FIRST_S
+        failures = 0
         while True:
             self._rung.clear()
             jobs = self._due.pop_due(self._now(), limit=MOST_REPORTS)
@@ -87,15 +88,15 @@ class GateReporter:
                 continue
             try:
                 await self._say_all(jobs)
-                pause = AGAIN_FIRST_S
+                failures = 0
                 self._note_heard()
             except NodeUnavailableError as error:
                 # No gate answers. All reports stay owed; the next round asks every gate again.
                 for job_id in jobs:
                     self._due.set(job_id, self._now())
                 self._note_unheard(error)
-                await self._clock.async_sleep(pause)
-                pause = min(self.interval_s, pause * 2)
+                failures += 1
+                await self._clock.async_sleep(self._pause_after(failures))
             except Exception:
                 for job_id in jobs:
                     self._due.set(job_id, self._now())  # the keeper begins this loop again, and it must still owe these
@@ -170,13 +171,16 @@ class GateReporter:
     def _next(self, job_id: str, now: float) -> float:
         info = self._ledger.book.jobs.get(job_id)
         if info is None or (info.state.terminal and info.gate_acked):
-            self._pauses.pop(job_id, None)
+            self._resent.pop(job_id, None)
             return float("inf")
         if not info.state.terminal:
             return now + self.interval_s
-        pause = self._pauses.get(job_id, min(AGAIN_FIRST_S, self.interval_s))
-        self._pauses[job_id] = min(self.interval_s, pause * 2)
-        return now + pause
+        self._resent[job_id] = self._resent.get(job_id, 0) + 1
+        return now + self._pause_after(self._resent[job_id])
+
+    def _pause_after(self, times: int) -> float:
+        """Returns the seconds before the next report, after so many that brought no acknowledgement."""
+        return delay_after(times, first_s=AGAIN_FIRST_S, most_s=self.interval_s)
 
     def _is_news(self, ack: JobReportAck) -> bool:
         info = self._ledger.book.jobs.get(ack.job_id)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
+from tenure.backoff import delay_after
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine, Mailbox
 from tenure.errors import TenureError
@@ -152,6 +153,7 @@ class ClaimFilter:
         self._worker, self._knows = worker, knows
         self._patience_s, self._unknown_patience_s = patience_s, unknown_patience_s
         self._since: dict[tuple[str, str, int], float] = {}
+        self._declined = 0
         self.pause_s = PAUSE_S
         """The slot waits this long before its next claim: otherwise it would claim the same message again at once."""
 
@@ -162,7 +164,7 @@ class ClaimFilter:
         known = self._knows(item.workflow, item.version)
         alone = peers is not None and peers < 1
         if alone or (known and (self._worker not in item.excluded or peers is None)):
-            self.pause_s = PAUSE_S
+            self._declined, self.pause_s = 0, PAUSE_S
             return False
         patience_s = self._patience_s if known else self._unknown_patience_s if peers else STRANGER_PATIENCE_S
         since = self._since.setdefault((item.job_id, item.workflow_id, item.attempt), now)
@@ -170,5 +172,6 @@ class ClaimFilter:
             return False
         if len(self._since) > _REMEMBERED:
             del self._since[next(iter(self._since))]
-        self.pause_s = min(MOST_PAUSE_S, self.pause_s * 2)
+        self._declined += 1
+        self.pause_s = delay_after(self._declined, first_s=2 * PAUSE_S, most_s=MOST_PAUSE_S)
         return True

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from tenure.backoff import delay_after
 from tenure.clock import Clock
 from tenure.work.envelope import WorkFailure
 from tenure.work.slots.control_channel import (
@@ -313,7 +314,7 @@ class SlotPool:
             return
         self._quick_deaths += 1
         if self._quick_deaths > 1:
-            pause = min(MAX_BACKOFF_S, 0.25 * 2.0 ** min(10, self._quick_deaths))
+            pause = delay_after(self._quick_deaths, first_s=0.5, most_s=MAX_BACKOFF_S)
             self._spawn_after = now + pause
             self._say(f"slots keep dying: the next one starts in {pause:g} s")
 
