@@ -60,6 +60,8 @@ EXEMPT = frozenset(
         *methods("RecordedSlots", "listen"),
     }
 )
+UNKEPT = "InlineSlots."
+"""The slots of these worlds have no keeper, so that an error of theirs ends a run at once (`worlds/datacenter/slots.py`): they are not struck."""
 ISOLATING = frozenset(
     {
         # What keeps one bad thing from the others must itself not raise each time: it is small, and has tests of its own.
@@ -131,7 +133,12 @@ def _modules() -> Iterator[types.ModuleType]:
 
 def _add(found: dict[str, Target], label: str, owner: Any, name: Any, function: Callable[..., Any]) -> None:
     generates = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    if label not in EXEMPT and not generates and not getattr(function, "__isabstractmethod__", False):
+    if (
+        label not in EXEMPT
+        and not label.startswith(UNKEPT)
+        and not generates
+        and not getattr(function, "__isabstractmethod__", False)
+    ):
         found.setdefault(label, Target(label, owner, name, function))
 
 
