@@ -60,7 +60,7 @@ EXEMPT = frozenset(
         *methods("RecordedSlots", "listen"),
     }
 )
-UNKEPT = "InlineSlots."
+UNKEPT = ("InlineSlots.", "_pass_on")
 """The slots of these worlds have no keeper, so that an error of theirs ends a run at once (`worlds/datacenter/slots.py`): they are not struck."""
 ISOLATING = frozenset(
     {
