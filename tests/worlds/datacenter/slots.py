@@ -203,3 +203,17 @@ def _lies(stage: Stage) -> list[AttemptReport]:
         msgspec.structs.replace(said, job_id="nobody's", steps=1_000),
         msgspec.structs.replace(said, workflow="unheard-of"),
     ]
+
+
+class KeptSlots(ScriptedSlots):
+    """Scripted slots with the guards of the product: a seat goes on after an error of our own, and the delivery fails alone."""
+
+    async def run(self) -> None:
+        self._seat_all()
+        await self._keeper.keep("watch over the attempts", self._watch)
+
+    async def _keep(self, seat: int) -> None:
+        await InlineSlots._keep(self, seat)
+
+    async def _fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+        await InlineSlots._fail_alone(self, delivery, error)

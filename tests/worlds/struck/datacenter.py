@@ -25,6 +25,7 @@ from tenure.sim.world import World
 from tests.worlds.datacenter.clients import RETRY, ScriptedClient
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.datacenter.slots import KeptSlots
 from tests.worlds.struck.striker import Blow, Striker, plan, targets
 
 TIMEOUT_S = 45.0
@@ -64,6 +65,7 @@ class Struck(Datacenter):
     clients: ClassVar[Sequence[str]] = ("x",)
     submit_until_s: ClassVar[float] = 1.4
     faults = FaultProfile(most=0)
+    slots = KeptSlots  # blows fall on the product's slots too, so the product's guards stand around them
 
     def __init__(self) -> None:
         super().__init__()

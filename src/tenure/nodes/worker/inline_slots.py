@@ -25,7 +25,7 @@ from tenure.errors import TenureError
 from tenure.ids import IdSource, new_id
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView, attempt_report
-from tenure.work.attempt import CAUSES, Attempt
+from tenure.work.attempt import CAUSES, Attempt, describe_error
 from tenure.work.attempt_logs import AttemptLogHandler, MemoryLines
 from tenure.work.attempt_watch import Act
 from tenure.work.children import JobCourier
@@ -364,9 +364,17 @@ class InlineSlots:
         return extension
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._alone(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def _alone(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Awaits work that nobody waits for. What it raises is said, because nobody else would hear of it; the next tick tries again."""
+        try:
+            await work
+        except Exception as error:
+            self._mishaps += 1
+            self._say(f"failed beside the attempts: {describe_error(error)}")
 
     def _ask_to_end(self, one: SeatedAttempt, code: CancelCode, reason: str) -> None:
         one.watched.judge(code, reason, self._clock, self._say)
