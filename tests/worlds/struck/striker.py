@@ -51,7 +51,9 @@ EXEMPT = frozenset(
         *methods("Manager", "answer"),
         *methods("Gate", "answer _measure"),
         # Called by the event loop itself, which logs what they raise.
-        *("_nobody_may_wait", "_bell"),
+        *("_nobody_may_wait", "_bell", "_pass_on"),
+        *methods("SeatedAttempt", "end"),
+        *methods("InlineSlots", "_alone"),  # the guard itself: what it awaits is struck
         *methods("NodeLedger", "_stopped_writing"),
         *methods("GateReporting", "_ended"),
         # What they raise on is an entry or a snapshot that is there and cannot be read: another story, which `tests/journal` tells.
@@ -60,8 +62,6 @@ EXEMPT = frozenset(
         *methods("RecordedSlots", "listen"),
     }
 )
-UNKEPT = ("InlineSlots.", "_pass_on")
-"""The slots of these worlds have no keeper, so that an error of theirs ends a run at once (`worlds/datacenter/slots.py`): they are not struck."""
 ISOLATING = frozenset(
     {
         # What keeps one bad thing from the others must itself not raise each time: it is small, and has tests of its own.
@@ -133,12 +133,7 @@ def _modules() -> Iterator[types.ModuleType]:
 
 def _add(found: dict[str, Target], label: str, owner: Any, name: Any, function: Callable[..., Any]) -> None:
     generates = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    if (
-        label not in EXEMPT
-        and not label.startswith(UNKEPT)
-        and not generates
-        and not getattr(function, "__isabstractmethod__", False)
-    ):
+    if label not in EXEMPT and not generates and not getattr(function, "__isabstractmethod__", False):
         found.setdefault(label, Target(label, owner, name, function))
 
 

@@ -8,6 +8,7 @@ record to beat on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -137,12 +138,11 @@ class InlineSlots:
         self._make_room()
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
+        of_job = [one for one in self._seated.values() if one.attempt.occupant.job == job]
         found = [
             one
-            for one in self._seated.values()
-            if (occupant := one.attempt.occupant).job == job
-            and workflow_id in ("", occupant.workflow_id)
-            and attempt in (0, occupant.attempt)
+            for one in of_job
+            if workflow_id in ("", one.attempt.occupant.workflow_id) and attempt in (0, one.attempt.occupant.attempt)
         ]
         for one in found:
             if one.watched.watch.code is CancelCode.NONE:
@@ -303,10 +303,8 @@ class InlineSlots:
 
     async def _conclude(self, attempt: Attempt, result: WorkResult) -> None:
         await self._take(self._runner.conclude(attempt, result))
-        if result.ok:
-            self._completed += 1
-        else:
-            self._failed += 1
+        self._completed += result.ok
+        self._failed += not result.ok
 
     def _start(self, one: SeatedAttempt) -> None:
         attempt, loop = one.attempt, asyncio.get_running_loop()
@@ -318,10 +316,8 @@ class InlineSlots:
 
         def work() -> None:
             result = attempt.run_sync()
-            try:
+            with contextlib.suppress(RuntimeError):  # the attempt was abandoned, and the loop has ended since
                 loop.call_soon_threadsafe(one.end, result)
-            except RuntimeError:
-                return  # the attempt was abandoned, and the loop has ended since
 
         self._start_thread(work)
 
