@@ -155,7 +155,7 @@ class ScriptedSlots(InlineSlots):
             self._in_background(self._bring_late(one))
         if one.death is not None and result.failure is not None:
             return one.attempt.result(WorkFailure(cause=one.death, reason="its slot died, as its script says"))
-        return super()._blamed(one, result)
+        return _without_trace(super()._blamed(one, result))
 
     # Results that should not come
 
@@ -203,6 +203,14 @@ def _lies(stage: Stage) -> list[AttemptReport]:
         msgspec.structs.replace(said, job_id="nobody's", steps=1_000),
         msgspec.structs.replace(said, workflow="unheard-of"),
     ]
+
+
+def _without_trace(result: WorkResult) -> WorkResult:
+    """Takes out the traceback: it names paths and is worded by the Python that runs, and a seed must give the same run everywhere."""
+    if result.failure is None:
+        return result
+    evidence = {name: value for name, value in result.failure.evidence.items() if name != "traceback"}
+    return msgspec.structs.replace(result, failure=msgspec.structs.replace(result.failure, evidence=evidence))
 
 
 class KeptSlots(ScriptedSlots):
