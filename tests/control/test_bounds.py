@@ -138,9 +138,9 @@ def test_bodies_share_a_bound_and_the_oldest_is_told_to_come_back(dial: Dial) ->
     with limited(body_bytes_total=100_000, body_s=30.0) as (server, port):
         large = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000
         first = dial(port, large)
-        until(lambda: server._bodies.budget.total >= 50_000)
+        until(lambda: server.bodies.budget.total >= 50_000)
         dial(port, large)
-        until(lambda: server._bodies.budget.total >= 100_000)
+        until(lambda: server.bodies.budget.total >= 100_000)
         honest = b'{"job_id":"j"}'
         answer = raw(port, POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(honest) + honest)
         assert status(answer) == 200
@@ -159,7 +159,7 @@ def test_a_body_counts_until_its_request_is_answered_and_then_no_more(dial: Dial
         refused = raw(port, POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert status(refused) == 503
         assert status(held.recv(65_536)) == 200
-        until(lambda: server._bodies.budget.total == 0)
+        until(lambda: server.bodies.budget.total == 0)
 
 
 def test_an_announced_length_takes_no_memory(dial: Dial) -> None:
@@ -168,7 +168,7 @@ def test_an_announced_length_takes_no_memory(dial: Dial) -> None:
         until(lambda: len(server.connections) == 50)
         assert get(port) == 200
         assert all(is_open(sock) for sock in crowd)
-        assert server._bodies.budget.total == 0
+        assert server.bodies.budget.total == 0
 
 
 def test_who_sends_the_next_request_too_early_is_answered_once_and_closed() -> None:

@@ -27,7 +27,7 @@ class Book:
     def __init__(self) -> None:
         self.engine = MemoryEngine()
         self.journal = self.engine.journal("jobs")
-        self.log = self.journal._log
+        self.log = self.journal.log
         self.add(ELECTED)
         self.add(SUBMIT % (b"a", b"a"), SUBMIT % (b"b", b"b"), SUBMIT % (b"c", b"c"))
         self.add(SENT % b"a", SENT % b"b")

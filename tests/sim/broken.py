@@ -202,7 +202,7 @@ class BrokenEngine(Leadership):
 
     def setup(self, world: World) -> None:
         engine = world.backend.engine
-        sound_journal, sound_election = engine._logs, engine._seats
+        sound_journal, sound_election = engine.logs, engine.seats
         sound = MemoryEngine.journal(engine, "book"), MemoryEngine.election(engine, "leader")
         engine.journal = lambda name: self.journal(engine, name, sound_journal[name])  # type: ignore[method-assign]
         engine.election = lambda name: self.election(engine, name, sound_election[name])  # type: ignore[method-assign]

@@ -57,8 +57,8 @@ ViewT = TypeVar("ViewT")
 class AnsweringEarly(NodeLedger[JobBook, Decision]):
     """Answers before the append has returned."""
 
-    async def _append(self, events: list[bytes]) -> int:
-        writing = asyncio.create_task(super()._append(events))
+    async def append(self, events: list[bytes]) -> int:
+        writing = asyncio.create_task(super().append(events))
         writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self.seq + 1
 
@@ -100,13 +100,13 @@ def evicting_by_word(book: JobBook, command: Command, now: float) -> Decision:
 class ForgettingDeadlines(DatacenterLeader):
     """Takes a deadline off its heap before it knows that it can act on it."""
 
-    async def _check_deadlines(self) -> None:
+    async def check_deadlines(self) -> None:
         due = self._timers.pop_due(self.now())
         if due:
             await self.results.drain()
             for job_id in due:
                 self._timers.set(job_id, 0.0)
-            await super()._check_deadlines()
+            await super().check_deadlines()
 
 
 class NotDraining(ResultIntake):
@@ -119,9 +119,9 @@ class NotDraining(ResultIntake):
 class NotWaitingForTheDead(ResultIntake):
     """Takes a mailbox for empty in which somebody holds what is left."""
 
-    async def _take(self, wait_s: float) -> int:
+    async def take(self, wait_s: float) -> int:
         asked_at = self._now()
-        taken = await super()._take(wait_s)
+        taken = await super().take(wait_s)
         if not taken:
             self.drained_until = asked_at
         return taken
@@ -130,12 +130,12 @@ class NotWaitingForTheDead(ResultIntake):
 class AcknowledgingEarly(ResultIntake):
     """Acknowledges a result before the append that records it."""
 
-    async def _command_for(self, message: Message[WorkResult, WorkItem]) -> Any:
+    async def command_for(self, message: Message[WorkResult, WorkItem]) -> Any:
         try:
             await self._calls.run(message.acknowledge)
         except ReceiptHandleExpiredError:
             self._say("too late")
-        return await super()._command_for(message)
+        return await super().command_for(message)
 
 
 class ForgettingToRevoke(DatacenterLeader):
@@ -157,14 +157,14 @@ class SendingWithoutKeys(DatacenterLeader):
 class NotResending(DatacenterLeader):
     """Takes what its predecessor decided for sent."""
 
-    async def _dispatch(self) -> None:
+    async def dispatch(self) -> None:
         took_over = self.ledger.book.state.elected_at
         for order in to_dispatch(self.ledger.book, self.now()):
             info = self.ledger.book.jobs[order.job_id]
             if info.job.submitted_at < took_over and info.workflows[order.workflow].attempt == 1:
                 self.ledger.book.ready.clear()
                 return
-        await super()._dispatch()
+        await super().dispatch()
 
 
 # Nodes
@@ -208,12 +208,12 @@ class Gullible(Obedience):
 class KeepingItsLease(ScriptedSlots):
     """Goes on as if its lease lasted until somebody says otherwise."""
 
-    def _look_at(self, one: SeatedAttempt) -> None:
+    def look_at(self, one: SeatedAttempt) -> None:
         one.watched.watch.lease_until = float("inf")
         one.watched.record.set_lease_until(float("inf"), one.watched.serial)
-        super()._look_at(one)
+        super().look_at(one)
 
-    async def _extend(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
         """Never hears that it was lost."""
         return Extension.FAILED
 
@@ -364,7 +364,7 @@ class EpochBlind(Datacenter):
 
     def setup(self, world: World) -> None:
         engine = world.backend.engine
-        sound, logs = engine.journal, engine._logs
+        sound, logs = engine.journal, engine.logs
 
         def journal(name: str) -> MemoryJournal:
             sound(name)

@@ -41,7 +41,7 @@ from tenure.nodes.manager.gate_reports import GateReporter
 class SaysItOnce(GateLeader):
     """A decision that was lost on its way is not said again."""
 
-    async def _follow_up(self) -> None:
+    async def follow_up(self) -> None:
         said: set[tuple[str, str, str]] = self.__dict__.setdefault("said", set())
         put = self._links.put
 
@@ -53,7 +53,7 @@ class SaysItOnce(GateLeader):
 
         self._links.put = once  # type: ignore[method-assign]
         try:
-            await super()._follow_up()
+            await super().follow_up()
         finally:
             self._links.put = put  # type: ignore[method-assign]
 
@@ -81,20 +81,20 @@ class FollowsAfterwards(GateLeader):
 class NeverChecks(GateLeader):
     """Deadlines pass, and nobody looks."""
 
-    async def _check(self) -> None:
+    async def check_deadlines(self) -> None:
         self._timers.pop_due(self.now())
 
 
 class WaitsForTheCheck(GateLeader):
     """Looks at deadlines on a cadence, and not when they are due."""
 
-    async def _check(self) -> None:
+    async def check_deadlines(self) -> None:
         noticed: dict[str, float] = self.__dict__.setdefault("noticed", {})
         now = self.now()
         for job_id in self._timers.pop_due(now):
             look_at = noticed.setdefault(job_id, now + self.ledger.book.settings.check_interval)
             self._timers.set(job_id, look_at if now < look_at else 0.0)
-        await super()._check()
+        await super().check_deadlines()
 
 
 class CancelsLater(GateLeader):
@@ -118,10 +118,10 @@ class OwesNothing(GateLeader):
 class AnswersEarly(NodeLedger[Any, Any]):
     """Says that a job is accepted before the append has returned."""
 
-    async def _append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes]) -> int:
         if self.rules.journal != JOURNAL:
-            return await super()._append(events)
-        writing = asyncio.create_task(super()._append(events))
+            return await super().append(events)
+        writing = asyncio.create_task(super().append(events))
         writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self.seq + 1
 
@@ -141,9 +141,9 @@ class ForgetsDecisions(NodeLedger[Any, Any]):
 class WritesOn(NodeLedger[Any, Any]):
     """A leader that was overtaken refreshes its sequence and its epoch, and writes all the same."""
 
-    async def _append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes]) -> int:
         if self.rules.journal != JOURNAL:
-            return await super()._append(events)
+            return await super().append(events)
         while True:
             head = await self._calls.run(self.journal.head)
             try:
@@ -197,9 +197,9 @@ class ShowsOldNews(Gate):
 class DropsReports(GateReporter):
     """What no gate heard is forgotten."""
 
-    async def _say(self, jobs: list[str]) -> None:
+    async def send_reports(self, jobs: list[str]) -> None:
         try:
-            await super()._say(jobs)
+            await super().send_reports(jobs)
         except NodeUnavailableError:
             for job_id in jobs:
                 self._due.cancel(job_id)
@@ -208,22 +208,22 @@ class DropsReports(GateReporter):
 class HidesExtensions(GateReporter):
     """Time that was granted here is nobody else's business."""
 
-    def _words(self, book: Any, jobs: list[str], now: float) -> list[DatacenterWord]:
+    def words_about(self, book: Any, jobs: list[str], now: float) -> list[DatacenterWord]:
         return [
             msgspec.structs.replace(word, total_extensions_granted=0.0) if isinstance(word, JobProgressReport) else word
-            for word in super()._words(book, jobs, now)
+            for word in super().words_about(book, jobs, now)
         ]
 
 
 class ObeysInWords(GateHandlers):
     """Acknowledges a decision, and does nothing."""
 
-    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+    async def obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
         return [await self._say_so(word) for word in words]
 
     async def _say_so(self, word: GateWord) -> JobStatusCorrection:
         if not isinstance(word, (JobGlobalTimeout, JobGlobalCancel)):
-            return (await super()._obey([word]))[0]
+            return (await super().obey([word]))[0]
         return JobStatusCorrection(
             job_id=word.job_id,
             datacenter=self._identity.datacenter,
@@ -239,9 +239,9 @@ class ObeysInWords(GateHandlers):
 class KnowsOnlyItsOwn(GateHandlers):
     """A decision about a job that it does not know, or knows no more, is not answered with an end."""
 
-    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+    async def obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
         unknown = {word.job_id for word in words if word.job_id not in self._manager.ledger.book.jobs}
-        replies = await super()._obey(words)
+        replies = await super().obey(words)
         return [
             msgspec.structs.replace(reply, status=JobState.RUNNING, accepted=False)
             if reply.job_id in unknown

@@ -105,7 +105,7 @@ class HttpServer:
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
         self._deadlines = AnswerDeadlines()
-        self._bodies = BodyReader(self._limits, self._log.dropped)
+        self.bodies = BodyReader(self._limits, self._log.dropped)
 
     async def start(self) -> int:
         """Begins to listen, and returns the port. Raises `PortTakenError`."""
@@ -171,7 +171,7 @@ class HttpServer:
                 await self._send(request, response)
         finally:
             if visit.body is not None:
-                self._bodies.release(visit.body)
+                self.bodies.release(visit.body)
         self._log.answered(visit.name, response.status, self._clock.monotonic() - visit.began)
         return response
 
@@ -313,12 +313,12 @@ class HttpServer:
         most = operation.body_bytes
         if (request.content_length or 0) > most:
             raise too_large(most)
-        content, visit.body = request.content, self._bodies.in_memory(request.remote or "")
+        content, visit.body = request.content, self.bodies.in_memory(request.remote or "")
         if not content.is_eof() and request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         try:
-            body = await self._bodies.read(visit.body, content, most)
+            body = await self.bodies.read(visit.body, content, most)
         except web.RequestPayloadError as error:
             raise Refused(ProblemKind.INVALID, f"the body cannot be read: {error}"[:300], Connection="close") from error
         visit.connection.body_read()

@@ -311,7 +311,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
     async def _append_or_refuse(self, encoded: list[bytes]) -> TenureError | None:
         """Appends the events. Returns the error where the engine refuses them; raises `DeposedError` and `EngineError`."""
         try:
-            self.seq = await self._append(encoded)
+            self.seq = await self.append(encoded)
         except (DeposedError, EngineError):
             raise
         except Exception as error:
@@ -338,7 +338,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         if self._epoch is not None and head.epoch > self._epoch:
             raise DeposedError(f"another leader has written under epoch {head.epoch}")
 
-    async def _append(self, events: list[bytes]) -> int:
+    async def append(self, events: list[bytes]) -> int:
         """Appends the events, and returns their sequence."""
         assert self._epoch is not None
         append_id = checked_id(self._ids(), self.seq + 1, self._epoch, events)

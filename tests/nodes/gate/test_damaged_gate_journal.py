@@ -23,7 +23,7 @@ def stage() -> Iterator[Stage]:
 def test_gates_that_cannot_read_their_journal_say_so_and_go_on_when_they_can(stage: Stage) -> None:
     stage.until(lambda: any(gate.leads for gate in stage.living()))
     stage.submit("j-1")
-    log: Any = stage.world.backend_of(stage.plan.gate_engine).engine.journal(JOURNAL)._log
+    log: Any = stage.world.backend_of(stage.plan.gate_engine).engine.journal(JOURNAL).log
     first, second = stage.plan.gates[:2]
     for address in stage.plan.gates:
         stage.world.nodes[address].crash()

@@ -18,7 +18,7 @@ from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules
 
 
 def log_of(office: Office) -> Any:
-    return office.engine.journal(JOURNAL)._log
+    return office.engine.journal(JOURNAL).log
 
 
 async def led_and_stopped(

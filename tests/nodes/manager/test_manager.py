@@ -270,14 +270,14 @@ def test_a_leader_that_was_deposed_follows_with_a_new_book_and_answers_again(mon
         first, leadership = office.open("m-1")
         await office.until(lambda: first.leads)
         assert leadership.leader is not None
-        failing, led, take = leadership.leader.results, leadership.ledger, ResultIntake._take
+        failing, led, take = leadership.leader.results, leadership.ledger, ResultIntake.take
 
         async def fail(self: ResultIntake, wait_s: float) -> int:
             if self is failing:
                 raise DeposedError("another has written")
             return await take(self, wait_s)
 
-        monkeypatch.setattr(ResultIntake, "_take", fail)
+        monkeypatch.setattr(ResultIntake, "take", fail)
         second, _ = office.open("m-2")
         await office.until(lambda: leadership.ledger is not led, seconds=60)
         campaign = MemoryElection.campaign

@@ -175,7 +175,7 @@ class Datacenter(Scenario):
             say=host.record,
         )
         if greedy:
-            node._earning = Greed()
+            node.earning = Greed()
         await asyncio.gather(slots.run(), node.run())
 
     async def _ask(self, host: Host) -> None:

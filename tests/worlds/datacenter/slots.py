@@ -116,10 +116,10 @@ class ScriptedSlots(InlineSlots):
         self._seat_all()
         await self._watch()
 
-    async def _keep(self, seat: int) -> None:
+    async def keep_seat(self, seat: int) -> None:
         await self._serve(seat)  # nothing keeps it: an error of our own ends the run of the simulation
 
-    async def _fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
         raise error
 
     def _seat(self, attempt: Attempt, watched: WatchedAttempt) -> Stage:
@@ -133,13 +133,13 @@ class ScriptedSlots(InlineSlots):
             self._in_background(self._bring_around(stage.result(attempts_ago=1)))
         return stage
 
-    def _look_at(self, one: SeatedAttempt) -> None:
+    def look_at(self, one: SeatedAttempt) -> None:
         assert isinstance(one, Stage)
         self._onlooker.works(one)
-        super()._look_at(one)
+        super().look_at(one)
 
-    async def _extend(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
-        extension = await super()._extend(one, reading)
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+        extension = await super().extend_lease(one, reading)
         if extension is Extension.GRANTED and isinstance(one, Stage):
             self._onlooker.counts(one)
         return extension
@@ -149,13 +149,13 @@ class ScriptedSlots(InlineSlots):
         assert isinstance(one, Stage)
         one.kill()
 
-    def _blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
+    def blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
         assert isinstance(one, Stage)
         if play_of(one) is Play.LATE and one.watch.code is CancelCode.LEASE_LOST:
             self._in_background(self._bring_late(one))
         if one.death is not None and result.failure is not None:
             return one.attempt.result(WorkFailure(cause=one.death, reason="its slot died, as its script says"))
-        return _without_trace(super()._blamed(one, result))
+        return _without_trace(super().blamed(one, result))
 
     # Results that should not come
 
@@ -220,8 +220,8 @@ class KeptSlots(ScriptedSlots):
         self._seat_all()
         await self._keeper.keep("watch over the attempts", self._watch)
 
-    async def _keep(self, seat: int) -> None:
-        await InlineSlots._keep(self, seat)
+    async def keep_seat(self, seat: int) -> None:
+        await InlineSlots.keep_seat(self, seat)
 
-    async def _fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
-        await InlineSlots._fail_alone(self, delivery, error)
+    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+        await InlineSlots.fail_alone(self, delivery, error)

@@ -124,5 +124,5 @@ async def work(host: Host, pace: Pace, *, greedy: bool = False) -> None:
         say=host.record,
     )
     if greedy:
-        node._earning = Greed()
+        node.earning = Greed()
     await asyncio.gather(hands.run(), node.run())

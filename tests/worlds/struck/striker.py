@@ -73,7 +73,7 @@ ISOLATING = frozenset(
         *methods("GateHandlers", "_commit_each"),
         *methods("DatacenterLeader", "_arm_job _send_each"),
         *methods("ResultIntake", "_record _record_alone _bury"),
-        *methods("NodeLedger", "commit commit_all _write_batch _make_durable _append _append_or_refuse"),
+        *methods("NodeLedger", "commit commit_all _write_batch _make_durable append _append_or_refuse"),
         *methods("SureAppend", "append"),
         *methods("WaitingCommand", "settle"),
         *methods("CommandGroup", "settle settle_rest"),

@@ -204,8 +204,8 @@ class MemoryEngine(Engine):
         self.next_number = count(1).__next__  # of messages, which have the prefix before it, and of claims
         self.outbox: list[tuple[MemoryEngine, str, MessageRecord]] = []
         self._boxes: dict[str, SharedMailbox] = {}
-        self._logs: dict[str, JournalEntries] = {}
-        self._seats: dict[str, HeldTerm] = {}
+        self.logs: dict[str, JournalEntries] = {}
+        self.seats: dict[str, HeldTerm] = {}
         self._shelves: dict[str, Shelf] = {}
         self._handles: WeakSet[MemoryMailbox[Any, Any] | MemoryJournal] = WeakSet()
         self.closed = False
@@ -221,10 +221,10 @@ class MemoryEngine(Engine):
         return MemoryMailbox(self, name, body, reply, max_delivery_count)
 
     def journal(self, name: str) -> Journal:
-        return MemoryJournal(self, name, self._part(self._logs, name, JournalEntries))
+        return MemoryJournal(self, name, self._part(self.logs, name, JournalEntries))
 
     def election(self, name: str) -> Election:
-        return MemoryElection(self, name, self._part(self._seats, name, HeldTerm))
+        return MemoryElection(self, name, self._part(self.seats, name, HeldTerm))
 
     def store(self, name: str) -> Store:
         return MemoryStore(self, name, self._part(self._shelves, name, Shelf))

@@ -36,7 +36,9 @@ class JournalEntries:
 class MemoryJournal(Journal):
     def __init__(self, engine: MemoryEngine, name: str, log: JournalEntries) -> None:
         self.name = name
-        self._engine, self._log = engine, log
+        self._engine = engine
+        self.log = log
+        """The entries, shared by every handle of this journal."""
         self._following: dict[Ring, None] = {}
         self._woken = False
         engine.enlist(self)
@@ -45,7 +47,7 @@ class MemoryJournal(Journal):
         check_append(events, epoch, expect, append_id)
         with self._engine.lock:
             self._engine.check_open()
-            log = self._log
+            log = self.log
             if epoch < log.head.epoch:
                 raise StaleEpochError(epoch, log.head.epoch)
             if expect != log.head.seq:
@@ -59,18 +61,18 @@ class MemoryJournal(Journal):
 
     def head(self) -> Head:
         self._engine.check_open()
-        return self._log.head
+        return self.log.head
 
     def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
         if limit < 1:
             raise LimitError("limit", limit, "1 or more")
         with self._engine.lock:
             self._engine.check_open()
-            return self._log.after(after, limit)
+            return self.log.after(after, limit)
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
         check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        engine, log = self._engine, self._log
+        engine, log = self._engine, self.log
         with engine.lock:
             engine.check_open()
             found = log.after(after, 1_000)
@@ -95,10 +97,10 @@ class MemoryJournal(Journal):
         if self._woken:
             self._woken = False
         else:
-            self._log.followers[ring] = self._following[ring] = None
+            self.log.followers[ring] = self._following[ring] = None
 
     def _leave(self, ring: Ring) -> None:
-        self._log.followers.pop(ring, None)
+        self.log.followers.pop(ring, None)
         self._following.pop(ring, None)
 
     def listen(self, ring: Ring, after: int) -> None:
@@ -106,7 +108,7 @@ class MemoryJournal(Journal):
         with self._engine.lock:
             self._engine.check_open()
             self._enter(ring)
-            if ring not in self._following or self._log.head.seq > after:
+            if ring not in self._following or self.log.head.seq > after:
                 ring()
 
     def unlisten(self, ring: Ring) -> bool:
@@ -136,7 +138,7 @@ class MemoryJournal(Journal):
         check_snapshot(state)
         with self._engine.lock:
             self._engine.check_open()
-            log = self._log
+            log = self.log
             if epoch < log.head.epoch:
                 raise StaleEpochError(epoch, log.head.epoch)
             if not 0 <= seq <= log.head.seq:
@@ -150,12 +152,12 @@ class MemoryJournal(Journal):
 
     def latest_snapshot(self) -> Snapshot | None:
         self._engine.check_open()
-        return self._log.snapshot
+        return self.log.snapshot
 
     def truncate(self, seq: int) -> None:
         with self._engine.lock:
             self._engine.check_open()
-            log = self._log
+            log = self.log
             upto = min(seq, log.snapshot.seq if log.snapshot else 0)
             if upto >= log.first:
                 del log.entries[: upto - log.first + 1]

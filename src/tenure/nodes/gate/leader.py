@@ -84,7 +84,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         """`heed` gets the events that became durable under this leader."""
         super().__init__(mandate, _failed_job)
         self._unread: dict[str, Exception] = {}
-        """Maps each job whose refresh raised to its exception; `_follow_up` tries these jobs again, each alone."""
+        """Maps each job whose refresh raised to its exception; `follow_up` tries these jobs again, each alone."""
         self._links, self._flow, self._link_suspect, self._heed = links, flow, link_suspect, heed
         self._archive = mandate.environment.engine.store(ARCHIVE)
         self._timers: Timers[str] = Timers()
@@ -92,8 +92,8 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         self._touched: dict[str, None] = {}
         """Jobs whose deadlines and owed messages have to be read off the book anew."""
         self._steps |= {
-            "follow up": self._follow_up,
-            "deadlines": self._check,
+            "follow up": self.follow_up,
+            "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
@@ -193,7 +193,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     def _due(self) -> float:
         return min(self._timers.next_due(), self._resends.next_due())
 
-    async def _follow_up(self) -> None:
+    async def follow_up(self) -> None:
         """Refreshes the deadlines and the owed messages of jobs that changed. Then sends the messages that are due."""
         now, changed = self.now(), [one for one in self._touched if one not in self.strikes.aside]
         self._touched = {}
@@ -238,7 +238,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             self._timers.cancel(job_id)
         self._resends.refresh(tracker, job_id, now)
 
-    async def _check(self) -> None:
+    async def check_deadlines(self) -> None:
         """Checks each job whose time has come. A job that is due and not decided is checked again after the check interval."""
         now, again = self.now(), self.ledger.book.settings.check_interval
         due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]

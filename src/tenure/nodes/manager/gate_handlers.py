@@ -93,7 +93,7 @@ class GateHandlers:
             )
         # Submissions first: the cancellation of a job may travel in the same message as its submission.
         reports, refused = await self._submit(request.submissions)
-        corrections = await self._obey(request.words)
+        corrections = await self.obey(request.words)
         return DatacenterSaid(
             datacenter=self._identity.datacenter, reports=tuple(reports), corrections=(*refused, *corrections)
         )
@@ -129,7 +129,7 @@ class GateHandlers:
         found = await self._manager.ledger.read(look)
         unknown = [JobStatusQuery(job_id=job_id) for job_id, report in found if report is None]
         reports = [report for _, report in found if report is not None]
-        return reports, [*answers, *await self._obey(unknown)]
+        return reports, [*answers, *await self.obey(unknown)]
 
     async def _commit_each(self, commands: Sequence[Command]) -> list[Decision | TenureError]:
         """Commits all commands together. One that our own code failed on is tried again alone: another command may have caused the failure."""
@@ -162,7 +162,7 @@ class GateHandlers:
             manager_port=self._identity.port,
         )
 
-    async def _obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
+    async def obey(self, words: Sequence[GateWord]) -> list[JobStatusCorrection]:
         taken: list[GateWord] = []
         replies: list[JobStatusCorrection] = []
         for word in words:

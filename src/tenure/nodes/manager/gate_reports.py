@@ -105,7 +105,7 @@ class GateReporter:
     async def _say_all(self, jobs: list[str]) -> None:
         """Reports these jobs in one message, or each alone where that fails: a report that cannot be made or sent concerns one job."""
         try:
-            await self._say(jobs)
+            await self.send_reports(jobs)
             return
         except Exception as error:
             if concerns_all(error) or isinstance(error, NodeUnavailableError):
@@ -114,7 +114,7 @@ class GateReporter:
             self._due.set(job_id, self._now() + self.interval_s)  # for a job whose report fails again
         for job_id in jobs:
             try:
-                await self._say([job_id])
+                await self.send_reports([job_id])
             except Exception as error:
                 if concerns_all(error) or isinstance(error, NodeUnavailableError):
                     raise
@@ -131,9 +131,9 @@ class GateReporter:
             self._tell_people("gates hear our reports again")
         self._unheard = False
 
-    async def _say(self, jobs: list[str]) -> None:
+    async def send_reports(self, jobs: list[str]) -> None:
         now = self._now()
-        words = await self._ledger.read(lambda book: self._words(book, jobs, now))
+        words = await self._ledger.read(lambda book: self.words_about(book, jobs, now))
         for job_id in jobs:
             self._due.set(job_id, self._next(job_id, now))  # before we ask: an `owe` meanwhile must not be overwritten
         if not words:
@@ -155,7 +155,7 @@ class GateReporter:
                     raise outcome
                 self._failures.note(FailedOn.GATE, ack.job_id, "hearing that its gate knows of it", outcome)
 
-    def _words(self, book: JobBook, jobs: list[str], now: float) -> list[DatacenterWord]:
+    def words_about(self, book: JobBook, jobs: list[str], now: float) -> list[DatacenterWord]:
         words: list[DatacenterWord] = []
         for job_id in jobs:
             info = book.jobs.get(job_id)

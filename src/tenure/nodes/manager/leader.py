@@ -82,9 +82,9 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self._steps |= {
             "jobs without a deadline": self._look_again,
             "schedules": self._fire,
-            "dispatch": self._dispatch,
+            "dispatch": self.dispatch,
             "revoke": self._revoke,
-            "deadlines": self._check_deadlines,
+            "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
             "snapshot": self._keep_snapshot,
         }
@@ -172,7 +172,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         if await self._housekeeping.tend(self.now()):
             self.wake()  # more is due, and the other steps have their turn first
 
-    async def _dispatch(self) -> None:
+    async def dispatch(self) -> None:
         """Sends every order that is decided and not recorded as sent. A message that the engine already holds counts as sent."""
         while True:
             failed: dict[str, Exception] = {}
@@ -266,7 +266,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                 continue  # no mailbox can have this name, so nothing was ever sent there
             await self._calls.run(mailbox.revoke, key)
 
-    async def _check_deadlines(self) -> None:
+    async def check_deadlines(self) -> None:
         now = self.now()
         if self._timers.next_due() > now:
             return

@@ -33,7 +33,7 @@ class ResultIntake:
         self._ledger, self._strikes, self._failures = mandate.ledger, strikes, mandate.keeper.failures
         self._calls, self._now, self._say = environment.calls, mandate.now, environment.say
         self._lease_s = mandate.term_s
-        """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `_take`."""
+        """The seconds after which the engine delivers again the results that a leader took and died with. Until then no deadline counts, see `take`."""
         self._results: Mailbox[WorkResult, WorkItem] = environment.engine.mailbox(RESULTS, WorkResult, WorkItem)
         self._large = environment.engine.store(LARGE_RESULTS)
         self.drained_until = 0.0
@@ -41,14 +41,14 @@ class ResultIntake:
 
     async def run(self) -> None:
         while True:
-            await self._take(RESULTS_WAIT_S)
+            await self.take(RESULTS_WAIT_S)
 
     async def drain(self) -> None:
         """Takes results until there are none. Only then may a deadline that passed meanwhile count."""
-        while await self._take(0.0):
+        while await self.take(0.0):
             pass
 
-    async def _take(self, wait_s: float) -> int:
+    async def take(self, wait_s: float) -> int:
         asked_at = self._now()  # before the receive: it says nothing about a result that is enqueued later
         messages = await self._calls.run(self._results.receive, 100, self._lease_s, wait_s)
         # A leased result is not recorded yet: our own other loop holds it, or the last leader, which may be dead.
@@ -69,7 +69,7 @@ class ResultIntake:
         failed: list[Result] = []
         for message in messages:
             try:
-                command = await self._command_for(message)
+                command = await self.command_for(message)
             except Exception as error:
                 if concerns_all(error):
                     raise
@@ -89,7 +89,7 @@ class ResultIntake:
     async def _record_alone(self, message: Result) -> bool:
         """Records one result. Returns False when it cannot be recorded and became a dead letter; its job fails, if the attempt still counts."""
         try:
-            command = await self._command_for(message)
+            command = await self.command_for(message)
             if command is not None:
                 await self._ledger.commit(command)
         except Exception as error:
@@ -117,7 +117,7 @@ class ResultIntake:
             return True
         return False
 
-    async def _command_for(self, message: Result) -> RecordResult | RecordFailure | None:
+    async def command_for(self, message: Result) -> RecordResult | RecordFailure | None:
         """Returns the command that records a result. Puts one that is too large for the journal, or for the state, into the store first: no
         reader may learn of a result that is not there yet."""
         command = command_for(message)

@@ -180,7 +180,7 @@ class InlineSlots:
             seat.result()
 
     def _seat_all(self) -> None:
-        self._tasks = {seat: asyncio.create_task(self._keep(seat)) for seat in range(self.settings.slots)}
+        self._tasks = {seat: asyncio.create_task(self.keep_seat(seat)) for seat in range(self.settings.slots)}
 
     async def _hand_over(self) -> None:
         """Asks the running attempts to stop. An attempt that stops in time is released, and goes on at another worker from its checkpoint."""
@@ -195,7 +195,7 @@ class InlineSlots:
                 task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _keep(self, seat: int) -> None:
+    async def keep_seat(self, seat: int) -> None:
         """Keeps one seat serving. When handling a message raises, the message is left to its lease, and the seat takes the next one."""
         await self._keeper.keep(f"seat {seat}", partial(self._serve, seat))
 
@@ -209,12 +209,12 @@ class InlineSlots:
             try:
                 ended = await self._run(seat, delivery, record)
             except Exception as error:
-                await self._fail_alone(delivery, error)
+                await self.fail_alone(delivery, error)
                 ended = False
             if not ended:
                 record = self._new_record()  # an abandoned attempt may still beat on the old record
 
-    async def _fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
         self._mishaps += 1
         self._failed += 1
         await self._take(self._runner.fail_alone(delivery, error))
@@ -284,7 +284,7 @@ class InlineSlots:
             self._busy.set()
             self._bell()
             try:
-                await self._conclude(attempt, self._blamed(one, await one.outcome))
+                await self._conclude(attempt, self.blamed(one, await one.outcome))
             finally:
                 self._leave(seat, one)
         finally:
@@ -321,7 +321,7 @@ class InlineSlots:
 
         self._start_thread(work)
 
-    def _blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
+    def blamed(self, one: SeatedAttempt, result: WorkResult) -> WorkResult:
         """Returns the result to settle. Where the watch ended the attempt, its reason says more than "cancelled"."""
         watch = one.watched.watch
         if one.abandoned or result.failure is None or watch.code in _NOT_CAUSED_BY_WORK:
@@ -336,22 +336,22 @@ class InlineSlots:
             while self._seated:
                 await self._clock.async_sleep(self.settings.tick_s)
                 for one in list(self._seated.values()):
-                    self._look_at(one)
+                    self.look_at(one)
             self._busy.clear()
 
-    def _look_at(self, one: SeatedAttempt) -> None:
+    def look_at(self, one: SeatedAttempt) -> None:
         watched, reading = one.watched, one.attempt.record.read()
         watched.watch.occupant = reading.occupant or watched.watch.occupant
         verdict = watched.watch.step(reading, self._clock.monotonic(), self._clock.boottime())
         if verdict.act is Act.EXTEND:
             if not watched.extending:
-                self._in_background(self._extend(one, reading))
+                self._in_background(self.extend_lease(one, reading))
         elif verdict.act is Act.CANCEL:
             self._ask_to_end(one, verdict.code, verdict.reason)
         elif verdict.act is Act.KILL:
             self._abandon(one)
 
-    async def _extend(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
         lease_s = self.settings.lease_s
         call = partial(one.attempt.delivery.extend, lease_s)
         extension = await self._take(one.watched.extend(call, reading, lease_s, self._clock, self._say))

@@ -87,7 +87,7 @@ class WorkerNode:
         self.number = number
         """The number of the last report. A node that replaces a failed one in this process counts on, because the leader takes a report
         with a lower number for a late one, and ignores its contents."""
-        self._earning = Earning()
+        self.earning = Earning()
         self._overload = HybridOverloadDetector()
         self._changed = asyncio.Event()
 
@@ -125,7 +125,7 @@ class WorkerNode:
             await self._nap(self.settings.gap_s)
             every = self.settings.every_s if view.attempts else self.settings.idle_every_s
             # Under a leader with short deadlines the worker reports more often: at least four times within its deadline.
-            await self._until_due(min(every, self._earning.span / 4) if self._earning.span else every)
+            await self._until_due(min(every, self.earning.span / 4) if self.earning.span else every)
 
     def _look(self) -> tuple[str, SlotsView]:
         """Returns a view of the slots with its incarnation. It reads the incarnation twice, because another thread may change it meanwhile."""
@@ -139,7 +139,7 @@ class WorkerNode:
         directive = await self._ask(self._report(start, view), self.settings.answer_s, WorkerDirective)
         if not self._obey(directive, asked):
             return
-        request = self._earning.request(
+        request = self.earning.request(
             self.name, view, self._clock.monotonic(), self._clock.wall(), self._overload.state
         )
         if request is None:
@@ -147,7 +147,7 @@ class WorkerNode:
         asked = self._clock.monotonic()
         extension = ExtendDeadline(request=request, incarnation=start)
         reply = await self._ask(extension, self.settings.answer_s, ExtensionReply)
-        self._earning.answered(reply, view.steps, asked)
+        self.earning.answered(reply, view.steps, asked)
         self._tell_of_extension(reply)
 
     def _tell_of_extension(self, reply: ExtensionReply) -> None:
@@ -214,7 +214,7 @@ class WorkerNode:
             return True
         self.verdict = directive.verdict
         self._runner.allow(INTAKE[directive.verdict], peers=directive.peers)
-        self._earning.left(directive.left_s, asked)
+        self.earning.left(directive.left_s, asked)
         return True
 
     def _cancel(self, one: Unwanted) -> None:
@@ -228,7 +228,7 @@ class WorkerNode:
         """Has the runner stop everything and go on as a new incarnation. Called once for each incarnation."""
         self._evicted = incarnation
         self.verdict = None
-        self._earning = Earning()
+        self.earning = Earning()
         self._runner.allow(0)
         self._runner.evict(reason)
 
@@ -266,7 +266,7 @@ class WorkerNode:
         await self._clock.async_sleep(seconds)
         late = max(0.0, self._clock.monotonic() - asked - seconds)
         self._overload.record_latency(1_000 * late)
-        self._earning.paused(late)
+        self.earning.paused(late)
 
     async def _until_due(self, seconds: float) -> None:
         """Waits until the next report is due, or until the slots changed. The time is random, so that workers do not report in step."""
