@@ -156,23 +156,23 @@ class SnapshottingTheFuture(Broken):
 
 class _EpochBlindJournal(MemoryJournal):
     def append(self, events: Any, *, epoch: int, expect: int, append_id: str) -> int:
-        head = self._log.head
-        self._log.head = Head(head.seq, 0)
+        head = self.log.head
+        self.log.head = Head(head.seq, 0)
         try:
             return super().append(events, epoch=epoch, expect=expect, append_id=append_id)
         except BaseException:
-            self._log.head = head
+            self.log.head = head
             raise
 
 
 class _SequenceBlindJournal(MemoryJournal):
     def append(self, events: Any, *, epoch: int, expect: int, append_id: str) -> int:
-        return super().append(events, epoch=epoch, expect=self._log.head.seq, append_id=append_id)
+        return super().append(events, epoch=epoch, expect=self.log.head.seq, append_id=append_id)
 
 
 class _BackwardJournal(MemoryJournal):
     def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        self._log.snapshot = None
+        self.log.snapshot = None
         super().snapshot(state, seq, epoch=epoch)
 
 

@@ -350,12 +350,12 @@ class TakesEverything(Datacenter):
 
 class _EpochBlindJournal(MemoryJournal):
     def append(self, events: Any, *, epoch: int, expect: int, append_id: str) -> int:
-        head = self._log.head
-        self._log.head = Head(head.seq, 0)
+        head = self.log.head
+        self.log.head = Head(head.seq, 0)
         try:
-            return super().append(events, epoch=epoch, expect=self._log.head.seq, append_id=append_id)
+            return super().append(events, epoch=epoch, expect=self.log.head.seq, append_id=append_id)
         except BaseException:
-            self._log.head = head
+            self.log.head = head
             raise
 
 
