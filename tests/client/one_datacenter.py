@@ -20,7 +20,7 @@ from tenure.nodes.manager.serving import answering
 from tenure.nodes.node_process import NodeDoor
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.inline_slots import InlineSlots
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 
@@ -51,7 +51,7 @@ async def datacenter(name: str = "") -> AsyncIterator[str]:
     door.open(answering(manager))
     settings = SlotSettings(queue="default.p0", slots=4)
     slots = InlineSlots(engine, calls, Registry([double, waits]), settings, worker="w", clock=clock, random=Random(2))
-    node = WorkerNode("w", slots, engine, calls, caller, clock=clock, random=Random(3))
+    node = ManagedWorker("w", slots, engine, calls, caller, clock=clock, random=Random(3))
     tasks = [asyncio.create_task(one) for one in (manager.run(), slots.run(), node.run())]
     try:
         yield address

@@ -1,4 +1,4 @@
-"""Slots that play what a test tells them to, for `WorkerNode`: an implementation of `SlotRunner` without processes."""
+"""Slots that play what a test tells them to, for `ManagedWorker`: an implementation of `SlotRunner` without processes."""
 
 from __future__ import annotations
 

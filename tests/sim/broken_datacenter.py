@@ -42,7 +42,7 @@ from tenure.nodes.manager.leader import DatacenterLeader
 from tenure.nodes.manager.results import RESULTS, ResultIntake
 from tenure.nodes.worker.directives import Obedience
 from tenure.nodes.worker.inline_slots import SeatedAttempt
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.sim import NetworkLink, World
 from tenure.sim.faults import FaultKind, FaultProfile
 from tenure.work.envelope import WorkItem, WorkResult
@@ -192,7 +192,7 @@ class KnowingBetter(ManagerJobHandlers):
         return problem(UnknownJobError(job_id))
 
 
-class ObeyingEverybody(WorkerNode):
+class ObeyingEverybody(ManagedWorker):
     """Does what it is told, whoever tells it."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:

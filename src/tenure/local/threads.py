@@ -17,7 +17,7 @@ from tenure.local.host_process import PRIORITIES
 from tenure.nodes.process import open_engine
 from tenure.nodes.worker.courier import LeaderCourier
 from tenure.nodes.worker.inline_slots import InlineSlots
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.randomness import fresh_random
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings
@@ -79,7 +79,7 @@ class ThreadWorker:
                     courier=cache(lambda: LeaderCourier(self._engine_url)),
                     say=self._say,
                 )
-                node = WorkerNode(
+                node = ManagedWorker(
                     name,
                     slots,
                     engine,

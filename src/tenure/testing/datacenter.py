@@ -41,7 +41,7 @@ from tenure.nodes.manager.manager import Manager
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
-from tenure.nodes.worker.worker import ReportSettings, WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
 from tenure.randomness import Random
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
 from tenure.work.children import ChildView
@@ -203,7 +203,7 @@ class TestDatacenter(Client):
                 courier=lambda: LoopCourier(self),
                 say=self._say(name),
             )
-            node = WorkerNode(
+            node = ManagedWorker(
                 name,
                 slots,
                 self.engine,

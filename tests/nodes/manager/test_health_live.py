@@ -17,7 +17,7 @@ from tenure.errors import NodeUnavailableError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import WorkflowState
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 
 
 class Datacenter(Office):
@@ -27,7 +27,7 @@ class Datacenter(Office):
         super().__init__()
         self.managers: dict[str, Manager] = {}
         self.casts: dict[str, Cast] = {}
-        self.nodes: dict[str, WorkerNode] = {}
+        self.nodes: dict[str, ManagedWorker] = {}
 
     async def lead(self, name: str) -> Any:
         manager, leadership = self.open(name)
@@ -38,7 +38,7 @@ class Datacenter(Office):
     def worker(self, name: str) -> Cast:
         cast = self.casts[name] = Cast(name)
         calls = calls_for(self.engine)
-        self.nodes[name] = WorkerNode(name, cast, self.engine, calls, self, clock=self.clock, random=Random(name))
+        self.nodes[name] = ManagedWorker(name, cast, self.engine, calls, self, clock=self.clock, random=Random(name))
         self.resume(name)
         return cast
 

@@ -32,7 +32,7 @@ from tenure.health.extension import ExtensionReason, HealthcheckExtensionRespons
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.nodes.worker.directives import Earning
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 
 ROUTE, DRAIN, EVICT = RoutingDecision.ROUTE, RoutingDecision.DRAIN, RoutingDecision.EVICT
 
@@ -52,7 +52,7 @@ class Stage:
         self._changed = asyncio.Event()
         self.engine.election(MANAGER_ELECTION).campaign(candidate_at("m-1", self.address), 3_600)
         calls = calls_for(self.engine)
-        self.node = WorkerNode(
+        self.node = ManagedWorker(
             "w-1", self.cast, self.engine, calls, self, clock=self.clock, random=Random(1), say=self.said.append
         )
         self.task = asyncio.create_task(self.node.run())

@@ -1,6 +1,6 @@
 """A datacenter of real managers and real workers, whose slots play scripts, and an observer who believes nobody.
 
-Every node is the class that runs in production (`Manager`, `WorkerNode`), on the simulated network and the simulated engine.
+Every node is the class that runs in production (`Manager`, `ManagedWorker`), on the simulated network and the simulated engine.
 What is promised is checked after each event, at the journal and at the engine; see `journal_watch` and `engine_watch`.
 """
 
@@ -25,7 +25,7 @@ from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.directives import Earning
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.randomness import Random
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.faults import Fault, FaultKind, FaultProfile
@@ -84,7 +84,7 @@ class Datacenter(Scenario):
     term_s: ClassVar[float] = TERM_S
     fleet: ClassVar[FleetSettings] = FLEET
     manager: ClassVar[type[Manager]] = Manager
-    worker: ClassVar[type[WorkerNode]] = WorkerNode
+    worker: ClassVar[type[ManagedWorker]] = ManagedWorker
     slots: ClassVar[type[ScriptedSlots]] = ScriptedSlots
 
     def __init__(self) -> None:

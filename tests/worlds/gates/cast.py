@@ -11,7 +11,7 @@ from tenure.nodes.fleet.settings import FleetSettings
 from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.worker.worker import ReportSettings, WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
 from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.node import Host
 from tests.worlds.datacenter.scenario import Greed
@@ -112,7 +112,7 @@ async def keep_gate(host: Host, plan: Plan, gate_class: type[Gate] = Gate) -> No
 async def work(host: Host, pace: Pace, *, greedy: bool = False) -> None:
     """A worker: the program of one node. A greedy one asks for more time whenever it reports."""
     hands = Hands(host, pace.lease_s)
-    node = WorkerNode(
+    node = ManagedWorker(
         host.name,
         hands,
         host.engine,

@@ -1,6 +1,6 @@
 """The slots of a worker in a simulated world: many at once, one tick for all of them, each playing its script.
 
-A `SlotRunner`: the `WorkerNode` that drives it is the one of production. What slots do to leases, stalls and kills is played by
+A `SlotRunner`: the `ManagedWorker` that drives it is the one of production. What slots do to leases, stalls and kills is played by
 `tests.worlds.datacenter`; here a worker only has to take work, advance, hang, fail, and stop what nobody wants any more.
 """
 

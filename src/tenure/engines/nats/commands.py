@@ -113,7 +113,7 @@ class Extend(LogCommand, tag="extend", frozen=True):
     checkpoint: bytes | None
 
 
-class Reply(LogCommand, tag="reply", frozen=True):
+class SettleWithReply(LogCommand, tag="reply", frozen=True):
     box: str
     message: str
     receipt: str
@@ -203,7 +203,7 @@ AnyCommand: TypeAlias = (
     | Nack
     | Release
     | Extend
-    | Reply
+    | SettleWithReply
     | Bury
     | Revoke
     | Purge

@@ -77,7 +77,7 @@ class Ledger:
             c.Nack: self._nack,
             c.Release: self._release,
             c.Extend: self._extend,
-            c.Reply: self._reply,
+            c.SettleWithReply: self._reply,
             c.Bury: self._bury,
             c.Revoke: self._revoke,
             c.Purge: self._purge,
@@ -147,7 +147,7 @@ class Ledger:
             box.dropped.clear()
             del self._touched[box.name]
 
-    def _held(self, command: c.Nack | c.Extend | c.Reply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
+    def _held(self, command: c.Nack | c.Extend | c.SettleWithReply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
         box = self._at_now(command.box)
         record = box.held(command.message, command.receipt)
         if record is None:
@@ -260,7 +260,7 @@ class Ledger:
         box, record = self._held(command)
         box.extend(record, self.now + command.seconds, command.checkpoint)
 
-    def _reply(self, command: c.Reply) -> None:
+    def _reply(self, command: c.SettleWithReply) -> None:
         _, record = self._held(command)
         self._post(record, command.body, False)
 

@@ -81,7 +81,7 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._ask("extend", c.Extend, *self.held, seconds, checkpoint)
 
     def _reply(self, encoded: bytes) -> None:
-        self._ask("reply", c.Reply, *self.held, encoded)
+        self._ask("reply", c.SettleWithReply, *self.held, encoded)
 
     def _settle(self, encoded: bytes) -> None:
         self._ask("settle", c.End, [self.held], encoded)

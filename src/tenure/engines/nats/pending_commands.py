@@ -52,7 +52,7 @@ class PendingCommands:
         """Append it; what `answer` or `fail` is told of it. After `EngineUnavailableError` the outcome is unknown."""
         now = self._link.clock.monotonic()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        name, end = type(command).__name__.lower(), now + self._link.settings.timeout_s
+        name, end = str(command.__struct_config__.tag), now + self._link.settings.timeout_s
         asked = PendingCommand(name, c.encode(command), future, now + _AGAIN_S, end)
         self._asked[command.id] = asked
         try:

@@ -15,10 +15,10 @@ from tenure.clock import Clock
 from tenure.nodes.slot_runner import SlotsView
 
 if TYPE_CHECKING:
-    from tenure.nodes.worker.worker import WorkerNode
+    from tenure.nodes.worker.worker import ManagedWorker
     from tenure.nodes.worker.worker_process import SupervisedSlots
 
-NodeOf = Callable[[], "WorkerNode | None"]
+NodeOf = Callable[[], "ManagedWorker | None"]
 
 
 class WorkerGauges(Collector):
@@ -49,7 +49,7 @@ class WorkerGauges(Collector):
             yield CounterMetricFamily(name, text, value=float(value))
         yield from self._led(self._node())
 
-    def _led(self, node: WorkerNode | None) -> Iterator[GaugeMetricFamily]:
+    def _led(self, node: ManagedWorker | None) -> Iterator[GaugeMetricFamily]:
         verdict = GaugeMetricFamily("tenure_worker_verdict", "1 for the verdict it acts under.", labels=["verdict"])
         if node is not None:
             verdict.add_metric([node.verdict.value if node.verdict else "unknown"], 1)

@@ -48,7 +48,7 @@ class ReportSettings:
     """The seconds that a worker rests, give or take a half, after no leader answered."""
 
 
-class WorkerNode:
+class ManagedWorker:
     """One worker of a datacenter. `run` it until it is cancelled; call `leave` when its slots have ended."""
 
     def __init__(

@@ -26,7 +26,7 @@ from tenure.health.piggyback import NodeType
 from tenure.nodes.gossip_pool import Pool, PoolSettings, pooled
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotRunner, SlotsView, attempt_report
-from tenure.nodes.worker.worker import WorkerNode
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.randomness import fresh_random
 from tenure.work.slots.supervisor import Supervisor
 
@@ -143,7 +143,7 @@ class WorkerThread:
         self, settings: WorkerSettings, runner: SlotRunner, *, clock: Clock, say: Callable[[str], None]
     ) -> None:
         self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
-        self.node: WorkerNode | None = None
+        self.node: ManagedWorker | None = None
         """The node; None before the engine answered for the first time."""
         self._keeper = LoopKeeper(clock, fresh_random(), ProductFailures(clock, say), say=say)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -216,7 +216,7 @@ class WorkerThread:
             if pool is not None:
                 pool.tell_slots(view, overload, self._runner.incarnation)
 
-        node = self.node = WorkerNode(
+        node = self.node = ManagedWorker(
             self._settings.name,
             self._runner,
             engine,
