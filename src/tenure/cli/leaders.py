@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import click
 
@@ -101,22 +100,24 @@ def manager(
             keep_finished_s=keep_finished,
             state_budget=int(state_budget * 1_048_576),
         )
-        asyncio.run(_run(settings, node_log("manager", settings.name, log_format)))
+        asyncio.run(_run(settings, serve, node_log("manager", settings.name, log_format)))
     except TenureError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _ready(address: str, say: Callable[[str], None]) -> None:
-    say(f"listens on {address}")
-    say(f"dashboard at {page_url(address)}")
-
-
-async def _run(settings: ManagerSettings, say: Callable[[str], None]) -> None:
+async def _run(
+    settings: ManagerSettings | GateNodeSettings, serve: Callable[..., Awaitable[None]], say: Callable[[str], None]
+) -> None:
+    """Serves one node until SIGTERM or Ctrl-C."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
-    await serve(settings, stop, say=say, on_ready=lambda address: _ready(address, say))
+    def ready(address: str) -> None:
+        say(f"listens on {address}")
+        say(f"dashboard at {page_url(address)}")
+
+    await serve(settings, stop, say=say, on_ready=ready)
     say("stopped")
 
 
@@ -148,6 +149,7 @@ async def _run(settings: ManagerSettings, say: Callable[[str], None]) -> None:
 @click.option("--probe", default=2.0, show_default=True, help="Seconds between two probes of a manager or a gate.")
 @click.option("--probe-timeout", default=5.0, show_default=True, help="Seconds that an answer may take.")
 @click.option("--suspicion", default=30.0, show_default=True, help="Seconds of silence before it counts as dead.")
+@log_format_option
 def gate(
     datacenters: tuple[str, ...],
     peers: tuple[str, ...],
@@ -168,6 +170,7 @@ def gate(
     probe: float,
     probe_timeout: float,
     suspicion: float,
+    log_format: str,
 ) -> None:
     """Place jobs in several datacenters, follow them there, and decide on their time: start two or three of these.
 
@@ -196,22 +199,6 @@ def gate(
             gate=GateSettings(check_interval=check, stuck_threshold=stuck),
             probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),
         )
-        asyncio.run(_run_gate(settings))
+        asyncio.run(_run(settings, serve_gate, node_log("gate", settings.name, log_format)))
     except TenureError as error:
         raise click.ClickException(str(error)) from error
-
-
-async def _run_gate(settings: GateNodeSettings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    def say(text: str) -> None:
-        print(f"gate {settings.name}: {text}", file=sys.stderr, flush=True)
-
-    def ready(address: str) -> None:
-        say(f"listens on {address}")
-        say(f"dashboard at {page_url(address)}")
-
-    await serve_gate(settings, stop, say=say, on_ready=ready)
-    say("stopped")

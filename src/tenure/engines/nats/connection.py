@@ -318,20 +318,8 @@ class NatsConnection:
     async def ask(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """A request to JetStream's API that may be repeated. Raises `ApiError` for an answered refusal."""
         payload = json.dumps(body).encode() if body else b""
-        async for within in self.attempts(f"asking {self.settings.shown} ({subject.split('.')[0]})"):
-            try:
-                answer: dict[str, Any] = json.loads((await self.request(f"$JS.API.{subject}", payload, within)).data)
-            except Exception as error:
-                if not faults.is_lost(error):
-                    raise self.told(error, f"asking {self.settings.shown}") from error
-                continue
-            if "error" in answer:
-                refused = ApiError(answer["error"])
-                if refused.number in faults.PASSING:
-                    continue
-                raise refused
-            return answer
-        raise AssertionError("attempts ends by raising")
+        doing = f"asking {self.settings.shown}"
+        return await self._answer(f"$JS.API.{subject}", payload, None, doing, f"{doing} ({subject.split('.')[0]})")
 
     async def request(self, subject: str, payload: bytes, within: float, headers: dict[str, str] | None = None) -> Msg:
         return await self.client.request(subject, payload, timeout=within, headers=headers)
@@ -339,19 +327,26 @@ class NatsConnection:
     async def write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
         """Publish into a stream; its sequence there. `Nats-Msg-Id` makes a repeated sending harmless."""
         assert "Nats-Msg-Id" in headers
-        async for within in self.attempts(f"writing to {self.settings.shown}"):
+        doing = f"writing to {self.settings.shown}"
+        return int((await self._answer(subject, payload, headers, doing, doing))["seq"])
+
+    async def _answer(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, doing: str, trying: str
+    ) -> dict[str, Any]:
+        """Asks until the server answers: a lost request and a refusal that passes by itself are repeated. `trying` names it when time runs out."""
+        async for within in self.attempts(trying):
             try:
-                answer = json.loads((await self.request(subject, payload, within, headers)).data)
+                answer: dict[str, Any] = json.loads((await self.request(subject, payload, within, headers)).data)
             except Exception as error:
                 if not faults.is_lost(error):
-                    raise self.told(error, f"writing to {self.settings.shown}") from error
+                    raise self.told(error, doing) from error
                 continue
             if "error" in answer:
                 refused = ApiError(answer["error"])
                 if refused.number in faults.PASSING:
                     continue
                 raise refused
-            return int(answer["seq"])
+            return answer
         raise AssertionError("attempts ends by raising")
 
 
