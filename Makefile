@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-world test test-pythons quick lint format bench soak clean core dev servers
+.PHONY: help demo demo-world test test-pythons quick lint format bench corpus soak docs clean core dev servers
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -31,8 +31,16 @@ format: dev ## Format the code in place
 bench: dev servers ## Measure against baselines, raw clients and peers (about half an hour; ONLY="beat redis" for some); a bar that is not met fails
 	@$(BIN)/python -m bench $(ONLY)
 
+corpus: dev ## The hang corpus: every way to hang, every slow and healthy job, in real processes; writes docs/corpus.md (PEERS=1 for the peers, too)
+	@$(BIN)/python -m corpus
+	@test -z "$(PEERS)" || $(BIN)/python -m corpus --quiet --short --runtime peers
+
 soak: dev servers ## The long versions of the simulations and fault tests
 	@$(BIN)/python tools/run_tests.py --soak
+
+docs: ## Build the documentation as a site that works offline, in build/site
+	@$(PYTHON) tools/bootstrap.py docs
+	@NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet && echo "build/site/index.html"
 
 core:
 	@$(PYTHON) tools/bootstrap.py core
@@ -46,5 +54,5 @@ servers:
 	@test ! -x $(BIN)/python || $(BIN)/python -m tools.servers.client_generator || echo "The generator of clients could not be fetched; the tests say what they skip."
 
 clean: ## Remove the environments and everything built or cached
-	rm -rf .venv .servers .peers .pythons .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
+	rm -rf .venv .servers .docs .peers .pythons .tenure/packages .bootstrap build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/results/latest.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

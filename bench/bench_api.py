@@ -210,7 +210,6 @@ def _manager(ready: Connection, url: str, tokens: str) -> None:
         await serve(
             settings,
             asyncio.Event(),
-            say=lambda text: None,
             on_ready=lambda address: ready.send(int(address.rpartition(":")[2])),
         )
 

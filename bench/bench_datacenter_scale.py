@@ -22,11 +22,11 @@ from tenure.control.messages.operations import decode_reply, decode_request
 from tenure.control.messages.workers import AttemptReport, WorkerDirective, WorkerReport
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
-from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.process import Environment
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.randomness import seeded_ids
+from tenure.work.delivery import WorkItem, WorkResult
 
 SIZES = (10, 100, 500, 2_000)
 REPORTS = 4_000  # in each measurement, however many workers send them

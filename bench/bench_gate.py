@@ -25,10 +25,9 @@ from tenure.control.messages.gates import MOST_REPORTS, GateHeard, TellGate
 from tenure.control.messages.jobs import Done, JobList, ListJobs, Submit
 from tenure.engines import Engine
 from tenure.engines.aio import ThreadCalls, calls_for
-from tenure.ids import new_id
 from tenure.jobs import JobSubmission, WorkflowSpec
 from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
-from tenure.jobs.gate_outbox import Resends
+from tenure.jobs.gate_outbox import GateOutbox
 from tenure.jobs.gate_reports import HearProgress
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobProgressReport
@@ -37,6 +36,7 @@ from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.process import Environment
+from tenure.randomness import new_id
 
 JOBS, IN_FLIGHT, ROUNDS = 400, 32, 5
 TRACKED, DATACENTERS = 100_000, 50
@@ -243,7 +243,7 @@ def tracked(report: Report) -> None:
     report.value("a report on one of them, decided", each * 1e6, "µs", most=500)
 
     timers: Timers[str] = Timers()
-    resends = Resends(tracker.settings)
+    resends = GateOutbox(tracker.settings)
     begun = time.perf_counter()
     for job_id in tracker.jobs:
         timers.set(job_id, tracker.next_due(job_id))

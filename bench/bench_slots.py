@@ -14,12 +14,13 @@ from typing import Any
 
 from bench.harness import Report, rate
 from tenure.beat import Heartbeat
-from tenure.beat.board import BeatBoard, Occupant, Phase
+from tenure.beat.board import BeatBoard
+from tenure.beat.record import Occupant, Phase
 from tenure.clock import SystemClock
 from tenure.engines import Engine, InMemoryMailbox, MemoryEngine, Outgoing
+from tenure.logs import NodeLog
 from tenure.work.context import Context
-from tenure.work.delivery import AttemptHandle, EngineDelivery
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.delivery import AttemptHandle, EngineDelivery, WorkItem, WorkResult
 from tenure.work.runner import Settler
 
 BEATS = 200_000
@@ -43,7 +44,7 @@ def beats(report: Report) -> None:
     occupant = Occupant(ticket=message.ticket, job="j", workflow="w", attempt=1, queue="q", stall_s=60)
     board.records[0].occupy(Phase.RUNNING, occupant, clock.monotonic())
     delivery: Any = EngineDelivery(
-        message, "q", Settler(MemoryEngine(), clock=clock, random=Random(), say=print), clock
+        message, "q", Settler(MemoryEngine(), clock=clock, random=Random(), log=NodeLog("worker")), clock
     )
     context, heartbeat = Context(AttemptHandle(board.records[0], delivery, occupant, clock)), Heartbeat()
 

@@ -21,7 +21,9 @@ def show(event: Event) -> None:
 
 
 async def main(name: str, bind: str, seeds: list[str]) -> None:
-    node = GossipNode(name, bind=parse_address(bind), settings=GossipSettings.lan(label=""), tags={"role": "bench"})
+    node = GossipNode(
+        name, bind=parse_address(bind), settings=GossipSettings.lan(label="", no_key=True), tags={"role": "bench"}
+    )
     node.on_event(show)
     async with node:
         node.set_health(HealthPiggyback(name, "worker", True, 8, 3, 4, "healthy"))

@@ -15,15 +15,21 @@ from msgspec import inspect
 
 from tenure import bounds as b
 from tenure.backoff import Retry
-from tenure.beat.board import COLD_BYTES, BeatBoard, Occupant, Phase
+from tenure.beat.board import BeatBoard
+from tenure.beat.record import COLD_BYTES, Occupant, Phase
 from tenure.bound_checks import check, shown
-from tenure.control.messages.operations import OPERATIONS
+from tenure.control.messages.jobs import Submit
+from tenure.control.messages.operations import BY_NAME, OPERATIONS
+from tenure.control.request_decoding import read_body
 from tenure.engines.checks import check_name
 from tenure.engines.contracts import Ticket
 from tenure.errors import LimitError, OutOfBoundsError
+from tenure.jobs import GateJobTracker, JobBook, decide, decide_gate
+from tenure.jobs.gate_jobs import GateSubmit
 from tenure.jobs.model import JobSubmission, Schedule, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
-from tenure.work.envelope import WorkResult
+from tenure.jobs.submission import SubmitJob
+from tenure.work.delivery import WorkResult
 
 FREE = {"arguments", "body", "result"}
 """JSON of the user's own: bounded by its size and depth where it is read."""
@@ -77,7 +83,7 @@ def structs(kind: inspect.Type, found: dict[type, inspect.StructType]) -> None:
     for name in ("types", "item_types"):
         for inner in getattr(kind, name, ()):
             structs(inner, found)
-    if isinstance(kind, inspect.StructType):
+    if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
         for field in kind.fields:
             if not (isinstance(field.type, inspect.StructType) and field.type.cls in found):
                 structs(field.type, found)
@@ -235,6 +241,7 @@ def test_the_longest_names_fit_on_the_beat_board() -> None:
         reply_to="m" * b.MAILBOX_CHARS,
         key=wide * 401,
         generation=2**53,
+        mailbox="m" * b.MAILBOX_CHARS,
     )
     occupant = Occupant(
         ticket=ticket,
@@ -248,3 +255,63 @@ def test_the_longest_names_fit_on_the_beat_board() -> None:
     )
     assert len(msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))) < COLD_BYTES, "a note makes room"
     BeatBoard.private(1).records[0].occupy(Phase.RUNNING, occupant, now=1.0)
+
+
+def bounded_fields() -> Iterator[tuple[str, str, Any]]:
+    """Each operation with each field of its own that is text or a number, and a value that is outside of every bound."""
+    for operation in OPERATIONS:
+        info = inspect.type_info(operation.request)
+        assert isinstance(info, inspect.StructType)
+        for field in info.fields:
+            kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+            for kind in kinds:
+                while isinstance(kind, inspect.Metadata):
+                    kind = kind.type
+                if isinstance(kind, (inspect.StrType, inspect.IntType, inspect.FloatType)):
+                    yield operation.name, field.name, "\0" * 70_000 if isinstance(kind, inspect.StrType) else 2**62
+
+
+def plain(kind: inspect.Type) -> Any:
+    """A small value within the bounds of a type, as JSON has it."""
+    said: dict[str, Any] = {}
+    while isinstance(kind, inspect.Metadata):
+        said |= kind.extra_json_schema or {}
+        kind = kind.type
+    if isinstance(kind, inspect.StrType):
+        return said["enum"][0] if "enum" in said else "a" * max(1, said["minLength"])
+    if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
+        return {one.encode_name: plain(one.type) for one in kind.fields if one.required}
+    if isinstance(kind, inspect.TupleType):
+        return [plain(one) for one in kind.item_types]
+    if isinstance(kind, (inspect.VarTupleType, inspect.ListType)):
+        return [plain(kind.item_type)] * said.get("minItems", 0)
+    if isinstance(kind, inspect.EnumType):
+        return next(iter(kind.cls)).value
+    return said.get("minimum", "")
+
+
+@pytest.mark.parametrize(("name", "field", "bad"), list(bounded_fields()), ids=lambda one: str(one)[:30])
+def test_no_request_comes_through_the_door_with_a_field_that_is_out_of_bounds(name: str, field: str, bad: Any) -> None:
+    # A node checks nothing again, so this is the only place at which such a value is found.
+    request = BY_NAME[name].request
+    info = inspect.type_info(request)
+    assert isinstance(info, inspect.StructType)
+    made = {one.encode_name: plain(one.type) for one in info.fields if one.required}
+    body = msgspec.json.encode({**made, field: bad, "type": name})
+    with pytest.raises(OutOfBoundsError, match=field):
+        read_body(BY_NAME[name], body)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda one: (decide, JobBook(), SubmitJob(submission=one)),
+        lambda one: (decide_gate, GateJobTracker(), GateSubmit(submission=one, target_datacenters=("eu",))),
+    ],
+)
+def test_the_door_leaves_a_submission_to_the_decision_and_every_decision_about_one_checks_it(command: Any) -> None:
+    bad = JobSubmission(job_id="j-1", workflows=(WorkflowSpec(name="w"),), queue="my queue")
+    check(Submit(submission=bad))
+    deciding, fold, asked = command(bad)
+    with pytest.raises(OutOfBoundsError, match=r"submission\.queue"):
+        deciding(fold, asked, 0.0)

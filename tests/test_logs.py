@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.logs import JsonLines, LogForm, TextLines, facts, node_log
+from tenure.logs import JsonLines, LogForm, NodeLog, TextLines, facts, log_to, node_log
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +22,11 @@ def _put_back() -> Iterator[None]:
 
 def test_a_person_reads_who_says_what() -> None:
     stream = io.StringIO()
-    say = node_log("manager", "m1", LogForm.TEXT, stream)
-    say("leads with epoch 3")
+    log = node_log("manager", "m1", LogForm.TEXT, stream)
+    log.info("leads with epoch 3")
     logging.getLogger("tenure.engines").warning("the engine is slow: %s ms", 12)
     with facts(request="r-1"):
-        say("took a job, 100% sure")
+        log.warning("took a job, 100% sure")
     assert stream.getvalue().splitlines() == [
         "manager m1: leads with epoch 3",
         "manager m1: warning: the engine is slow: 12 ms (tenure.engines)",
@@ -36,9 +36,9 @@ def test_a_person_reads_who_says_what() -> None:
 
 def test_a_machine_reads_fields_and_nothing_hides_them() -> None:
     stream = io.StringIO()
-    say = node_log("worker", "w1", "json", stream)
+    log = node_log("worker", "w1", "json", stream)
     with facts(job_id="j", at="a lie", odd={1, 2}.__class__):
-        say("ALARM no_leader: nobody leads")
+        log.error("ALARM no_leader: nobody leads")
     try:
         raise ValueError("no\nnewlines")
     except ValueError:
@@ -50,11 +50,38 @@ def test_a_machine_reads_fields_and_nothing_hides_them() -> None:
     assert "ValueError: no" in second["error"]
 
 
+def test_lines_of_several_nodes_of_one_process_are_told_apart() -> None:
+    text, machine = io.StringIO(), io.StringIO()
+    for form, stream in ((LogForm.TEXT, text), (LogForm.JSON, machine)):
+        node_log("manager", "m1", form, stream).info("leads")
+        NodeLog("worker", "w1").warning("cannot report")
+        logging.getLogger("tenure.engines").warning("slow")
+    assert text.getvalue().splitlines() == [
+        "manager m1: leads",
+        "worker w1: cannot report",
+        "manager m1: warning: slow (tenure.engines)",
+    ]
+    lines = [json.loads(line) for line in machine.getvalue().splitlines()]
+    assert [(line["kind"], line["node"], line["level"]) for line in lines] == [
+        ("manager", "m1", "info"),
+        ("worker", "w1", "warning"),
+        ("manager", "m1", "warning"),
+    ]
+
+
+def test_a_log_to_a_function_reaches_that_function_and_nobody_else() -> None:
+    stream, first, second = io.StringIO(), list[str](), list[str]()
+    node_log("manager", "m1", stream=stream)
+    log_to(first.append, "worker", "w1").info("100% of %s")
+    log_to(second.append).error("lost")
+    assert (first, second, stream.getvalue()) == (["100% of %s"], ["lost"], "")
+
+
 def test_a_second_node_in_the_process_takes_over_and_does_not_say_everything_twice() -> None:
     first, second = io.StringIO(), io.StringIO()
     node_log("manager", "a", stream=first)
-    say = node_log("manager", "b", stream=second)
-    say("hello")
+    log = node_log("manager", "b", stream=second)
+    log.info("hello")
     assert (first.getvalue(), second.getvalue()) == ("", "manager b: hello\n")
 
 

@@ -70,6 +70,7 @@ def test_client_leader_attempt_and_workflow_are_one_trace(
     first, whole = found["attempt 1 of fetch"], found["job j"]
     assert (first.status.is_ok, first.attributes["tenure.attempt"]) == (False, 1)  # type: ignore[index]
     assert "unlucky" in str(first.status.description)
+    assert "raise ValueError" in str(first.events[0].attributes["exception.stacktrace"])  # type: ignore[index]
     assert (whole.attributes["tenure.state"], whole.attributes["tenure.attempts"]) == ("completed", 2)  # type: ignore[index]
     assert whole.end_time - whole.start_time >= 2e9  # type: ignore[operator]
 

@@ -69,7 +69,7 @@ def main() -> int:
     with ExitStack() as stack:
         redis = ""
         sys.path.insert(0, str(trees[1] / "src"))
-        from tenure.testing.servers import CannotBeHad, server
+        from tenure.testing.pytest_plugin import CannotBeHad, server
 
         try:
             redis = stack.enter_context(server("redis"))

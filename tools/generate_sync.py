@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "src/tenure/client/async_client.py": "src/tenure/client/client.py",
     "src/tenure/client/async_job.py": "src/tenure/client/job.py",
+    "src/tenure/client/async_operator_calls.py": "src/tenure/client/operator_calls.py",
     "src/tenure/agent/async_loops.py": "src/tenure/agent/loops.py",
 }
 WORDS = [
@@ -31,12 +32,13 @@ WORDS = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (
-        r"\bAsync(Client|Completion|Context|InnerLoop|Iterator|Job|JobMap|MainLoop|ModelAdapter|ProviderAdapter|ToolExecutor)\b",
+        r"\bAsync(Client|Completion|Context|InnerLoop|Iterator|Job|JobMap|MainLoop|ModelAdapter|OperatorCalls|ProviderAdapter|ToolExecutor)\b",
         r"\1",
     ),
-    (r"\basync_(client|job|loops)\b", r"\1"),
+    (r"\basync_(client|job|loops|operator_calls)\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"clock\.async_sleep\b", "clock.sleep"),
+    (r"\basync_complete_watched\b", "complete_watched"),
     (r"\btenure\.control\.async_caller\b", "tenure.control.caller"),
     (r"\bHttpCaller\b", "CallerPerThread"),
 ]

@@ -17,8 +17,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "tenure"
 OWNERS = {
     "time": "clock.py",
     "random": "randomness.py",
-    "uuid": "ids.py",
-    "secrets": "ids.py",
+    "uuid": "randomness.py",
+    "secrets": "randomness.py",
 }
 # Names that only carry a type, never ask.
 HARMLESS = {("random", "Random")}
@@ -27,8 +27,8 @@ CALLS = {
     ("datetime", "utcnow"): "clock.py",
     ("datetime", "today"): "clock.py",
     ("date", "today"): "clock.py",
-    ("os", "urandom"): "ids.py",
-    ("os", "getrandom"): "ids.py",
+    ("os", "urandom"): "randomness.py",
+    ("os", "getrandom"): "randomness.py",
 }
 
 

@@ -10,7 +10,7 @@ import sys
 from driver import CONFIG, URL, Peer, answer_ping, itself, mark, serve
 
 from tenure.engines import Engine, Outgoing
-from tenure.work.function_loop import FunctionLoop
+from tenure.work.mailbox_loop import FunctionLoop
 
 logging.disable(logging.WARNING)  # what the engines say of the server's settings is known
 BATCH = 100

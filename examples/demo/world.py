@@ -87,6 +87,7 @@ class Story:
                 job_id=name,
                 workflows=(spec,),
                 timeout_seconds=timeout_s,
+                grace=0.0,  # a wall: it earns no time past it
                 stuck_threshold=timeout_s - 2,
                 target_datacenters=targets,
             )

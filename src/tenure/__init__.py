@@ -1,20 +1,25 @@
 """Tenure: long jobs that get time only while they prove that they advance."""
 
-from tenure.lazy import lazy_names
+from __future__ import annotations
+
+from importlib import import_module
 
 TYPE_CHECKING = False  # not typing's own: to import typing takes ten times as long as the rest of this
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
     from tenure.backoff import Retry as Retry
     from tenure.client.async_client import AsyncClient as AsyncClient
     from tenure.client.client import Client as Client
     from tenure.client.job import Job as Job
-    from tenure.durations import days as days
-    from tenure.durations import hours as hours
-    from tenure.durations import minutes as minutes
-    from tenure.durations import seconds as seconds
+    from tenure.client.transactions import submit_in as submit_in
+    from tenure.client.transactions import submit_in_async as submit_in_async
+    from tenure.codec import Codec as Codec
     from tenure.errors import JobFailed as JobFailed
     from tenure.errors import JobsFailed as JobsFailed
     from tenure.local.embedded import embedded as embedded
+    from tenure.served_workflow import Secret as Secret
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
@@ -26,11 +31,13 @@ __all__ = [
     "AsyncClient",
     "AsyncContext",
     "Client",
+    "Codec",
     "Context",
     "Job",
     "JobFailed",
     "JobsFailed",
     "Retry",
+    "Secret",
     "__version__",
     "current",
     "days",
@@ -38,20 +45,62 @@ __all__ = [
     "hours",
     "minutes",
     "seconds",
+    "submit_in",
+    "submit_in_async",
     "workflow",
 ]
+
+# Spans of time as people say them: `timeout=hours(6)`. Everything that takes a span takes seconds.
+
+
+def seconds(count: float) -> float:
+    """So many seconds."""
+    return float(count)
+
+
+def minutes(count: float) -> float:
+    """So many minutes, in seconds."""
+    return count * 60.0
+
+
+def hours(count: float) -> float:
+    """So many hours, in seconds."""
+    return count * 3_600.0
+
+
+def days(count: float) -> float:
+    """So many days, in seconds."""
+    return count * 86_400.0
+
+
+def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns a module-level `__getattr__` for a package: `where` maps a module below it to the names that it brings.
+
+    They are imported when they are first asked for, so that `import tenure` and a slot's start cost little.
+    """
+    homes = {name: module for module, names in where.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return find
+
 
 __getattr__ = lazy_names(
     __name__,
     {
         "backoff": "Retry",
-        "durations": "days hours minutes seconds",
+        "codec": "Codec",
         "errors": "JobFailed JobsFailed",
         "local.embedded": "embedded",
         "client.async_client": "AsyncClient",
         "client.client": "Client",
+        "client.transactions": "submit_in submit_in_async",
         "client.job": "Job",
         "work.context": "AsyncContext Context current",
+        "served_workflow": "Secret",
         "work.registry": "workflow",
     },
 )

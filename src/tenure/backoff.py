@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenure import bounds as b
 from tenure.errors import LimitError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     # Only for the annotation: pure folders use the policy, and they may not import `random`.
     from random import Random
 
+MAX_RESTARTS = 100
+"""The attempts after the first that one workflow of a job has, however much it saves between them."""
 MOST_NACK_S = 43_200
 """The longest delay that an engine keeps a message back for (`MAX_VISIBILITY_S` of the engines)."""
 
@@ -41,7 +44,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     # release may hold a policy that we would refuse today. `jobs.submission` checks that of a job, and `checked` that of a function or loop.
 
     max_attempts: b.Attempts = 3
-    """All attempts count, also those that ended by eviction or a lost lease: a job that harms its workers must not reach all of them."""
+    """The attempts in a row that may end without new saved work (a checkpoint that differs from the last). Those count, too, that ended by
+    eviction or with their worker: a job that harms its workers must not reach all of them. Where no leader counts, all attempts do."""
     delay: b.Seconds = 1.0
     """The rest after the first failure."""
     factor: b.Factor = 2.0
@@ -49,6 +53,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: b.Seconds = 300.0
     jitter: b.Fraction = 0.1
     """Up to this share of the rest is taken off, by chance. The leader draws the chance from the key of the attempt, so a replay gives the same."""
+    max_restarts: b.Restarts | UnsetType = UNSET
+    """The attempts that may follow the first, whether or not work was saved. Unset: 100. It is not written where it is unset, as `JobSubmission.grace` is not."""
+
+    @property
+    def restarts(self) -> int:
+        return MAX_RESTARTS if isinstance(self.max_restarts, UnsetType) else self.max_restarts
 
     def delay_s(self, failures: int, chance: float) -> float:
         """Returns the seconds to rest after so many failures (1 for the first); `chance` is from 0 to 1."""

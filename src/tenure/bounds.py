@@ -34,6 +34,9 @@ _NAMED = rf"{_LABEL}(\.{_LABEL})*\.?"
 HOST = rf"^(https?://)?({_NAMED}|\[{_IPV6}\]|{_IPV6})$"
 """A name in ASCII, or an address. Connecting encodes the name (IDNA), and that raises for anything else."""
 HOST_OR_NONE = rf"^((https?://)?({_NAMED}|\[{_IPV6}\]|{_IPV6}))?$"
+WORKER_BOUND = r"^([A-Za-z0-9][A-Za-z0-9._-]*\*?)?$"
+QUEUE_BOUND = r"^[A-Za-z0-9][A-Za-z0-9._/-]*\*?$"
+SHA256 = r"^[0-9a-f]*$"
 EVENT_CURSOR = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 PAGE = r"^([0-9]{1,12}(\.[0-9]{1,9})?(e[+-]?[0-9]{1,2})?:[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+)?$"
 CRON = r"^[A-Za-z0-9*,/ @-]*$"
@@ -52,6 +55,9 @@ WORDS = {
     MAILBOX_OR_NONE: "letters, digits, '.', '_', '-' or '/', starting with a letter or digit",
     HOST: "characters: the name of a host in ASCII (punycode), or an IP address",
     HOST_OR_NONE: "characters: the name of a host in ASCII (punycode), or an IP address",
+    WORKER_BOUND: "characters: a worker's name, or the beginning of names and *",
+    QUEUE_BOUND: "characters: a queue's name, or the beginning of names and *",
+    SHA256: "lowercase hexadecimal digits",
     EVENT_CURSOR: "characters: the id of an event, 0 for the oldest, or nothing at all",
     PAGE: "characters: the `next` of the last page",
     CRON: "characters: a cron expression, as 0 6 * * *",
@@ -106,10 +112,13 @@ def each_alone(least: int, most: int) -> Meta:
 
 
 ALONE = "alone"
+CHECKED_WHERE_DECIDED = Meta(extra={ALONE: True})
+"""Leaves a submission to `jobs.submission.validate`, which every submission passes, whoever sends it: the door would check it a second time."""
 
 # Names of things that a field makes.
 
 QueueName = Annotated[str, _text(1, QUEUE_CHARS, MAILBOX, "The name of a queue; with a priority it names a mailbox")]
+QueueOrNone = Annotated[str, _text(0, QUEUE_CHARS, MAILBOX_OR_NONE, "A queue; empty: the function's own, or default")]
 WorkflowName = Annotated[str, _text(1, 100, NAME, "The name of a workflow within its job")]
 ScheduleName = Annotated[str, _text(1, 100, NAME, "The name of a schedule")]
 WorkerName = Annotated[str, _text(1, 100, NAME, "The name of a worker")]
@@ -150,6 +159,12 @@ EventCursor = Annotated[str, _text(1, 28, EVENT_CURSOR, "How far somebody has re
 PageCursor = Annotated[str, _text(0, 240, PAGE, "The `next` of the last page")]
 CronText = Annotated[str, _text(0, 200, CRON, "A cron expression")]
 ZoneName = Annotated[str, _text(1, 64, ZONE, "A time zone")]
+TokenOrNone = Annotated[str, _text(0, 4_096, TEXT, "A token, or nothing")]
+TokenName = Annotated[str, _text(1, 64, DATACENTER, "The name of a token")]
+Sha256 = Annotated[str, _text(64, 64, SHA256, "The SHA-256 of a token")]
+TokenId = Annotated[str, _text(1, 280, TEXT, "The id of a token or a certificate")]
+WorkerBound = Annotated[str, _text(0, 101, WORKER_BOUND, "A worker, or the beginning of names and *")]
+QueueBound = Annotated[str, _text(1, QUEUE_CHARS + 1, QUEUE_BOUND, "A queue, or the beginning of names and *")]
 OperationName = Annotated[str, _text(1, 64, OPERATION, "The name of an operation")]
 
 # Texts that nodes send about each other and about work. Programs write them, so they may hold any character.
@@ -186,6 +201,7 @@ Epoch = Annotated[int, _number(0, MOST_COUNT, "The number of a term")]
 FenceToken = Annotated[int, _number(0, MOST_COUNT, "Fences those who were replaced")]
 Attempt = Annotated[int, _number(0, 1_000_000, "The number of an attempt; 0: the newest")]
 Attempts = Annotated[int, _number(1, 100, "How often something is tried")]
+Restarts = Annotated[int, _number(0, 10_000, "How often something is begun again")]
 Priority = Annotated[int, _number(-PRIORITY_MOST, PRIORITY_MOST, "Higher goes first")]
 Fraction = Annotated[float, _number(0, 1, "From 0 to 1")]
 Factor = Annotated[float, _number(1, 100, "From 1 to 100")]

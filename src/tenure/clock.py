@@ -1,4 +1,4 @@
-"""Clocks: the only file of the package that asks the machine for the time.
+"""Clocks: the only file of the package that asks the machine for the time, and that knows time zones.
 
 Three times, because they answer three questions. `monotonic` measures a span inside one process and stands still while
 the machine sleeps. `boottime` goes on through suspend, is the same in every process of one boot, and is what leases and
@@ -16,12 +16,17 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+
+from tenure.errors import ConfigurationError
 
 
 class Clock(ABC):
     """Tells the time and waits for it. Safe to share between threads."""
+
+    blocks = True
+    """False where one thread plays everybody, as in a simulation: `sleep` and `wait` are forbidden there, and no other thread is started."""
 
     @abstractmethod
     def monotonic(self) -> float:
@@ -240,7 +245,8 @@ class ManualClock(Clock):
         woken = loop.create_future()
 
         def ring() -> None:
-            loop.call_soon_threadsafe(_resolve, woken)
+            if not woken.done():  # cancelled: then its loop may be closed by now
+                loop.call_soon_threadsafe(_resolve, woken)
 
         with self._lock:
             self._push(seconds, ring)
@@ -253,3 +259,26 @@ class ManualClock(Clock):
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():  # the sleeper may have been cancelled
         future.set_result(None)
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> Callable[[float], int]:
+    """Returns the seconds by which local clocks are ahead of UTC at a Unix time. Raises `ConfigurationError` for an unknown place."""
+    from datetime import UTC, datetime  # here, because only schedules need them, and every slot imports this file
+    from zoneinfo import ZoneInfo
+
+    if name == "UTC":
+        return lambda instant: 0
+    try:
+        place = ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"zone {name!r} is not known on this machine",
+            remedy="Write a name as Europe/Berlin or UTC; where the system has no zones, install the tzdata package",
+        ) from error
+
+    def ahead(instant: float) -> int:
+        offset = datetime.fromtimestamp(instant, UTC).astimezone(place).utcoffset()
+        return int(offset.total_seconds()) if offset else 0
+
+    return ahead

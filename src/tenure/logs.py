@@ -16,7 +16,11 @@ from typing import Any, TextIO
 
 import msgspec
 
+from tenure.plain_text import plain
+
 _facts: ContextVar[dict[str, Any]] = ContextVar("tenure_facts", default={})  # noqa: B039 - it is never changed in place
+NODE_LOGGER = "tenure.node"
+"""The logger of the lines that nodes write about themselves. A `NodeLog` adds which node it was."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -39,38 +43,69 @@ def current_facts() -> dict[str, Any]:
     return _facts.get()
 
 
-def node_log(
-    kind: str, name: str, form: LogForm | str = LogForm.TEXT, stream: TextIO | None = None
-) -> Callable[[str], None]:
-    """Let this process log as one node: `say(sentence)`. Replaces what was set up before."""
+class NodeLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of one node. Every line carries the node's kind and name: several nodes may run in one process.
+
+    `info` is for what happened, `warning` for what an operator should look at, `error` for what was lost or is broken.
+    """
+
+    def __init__(self, kind: str, name: str = "", logger: logging.Logger | None = None) -> None:
+        super().__init__(logger or logging.getLogger(NODE_LOGGER), {"kind": kind, "node": name})
+
+
+class LineHandler(logging.Handler):
+    """Passes the text of each line to a function, which may be called from any thread."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(record.getMessage())
+
+
+def log_to(write: Callable[[str], object], kind: str = "node", name: str = "") -> NodeLog:
+    """Returns the log of a node inside of another program: its lines go to `write`, and to no handler of the program.
+
+    The logger belongs to the caller alone, so two simulated worlds, or two nodes of one test, never see each other's lines.
+    """
+    logger = logging.Logger(NODE_LOGGER, logging.INFO)
+    logger.addHandler(LineHandler(write))
+    return NodeLog(kind, name, logger)
+
+
+def node_log(kind: str, name: str, form: LogForm | str = LogForm.TEXT, stream: TextIO | None = None) -> NodeLog:
+    """Makes this process log as one node, and returns the node's log. Replaces what was set up before."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(kind, name) if LogForm(form) is LogForm.JSON else TextLines(kind, name))
     root = logging.getLogger()
     for old in [one for one in root.handlers if isinstance(one.formatter, (JsonLines, TextLines))]:
         root.removeHandler(old)
     root.addHandler(handler)
-    logger = logging.getLogger("tenure.node")
-    logger.setLevel(logging.INFO)
-
-    def say(text: str) -> None:
-        logger.log(logging.ERROR if text.startswith("ALARM") else logging.INFO, "%s", text)
-
-    return say
+    logging.getLogger(NODE_LOGGER).setLevel(logging.INFO)
+    return NodeLog(kind, name)
 
 
 class TextLines(logging.Formatter):
-    """`manager m1: leads with epoch 3`; others than the node itself are named."""
+    """`manager m1: leads with epoch 3`; the logger is named where a node did not write the line itself.
+
+    `kind` and `name` are those of the process, for lines that carry no node. A node's own lines have no level: their words say how grave they are.
+    """
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__()
-        self._who = f"{kind} {name}" if name else kind
+        self._process = kind, name
 
     def format(self, record: logging.LogRecord) -> str:
-        own = record.name == "tenure.node"
+        own = record.name == NODE_LOGGER
+        who = " ".join(filter(None, _node_of(record, self._process)))
         level = "" if own or record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         source = "" if own else f" ({record.name})"
         given = " ".join(f"{name}={value}" for name, value in current_facts().items())
-        line = f"{self._who}: {level}{record.getMessage()}{source}" + (f" [{given}]" if given else "")
+        line = f"{who}: {level}{record.getMessage()}{source}" + (f" [{given}]" if given else "")
+        line = plain(line, lines=True).replace(
+            "\n", "\n    "
+        )  # a name with a line end in it cannot pass for a line of its own
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -79,19 +114,25 @@ class JsonLines(logging.Formatter):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__()
-        self._kind, self._name = kind, name
+        self._process = kind, name
 
     def format(self, record: logging.LogRecord) -> str:
+        kind, node = _node_of(record, self._process)
         line: dict[str, Any] = {
             **current_facts(),
             **getattr(record, "facts", {}),
             "at": round(record.created, 6),
             "level": record.levelname.lower(),
-            "kind": self._kind,
-            "node": self._name,
+            "kind": kind,
+            "node": node,
             "logger": record.name,
             "text": record.getMessage(),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return _encode(line).decode()
+
+
+def _node_of(record: logging.LogRecord, process: tuple[str, str]) -> tuple[str, str]:
+    """Returns the kind and the name of the node that wrote the line; those of the process where none did."""
+    return getattr(record, "kind", process[0]), getattr(record, "node", process[1])

@@ -1,15 +1,36 @@
-"""Where chance comes from: the only file that seeds a generator from the machine.
+"""Where chance and names come from: the only file that seeds a generator from the machine, and that makes ids up.
 
-Whatever draws (jitter, shuffles, probe order) takes a `random.Random` from its caller, so that one seed replays a run.
+Whatever draws (jitter, shuffles, probe order) takes a `random.Random` from its caller, and whatever needs ids takes an `IdSource`, so that
+one seed replays a run.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from random import Random, SystemRandom
 
-__all__ = ["Random", "fresh_random"]
+__all__ = ["IdSource", "Random", "fresh_random", "new_id", "secret_bytes", "seeded_ids"]
+
+IdSource = Callable[[], str]
+"""Each call gives an id that nobody else has."""
+
+
+def new_id() -> str:
+    """128 unguessable bits in 32 hexadecimal digits."""
+    return os.urandom(16).hex()
+
+
+def secret_bytes(count: int) -> bytes:
+    """Unguessable bytes, for keys and for nonces that must never repeat."""
+    return os.urandom(count)
+
+
+def seeded_ids(random: Random) -> IdSource:
+    """Ids that a seed decides, for simulations and tests."""
+    return lambda: f"{random.getrandbits(128):032x}"
 
 
 def fresh_random() -> Random:
-    """A fast generator with an unpredictable seed, for jitter and shuffling; secrets come from `tenure.ids`."""
+    """A fast generator with an unpredictable seed, for jitter and shuffling; secrets come from `secret_bytes`."""
     return Random(SystemRandom().getrandbits(128))  # noqa: S311  not for secrets

@@ -82,11 +82,15 @@ class Spanned:
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, stack: str = "") -> None:
+        """Marks the span as failed. `stack` becomes the stack trace of an `exception` event, as OpenTelemetry has it."""
         if self._span is not None:
             from opentelemetry.trace import Status, StatusCode
 
             self._span.set_status(Status(StatusCode.ERROR, reason[:500]))
+            if stack:
+                told = {"exception.message": reason[:500], "exception.stacktrace": stack}
+                self._span.add_event("exception", told)
 
 
 @contextmanager

@@ -12,14 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.beat.board import (
-    _COLD_OFFSET,
-    BeatBoard,
-    BoardIdentity,
-    Occupant,
-    Phase,
-    board_folder,
-)
+from tenure.beat.board import BeatBoard, BoardIdentity, board_folder
+from tenure.beat.record import _COLD_OFFSET, Occupant, Phase
 from tenure.engines.contracts import Ticket
 from tenure.errors import BoardError
 
@@ -115,7 +109,7 @@ def test_a_reader_never_sees_a_mixture_while_another_process_writes(tmp_path: Pa
     """The writer alternates between two occupants that differ in every field; a torn read would mix them."""
     board = BeatBoard.create(tmp_path, 1, identity())
     code = (
-        "import sys; from pathlib import Path; from tenure.beat.board import *; from tenure.engines.contracts import Ticket\n"
+        "import sys; from pathlib import Path; from tenure.beat.board import *; from tenure.beat.record import *; from tenure.engines.contracts import Ticket\n"
         "board = BeatBoard.open(Path(sys.argv[1])); record = board.records[0]\n"
         "make = lambda c, n: Occupant(ticket=Ticket(id=c*n, receipt_handle=c*n, delivery_count=n, enqueued_at=n, lease_until=n),"
         " job=c*n, workflow=c*n, attempt=n, queue=c*n, stall_s=n, note=c*n)\n"
@@ -170,7 +164,7 @@ def test_a_file_that_is_no_board_is_refused(tmp_path: Path, content: bytes) -> N
 
 def test_a_full_shared_memory_is_an_error_when_the_board_is_made_and_leaves_no_file(tmp_path: Path) -> None:
     code = (
-        "import resource, sys; from pathlib import Path; from tenure.beat.board import *\n"
+        "import resource, sys; from pathlib import Path; from tenure.beat.board import *; from tenure.beat.record import *\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: BeatBoard.create(Path(sys.argv[1]), 4, BoardIdentity(incarnation='i', pid=1, pid_started=1, boot_id='b'))\n"

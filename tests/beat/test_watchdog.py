@@ -50,6 +50,40 @@ def test_a_stall_is_reported_with_its_name_its_length_its_note_and_every_stack(c
     assert "MainThread" in report.stacks
 
 
+def test_work_that_beats_and_gets_no_further_has_stalled_with_the_evidence(clock: ManualClock) -> None:
+    acts, heartbeat = Acts(), Heartbeat(name="reviews", clock=clock)
+    watchdog = Watchdog([heartbeat], 100, 10, on_stall=acts, clock=clock)
+    for _ in range(21):
+        heartbeat.beat(progress=0.1)
+        watchdog.check()
+        clock.advance(10)
+    (report,) = acts.reports
+    assert "reviews stalled, spinning: 20 beats in 3 min, 10% done throughout" in str(report)
+
+
+def test_work_that_goes_on_or_only_beats_or_begins_anew_has_not_stalled(clock: ManualClock) -> None:
+    advances, beats, begins = (Heartbeat(name=name, clock=clock) for name in ("advances", "beats", "begins"))
+    acts = Acts()
+    watchdog = Watchdog([advances, beats, begins], 100, 10, on_stall=acts, clock=clock)
+    for n in range(200):
+        advances.beat(progress=n / 200)
+        beats.beat()
+        if n % 10 == 0:
+            begins.begin_work()
+        begins.beat(progress=0.1)
+        watchdog.check()
+        clock.advance(10)
+    assert acts.reports == []
+
+
+def test_a_declared_silence_is_no_beat(clock: ManualClock) -> None:
+    heartbeat = Heartbeat(clock=clock)
+    heartbeat.beat()
+    with heartbeat.silence(60, "model call"):
+        clock.advance(30)
+    assert (heartbeat.count, heartbeat.unexplained()) == (1, 0)
+
+
 def test_one_stall_is_acted_on_once_and_a_new_one_again(clock: ManualClock) -> None:
     acts, heartbeat = Acts(), Heartbeat(clock=clock)
     watchdog = Watchdog([heartbeat], 100, 10, on_stall=acts, clock=clock)

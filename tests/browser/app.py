@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import re
 import time
 from typing import Any
 
 from tenure import workflow
+from tenure.errors import ProviderUnavailableError
 
 
 @workflow(stall=120)
@@ -45,3 +48,30 @@ def echo(ctx: Any, text: str, fails: bool = False) -> dict[str, str]:
     if fails:
         raise RuntimeError(text)
     return {"said": text}
+
+
+@workflow(stall=1)
+def hold_the_gil(ctx: Any) -> str:
+    """Hangs inside of C code, with the interpreter's lock held."""
+    ctx.beat(note="matching")
+    logging.getLogger("app").warning("matching 40 characters")
+    re.match(r"(a|a)*b", "a" * 40)
+    return "never"
+
+
+@workflow(stall=30)
+def crash_in_c(ctx: Any) -> str:
+    ctx.beat(note="about to read address 0")
+    ctypes.string_at(0)
+    return "never"
+
+
+@workflow(stall=30)
+def ask_a_dead_provider(ctx: Any) -> str:
+    logging.getLogger("app").warning("the provider does not answer")
+    raise ProviderUnavailableError("the provider is out of reach: connection refused")
+
+
+@workflow(stall=30)
+def leave(ctx: Any) -> str:
+    os._exit(17)

@@ -53,7 +53,9 @@ def test_a_job_appears_advances_and_its_time_counts_down(look: Look, place: Plac
     async def story(browser: Browser) -> None:
         async with browser.page(place.page("m-1", "#/jobs")) as page:
             await page.sees("live")
-            await asyncio.to_thread(place.client.submit, "silent_until", told=str(told), job_id="count-down")
+            await asyncio.to_thread(
+                place.client.submit, "silent_until", told=str(told), job_id="count-down", timeout=3_600
+            )
             stall = MUCH % ("count-down", "stall")
             await page.until(f"{stall} && {stall}.textContent", "the time left until it must beat")
             for kind in ("lease", "healthcheck", "stuck", "deadline"):

@@ -8,12 +8,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.table import Table
 from tests.client.one_datacenter import datacenter
 
+import tenure.cli as tenure_cli
+from tenure.cli.options import say, show
 from tenure.cli.root import COMMANDS, SECTIONS, tenure
 
 Run = Callable[..., Result]
@@ -186,3 +190,105 @@ def test_the_leader_is_found_through_the_engine(tmp_path: Any) -> None:
     )
     assert result.exit_code == 3
     assert "nobody leads on" in result.stderr
+
+
+ODD = "odd[/x][bold]"
+
+
+def test_names_are_no_markup_and_text_of_others_clears_no_terminal(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("submit", "double", "n=1", "--id", ODD, "--wait")
+    for arguments in (("ps", ODD), ("ps", "--name", "odd"), ("why", ODD), ("logs", ODD)):
+        run(*arguments)
+    assert ODD in run("ps", ODD).stdout
+    refused = run("ps", "[/x]\x1b[2J", code=1)
+    assert "\x1b" not in refused.stderr
+    table = Table("[red]a\x1b[2J", title="[/x]\x1b[2J")
+    table.add_row("\u202e[/x]\x9b2J")
+    show(table)
+    say("a log line\x1b]0;title\x07")
+    said = capsys.readouterr().out
+    assert "[/x]" in said
+    assert not {"\x1b", "\u202e", "\x9b", "\x07"} & set(said)
+
+
+def test_no_command_prints_past_the_one_printer() -> None:
+    folder = Path(tenure_cli.__file__).parent
+    echoing = {path.name for path in folder.glob("*.py") if "click.echo(" in path.read_text()}
+    assert echoing == {
+        "options.py",
+        "root.py",
+    }  # the printer itself, and the completion script, which is code for a shell
+
+
+def test_many_jobs_are_retried_and_cancelled_by_filter_and_a_dry_run_does_nothing(run: Run) -> None:
+    for number in range(3):
+        run("submit", "double", "n=3", "--id", f"bulk-{number}", "--label", "bulk=1", "--max-attempts", "1")
+        run("submit", "waits", "--id", f"bulk-waits-{number}", "--label", "bulk=2")
+    for number in range(3):
+        run("result", f"bulk-{number}", "--wait", code=4)
+    dry = run("retry", "--label", "bulk=1", "--dry-run")
+    assert dry.stdout.count("would be retried") == 3
+    assert "bulk-0~2" not in run("ps", "--json").stdout
+    done = json.loads(run("retry", "--label", "bulk=1", "--state", "failed", "--json").stdout)
+    assert {(one["id"], one["new_job_id"]) for one in done} == {(f"bulk-{n}", f"bulk-{n}~2") for n in range(3)}
+    assert run("cancel", "--label", "bulk=2", "--dry-run").stdout.count("would be cancelled") == 3
+    assert run("cancel", "--label", "bulk=2", "--reason", "enough").stdout.count(": cancelled") == 3
+    assert "enough" in run("why", "bulk-waits-1").stdout
+    run("retry", code=2)
+    run("retry", "bulk-0", "--state", "failed", code=2)
+    run("cancel", "--since", "soon", "--state", "failed", code=2)
+
+
+def test_a_job_for_each_line_of_a_file(run: Run, tmp_path: Path) -> None:
+    lines = tmp_path / "inputs.jsonl"
+    lines.write_text('{"n": 1}\n\n{"n": 2}\n')
+    made = run("submit", "double", "--each", str(lines)).stdout.split()
+    assert [json.loads(run("result", job_id, "--wait").stdout) for job_id in made] == [2, 4]
+
+
+def test_a_misspelt_command_or_job_gets_a_hint(run: Run, done: str) -> None:
+    assert "Did you mean watch?" in run("wach", code=2).stderr
+    assert f"Did you mean {done}" in run("why", done[:-3] + "xyz", code=1).stderr
+
+
+def test_evidence_and_status_are_commands(run: Run, done: str) -> None:
+    run("submit", "double", "n=3", "--id", "three", "--max-attempts", "1")
+    run("result", "three", "--wait", code=4)
+    assert "ValueError: three" in run("evidence", "three").stdout
+    assert "nothing was kept" in run("evidence", done).stdout
+    assert "leads (epoch" in run("status").stdout
+    assert "troubles" in json.loads(run("status", "--json").stdout)
+
+
+def test_flags_beat_the_environment(address: str, tmp_path: Path) -> None:
+    engine = f"sqlite:///{tmp_path}/empty.db"
+    asked = CliRunner().invoke(
+        tenure, ["ps", "--engine", engine, "--patience", "0.3"], env={"TENURE_ADDRESS": address, "TENURE_ENGINE": ""}
+    )
+    assert asked.exit_code == 3  # the engine that was named, where nobody leads, and not the address of the environment
+    assert "waiting for somebody to lead on" in asked.stderr
+    there = CliRunner().invoke(
+        tenure, ["ps", "--address", address], env={"TENURE_ENGINE": engine, "TENURE_ADDRESS": ""}
+    )
+    assert there.exit_code == 0
+
+
+def test_a_command_says_at_once_whom_it_waits_for() -> None:
+    asked = CliRunner().invoke(
+        tenure, ["ps", "--address", "127.0.0.1:1", "--patience", "2"], env={"TENURE_ENGINE": "", "TENURE_ADDRESS": ""}
+    )
+    assert asked.exit_code == 3
+    first, last = asked.stderr.strip().splitlines()[0], asked.stderr.strip().splitlines()[-1]
+    assert first == "waiting for an answer of 127.0.0.1:1, 2 s at most (--patience)"
+    assert last.startswith("Error: no node answered within 2 s")
+
+
+def test_exit_codes_are_as_the_help_says(run: Run, done: str) -> None:
+    """0, 1, 2 and 4 here, 3 above; 130 is tested with a real Ctrl-C (tests/process)."""
+    run("ps", done, code=0)
+    run("why", "no-such-job-at-all", code=1)
+    run("ps", "--state", "sleeping", code=2)
+    run("submit", "double", "n=3", "--wait", "--max-attempts", "1", code=4)
+    assert "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no manager answered" in run("--help").stdout

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tenure.cli.doctor import deployment
 from tenure.cli.root import tenure
 from tenure.engines import Finding, Level, MemoryEngine, Refusal
 
@@ -75,3 +77,37 @@ def test_it_speaks_json() -> None:
 
 def test_it_is_listed_in_the_help() -> None:
     assert "doctor" in CliRunner().invoke(tenure, ["--help"]).output
+
+
+def test_a_container_with_too_little_memory_for_its_slots_is_an_error(tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+    limit.write_text(f"{256 << 20}\n")
+    assert deployment("", 2, limit)[1].level is Level.OK
+    small = deployment("", 4, limit)[1]
+    assert small.level is Level.ERROR
+    assert "256 MB" in small.what
+    assert "320 MB" in small.remedy
+    limit.write_text("max\n")
+    assert deployment("", 400, limit)[1] == Finding(Level.OK, "no limit of memory for this container")
+
+
+def test_a_file_of_tokens_that_everybody_may_read_is_a_warning_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("")
+    tokens.chmod(0o644)
+    monkeypatch.setenv("TENURE_TOKENS", str(tokens))
+    assert Finding(Level.WARNING, f"{tokens} has the mode 0644", f"chmod 640 {tokens}") in deployment("", 1)
+    tokens.chmod(0o640)
+    assert Finding(Level.OK, f"{tokens} has the mode 0640") in deployment("", 1)
+    tokens.unlink()
+    assert any(one.level is Level.ERROR and str(tokens) in one.what for one in deployment("", 1))
+
+
+def test_the_surroundings_of_a_deployment_are_shown_on_request_only(tmp_path: Path) -> None:
+    assert "this deployment" not in doctor("--engine", "memory://")[1]
+    code, output = doctor("--deploy", "--engine", f"sqlite:///{tmp_path}/x.db", "--json")
+    found = json.loads(output)["parts"]["this deployment"]
+    assert code in (0, 1)
+    assert "SQLite serves one machine" in [one["what"] for one in found]

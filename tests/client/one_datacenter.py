@@ -14,13 +14,13 @@ from tenure.control.async_caller import HttpCaller
 from tenure.control.transport import HttpServer
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
-from tenure.ids import new_id
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.manager.serving import answering
 from tenure.nodes.node_process import NodeDoor
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker
+from tenure.randomness import new_id
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 
@@ -50,8 +50,9 @@ async def datacenter(name: str = "") -> AsyncIterator[str]:
     manager = Manager("m", address, environment, setup, gates=caller if name else None)
     door.open(answering(manager))
     settings = SlotSettings(queue="default.p0", slots=4)
-    slots = InlineSlots(engine, calls, Registry([double, waits]), settings, worker="w", clock=clock, random=Random(2))
-    node = ManagedWorker("w", slots, engine, calls, caller, clock=clock, random=Random(3))
+    environment = Environment(engine, calls, clock, Random(2), new_id)
+    slots = InlineSlots(environment, Registry([double, waits]), settings, worker="w")
+    node = ManagedWorker("w", slots, environment, caller)
     tasks = [asyncio.create_task(one) for one in (manager.run(), slots.run(), node.run())]
     try:
         yield address

@@ -121,6 +121,15 @@ class Model:
             hit.state = "gone"
         return hit is not None
 
+    def withdraw(self, key: str, generation: int) -> str:
+        live = self.keys[key].live if key in self.keys else None
+        if live is None or live.generation > generation:
+            return "absent"
+        if live.state == "leased":
+            return "leased"
+        self.end(live)
+        return "withdrawn"
+
     def may_replay(self, mail: Mail) -> bool:
         known = self.keys.get(mail.key) if mail.key is not None else None
         return known is None or not (known.revoked or known.live is not None or known.generation > mail.generation)

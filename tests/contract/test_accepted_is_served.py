@@ -22,23 +22,31 @@ from tests.soak import sized
 from tests.typed_strategies import fields, values
 
 from tenure.clock import SystemClock
-from tenure.control.messages.job_details import GetResult, ResultView
-from tenure.control.messages.jobs import AskWhy, Done, GetJob, JobView, ListJobs, Submit, WhyReply
+from tenure.control.messages.jobs import (
+    AskWhy,
+    Done,
+    GetJob,
+    GetResult,
+    JobView,
+    ListJobs,
+    ResultView,
+    Submit,
+    WhyReply,
+)
 from tenure.control.messages.operations import BY_NAME, decode_reply
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.request_decoding import read_body
 from tenure.engines import Engine
 from tenure.engines.aio import calling
 from tenure.errors import ConfigurationError
-from tenure.ids import new_id
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.submission import validate
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.process import Environment
-from tenure.randomness import fresh_random
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.randomness import fresh_random, new_id
+from tenure.work.delivery import WorkItem, WorkResult
 
 PATIENCE_S = 60.0
 UNPLAYED = ("job_id", "workflows", "timeout_seconds", "stuck_threshold", "delay", "gate_addr", "result_ttl")
@@ -123,7 +131,7 @@ class Played:
     def work(self, submission: JobSubmission) -> list[WorkItem]:
         """Claim each workflow of a job and answer it with its own name."""
         mailbox = self.consumer.mailbox(
-            mailbox_name(submission.queue, submission.priority), body=WorkItem, reply=WorkResult
+            mailbox_name(submission.queue or "default", submission.priority or 0), body=WorkItem, reply=WorkResult
         )
         done: list[WorkItem] = []
         for _ in submission.workflows:
@@ -170,7 +178,7 @@ def play(datacenter: Played, submission: JobSubmission) -> None:
     ]
     view = datacenter.ask(GetJob(job_id=job_id, wait_s=30.0))
     assert isinstance(view, JobView), view
-    assert (view.state, view.queue, view.labels) == ("completed", submission.queue, submission.labels)
+    assert (view.state, view.queue, view.labels) == ("completed", submission.queue or "default", submission.labels)
     why = datacenter.ask(AskWhy(job_id=job_id))
     assert isinstance(why, WhyReply)
     assert why.text

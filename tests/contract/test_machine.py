@@ -21,7 +21,7 @@ from tests.contract.case import EngineCase
 from tests.contract.model import LIMIT, Mail, Model
 from tests.soak import sized
 
-from tenure.engines import Message
+from tenure.engines import Message, Settlement
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
 
 KEYS = st.sampled_from([None, None, "a", "b"])
@@ -39,9 +39,12 @@ class Machine(RuleBasedStateMachine):
         self.case = case
         self.mailbox = case.engine.mailbox(name, int, int, max_delivery_count=LIMIT)
         self.replies = case.engine.mailbox(f"{name}/replies")
+        self.consumer = case.engine.consumer(int, int, max_delivery_count=LIMIT)
+        self.consumer.cover([[f"{name}/empty", name], [f"{name}/more"]])
         self.model = Model()
         self.bodies = itertools.count()
         self.fences: dict[str, tuple[int, int]] = {}
+        self.settled: set[tuple[str, int]] = set()
 
     @rule(key=KEYS, generation=st.integers(0, 3), delay=DELAYS)
     def send(self, key: str | None, generation: int, delay: float) -> None:
@@ -55,13 +58,21 @@ class Machine(RuleBasedStateMachine):
                 self.mailbox.send(body, key=key, generation=generation, delay=delay)
 
     @rule(
-        target=held, most=st.sampled_from([1, 2, 10]), lease=st.sampled_from([0, 4, 10, 10]), provisional=st.booleans()
+        target=held,
+        most=st.sampled_from([1, 2, 10]),
+        lease=st.sampled_from([0, 4, 10, 10]),
+        provisional=st.booleans(),
+        consumer=st.booleans(),
     )
-    def receive(self, most: int, lease: float, provisional: bool) -> Any:
+    def receive(self, most: int, lease: float, provisional: bool, consumer: bool) -> Any:
         ready = self.model.of("ready")
         used_up = [mail for mail in ready if mail.used_up]
         most = 1_000 if used_up else most  # so that it surely meets them
-        messages = self.mailbox.receive(most, lease, provisional=provisional)
+        if consumer:
+            options = {"visibility_timeout": lease, "provisional": provisional}
+            messages = self.consumer.exchange(max_messages=most, **options).messages
+        else:
+            messages = self.mailbox.receive(most, lease, provisional=provisional)
         ready = [mail for mail in ready if not mail.used_up]
         suspects = [mail for mail in ready if mail.suspect]
         buried = {letter.id for letter in self.mailbox.dead_letters.list()}
@@ -113,6 +124,23 @@ class Machine(RuleBasedStateMachine):
         if self.act(delivery, lambda: delivery[0].settle(1)):
             self.model.end(delivery[1])
             self.model.replies.append(delivery[1].id)
+
+    @rule(first=held, second=held)
+    def settle_both(self, first: Delivery, second: Delivery) -> None:
+        """In one group, in which each stands for itself. What this consumer settled before is done."""
+        both = {id(each[1]): each for each in (first, second) if (each[1].id, each[2]) not in self.settled}
+        ours = [each for each in both.values() if self.model.ours(each[1], each[2])]
+        group = [Settlement(message, 1) for message, _, _ in both.values()]
+        lost = self.consumer.exchange(group, max_messages=0).lost
+        assert {message.id for message in lost} == {each[1].id for each in both.values() if each not in ours}
+        for _, mail, number in ours:
+            self.model.end(mail)
+            self.model.replies.append(mail.id)
+            self.settled.add((mail.id, number))
+
+    @rule(key=st.sampled_from(["a", "b"]), generation=st.integers(0, 3))
+    def withdraw(self, key: str, generation: int) -> None:
+        assert self.mailbox.withdraw(key, generation) == self.model.withdraw(key, generation)
 
     @rule(delivery=held, delay=DELAYS)
     def nack(self, delivery: Delivery, delay: float) -> None:

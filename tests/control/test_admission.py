@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -12,9 +14,13 @@ from tests.memory import kept_bytes
 from tenure.clock import ManualClock
 from tenure.control.admission import Admission, AdmittedCaller, Buckets, HttpLimits, Turnstile, Visitor
 from tenure.control.messages.jobs import Problem, ProblemKind
+from tenure.control.messages.operations import BY_NAME, Role
+from tenure.control.messages.tokens import CallerBounds, Certificate, Token
+from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.request_decoding import MAX_DEPTH, check_depth
-from tenure.control.tokens import TokenBook
+from tenure.control.tokens import CallerIdentity, TokenBook
 from tenure.errors import ConfigurationError, LimitError
+from tenure.health.extension import ExtensionReason, HealthcheckExtensionRequest
 
 
 def test_a_bucket_gives_its_burst_at_once_and_its_rate_after_that() -> None:
@@ -116,11 +122,58 @@ def test_a_page_of_another_site_gets_nothing_from_a_node_without_tokens(host: st
         assert _kind(answer) is ProblemKind.DENIED
 
 
-def test_who_shows_a_certificate_is_known_by_its_name() -> None:
-    admission = Admission(TokenBook(), HttpLimits(), ManualClock(), mutual_tls=True)
+def test_a_certificate_has_the_role_that_its_name_is_given_and_without_an_entry_none() -> None:
+    book = TokenBook([], [Certificate(name="worker-7", role=Role.WORKER)])
+    admission = Admission(book, HttpLimits(), ManualClock())
     caller = admission.admit(Visitor("10.0.0.1", host="dc.example", certificate="worker-7"))
     assert isinstance(caller, AdmittedCaller)
-    assert str(caller) == "worker-7@10.0.0.1"
+    assert (str(caller), caller.identity.roles) == ("worker-7@10.0.0.1", {Role.WORKER})
+    for visitor in (
+        Visitor("10.0.0.1", host="dc.example", certificate="worker-8"),
+        Visitor("10.0.0.1", host="dc.example"),
+        Visitor("10.0.0.1", "Bearer guess", host="dc.example", certificate="worker-7"),
+    ):
+        assert _kind(admission.admit(visitor)) is ProblemKind.FORBIDDEN
+
+
+def test_a_token_that_expired_lets_nobody_in_and_ends_the_streams_that_it_began() -> None:
+    clock = ManualClock()
+    ends = datetime.fromtimestamp(clock.wall() + 60, UTC)
+    token = Token(name="ci", role=Role.CLIENT, sha256=hashlib.sha256(b"secret").hexdigest(), expires=ends)
+    admission = Admission(TokenBook([token]), HttpLimits(), clock)
+    visitor = Visitor("10.0.0.1", "Bearer secret", host="dc.example")
+    caller = admission.admit(visitor)
+    assert isinstance(caller, AdmittedCaller)
+    assert admission.still_knows(caller)
+    clock.advance(61)
+    answer = admission.admit(visitor)
+    assert isinstance(answer, Problem)
+    assert (answer.kind, answer.fact) == (ProblemKind.FORBIDDEN, "the token of 'ci' has expired")
+    assert not admission.still_knows(caller)
+
+
+@pytest.mark.parametrize(
+    ("bound", "worker", "may"),
+    [
+        ("", "any", True),
+        ("gpu-1", "gpu-1", True),
+        ("gpu-1", "gpu-11", False),
+        ("gpu-*", "gpu-11", True),
+        ("gpu-*", "cpu-1", False),
+    ],
+)
+def test_a_worker_speaks_for_the_workers_that_its_token_names(bound: str, worker: str, may: bool) -> None:
+    admission = Admission(TokenBook(), HttpLimits(), ManualClock())
+    identity = CallerIdentity("w", frozenset({Role.WORKER}), CallerBounds(worker=bound))
+    asked = HealthcheckExtensionRequest(worker, ExtensionReason.LONG_WORKFLOW, 0.5, 0.0, 1)
+    for request in (
+        WorkerReport(worker=worker),
+        WorkerReport(worker=worker, leaving=True),
+        ExtendDeadline(request=asked),
+    ):
+        refused = admission.refuse(BY_NAME[str(request.__struct_config__.tag)], request, identity)
+        assert (refused is None) == may
+        assert refused is None or (refused.kind is ProblemKind.DENIED and repr(worker) in refused.fact)
 
 
 @pytest.mark.parametrize(

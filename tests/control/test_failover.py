@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
+from tenure.control.caller import redirected
 from tenure.control.failover import Ask, Directory, Pause
 from tenure.control.messages.jobs import AskLeader, GetJob, LeaderView, Problem, ProblemKind, Redirect
 from tenure.errors import (
@@ -64,6 +65,25 @@ def test_a_redirect_is_followed_also_to_a_node_that_was_not_named() -> None:
     play = Play({A: Redirect(address=C, epoch=2), C: VIEW})
     assert play.run() is VIEW
     assert play.asked == [A, C]
+
+
+def test_no_redirect_leads_from_tls_to_plain_http() -> None:
+    """A token that is meant for TLS would be readable on the wire."""
+    safe = "https://a:1"
+    for origin, named, asked in [
+        (safe, "http://evil:1", []),
+        (A, "http://evil:1", []),
+        (safe, "b:1", ["https://b:1"]),
+        (safe, "https://b:1", ["https://b:1"]),
+        ("http://a:1", "http://b:1", ["http://b:1"]),
+    ]:
+        play = Play(
+            {origin: [Redirect(address=named, epoch=2), VIEW], "https://b:1": VIEW, "http://b:1": VIEW},
+            addresses=[origin],
+        )
+        assert play.run() is VIEW
+        assert [one for one in play.asked if one != origin] == asked
+        assert redirected(origin, named) == (asked[0] if asked else "")
 
 
 def test_a_problem_that_passes_is_asked_again_and_one_that_stays_is_raised() -> None:

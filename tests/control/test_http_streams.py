@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tenure.control.admission import HttpLimits
-from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import EventPage, GetEvents
 from tenure.control.messages.operations import Role
-from tenure.control.tokens import Token, TokenBook
+from tenure.control.messages.tokens import Token
+from tenure.control.stream_format import StreamItem
+from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, EngineUnavailableError
 
@@ -81,7 +82,13 @@ def test_with_accept_it_is_lines_of_json_or_one_page() -> None:
         assert lines[1]["event"] == {"type": "JobEnded", "n": 1}
         connection.close()
         connection, answer = get(port, "/v1/events", Accept="application/json")
-        assert json.loads(answer.read()) == {"type": "event_page", "events": [], "cursor": "7", "gap": None}
+        assert json.loads(answer.read()) == {
+            "type": "event_page",
+            "events": [],
+            "cursor": "7",
+            "gap": None,
+            "progress": [],
+        }
         connection.close()
 
     served(story, three)

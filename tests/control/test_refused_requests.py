@@ -35,7 +35,7 @@ def refused(node: Served, path: str, body: Any, field: str) -> Answer:
     return answer
 
 
-QUEUES = ["my queue", "", "ä", "q" * 200, "q\n", "-q", ".q"]
+QUEUES = ["my queue", "ä", "q" * 200, "q\n", "-q", ".q"]
 
 
 @pytest.mark.parametrize("queue", QUEUES)
@@ -54,7 +54,7 @@ def test_of_many_submissions_only_the_one_that_is_out_of_bounds_is_refused(node:
         ("refused", "invalid"),
         ("accepted", None),
     ]
-    assert answer.body["jobs"][1]["reason"].startswith("queue is 'my queue', and must be 1 to 115 letters")
+    assert answer.body["jobs"][1]["reason"].startswith("submission.queue is 'my queue', and must be 0 to 115 letters")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_one_word_of_a_gate_that_is_out_of_bounds_is_answered_for_good_and_the_o
     assert answer.status == 200, answer.body
     said = {one["job_id"][:10]: one for one in answer.body["corrections"]}
     assert set(said) == {"x" * 10, "nobody", "g-1"}
-    assert (said["g-1"]["status"], said["g-1"]["reason"][:20]) == ("failed", "refused: queue is 'ä")
+    assert (said["g-1"]["status"], said["g-1"]["reason"][:31]) == ("failed", "refused: submission.queue is 'ä")
 
 
 def test_a_whole_number_may_be_written_as_json_has_it_and_arguments_stay_as_they_are(node: Served) -> None:

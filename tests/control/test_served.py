@@ -18,7 +18,9 @@ from tests.nodes.served import Served, until
 
 from tenure.control.messages.operations import OPERATIONS
 from tenure.control.port_security import Front
+from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer
+from tenure.logs import log_to
 
 JOB = {"job_id": "j-1", "workflows": [{"name": "w", "function": "encode"}]}
 
@@ -117,6 +119,14 @@ def test_probes_and_metrics_are_on_the_same_port(node: Served) -> None:
     assert "tenure_jobs_submitted_total" in text
 
 
+def test_probes_and_the_page_need_no_token_and_everything_else_does() -> None:
+    with Served(token="secret") as node:
+        for path in ("/health/live", "/health/ready", "/livez", "/readyz", "/"):
+            assert node.ask(path).status == 200, path
+        for path in ("/v1/me", "/metrics", "/v1/openapi.json", "/v1/nothing", "/nothing"):
+            assert node.ask(path).status == 401, path
+
+
 def test_the_document_is_served(node: Served) -> None:
     answer = node.ask("/v1/openapi.json")
     assert (answer.status, answer.body["openapi"]) == (200, "3.1.0")
@@ -189,7 +199,11 @@ def test_a_file_that_became_unusable_leaves_the_tokens_from_before(tmp_path: Pat
 
     async def main() -> None:
         server = HttpServer(None, tokens=front.book())  # type: ignore[arg-type]
-        with front.reloading(server, said.append):
+
+        def install(book: TokenBook) -> None:
+            server.admission.tokens = book
+
+        with front.reloading(server, install, log_to(said.append)):
             tokens(tmp_path, olga="operator")
             os.kill(os.getpid(), signal.SIGHUP)
             await wait(lambda: said)

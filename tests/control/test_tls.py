@@ -39,9 +39,11 @@ def one_sided(authority: Authority, server: Pair) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def mutual(authority: Authority, server: Pair) -> Iterator[Served]:
+def mutual(authority: Authority, server: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     shown = ClientTls(authority.file, *authority.sign("ops-laptop"))
-    with Served(shown, tls=ServerTls(*server, authority.file)) as node:
+    roles = tmp_path_factory.mktemp("roles") / "tokens.toml"
+    roles.write_text('[[certificates]]\nname = "ops-laptop"\nrole = "operator"\n')
+    with Served(shown, tls=ServerTls(*server, authority.file), tokens_file=str(roles)) as node:
         yield node
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -285,3 +286,32 @@ def test_many_who_poll_one_mailbox_stand_still_while_nothing_is_ready() -> None:
             return before
 
     assert asyncio.run(story()) <= 8
+
+
+def test_the_error_of_a_poll_that_was_cancelled_is_not_logged_as_one_that_nobody_saw(sqlite: Engine) -> None:
+    """A manager that stepped down while its engine was silent wrote a stack into its log."""
+    unseen: list[Any] = []
+    failing = threading.Event()
+
+    class Silent(FakeMailbox[Any, Any]):
+        def receive(self, *args: Any, **options: Any) -> Any:
+            failing.wait(20)
+            raise MailboxClosedError("the engine did not answer")
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+        calls = ThreadCalls(sqlite)
+        poll = asyncio.create_task(calls.run(Silent().receive, 1, 60, 10))
+        await asyncio.sleep(0)
+        poll.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await poll
+        failing.set()
+        await calls.close()
+        while any(thread.name.startswith("tenure-poll") for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    play(story)
+    assert unseen == []

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from tenure.clock import ManualClock
-from tenure.engines import Engine, MemoryEngine, Message, Outgoing
+from tenure.engines import NO_REPLY, Engine, MemoryEngine, Message, Outgoing, Settlement, Withdrawal
 from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.engines.mailbox_records import STARTED, MessageRecord
 from tenure.engines.mailbox_state import MailboxState
@@ -40,6 +40,7 @@ KINDS = (
     *("send", "send", "send_many", "poison", "receive", "receive", "receive", "batch", "pass_time", "pass_time"),
     *("acknowledge", "acknowledge_many", "settle", "reply", "nack", "nack", "release", "release", "extend", "extend"),
     *("reject", "adopt", "write", "revoke", "replay", "delete", "purge"),
+    *("exchange", "exchange", "exchange_group", "exchange_again", "extend_many", "withdraw", "withdraw", "elsewhere"),
 )
 plans = st.lists(st.tuples(st.sampled_from(KINDS), *[st.integers(0, 59)] * 3), min_size=40, max_size=100)
 Plan = list[tuple[str, int, int, int]]
@@ -71,6 +72,10 @@ class Side:
         self.any = engine.mailbox(name)
         self.replies = engine.mailbox(f"{name}/replies")
         self.store = engine.store("results")
+        self.consumer = engine.consumer(int, int, max_delivery_count=LIMIT)
+        self.consumer.cover([[name, f"{name}/b"], [f"{name}/c"]])
+        self.others = [engine.mailbox(f"{name}/{letter}") for letter in "bc"]
+        self.claims = 0
         self.held: list[Message[Any, Any]] = []
         self.bodies = 0
         self.released: Message[Any, Any] | None = None
@@ -117,6 +122,43 @@ class Side:
         for number, message in enumerate(found[1:], 1):
             message.extend_visibility(10 + b % 3 + number / 7)
         return self.take(found)
+
+    def elsewhere(self, a: int, b: int, c: int) -> Any:
+        """Sends to the other mailboxes that the consumer covers, and now and then what it cannot read."""
+        self.bodies += 1
+        reply_to = self.replies.name if c % 2 else None
+        self.others[a % 2].send(self.bodies if b % 10 else "poison", reply_to=reply_to, delay=DELAYS[c % 3])
+
+    def exchange(self, a: int, b: int, c: int) -> Any:
+        self.claims += 1
+        done = self.consumer.exchange(
+            visibility_timeout=LEASES[a % 3],
+            provisional=b % 2 == 0,
+            fair=c % 4 == 0,
+            claim_id=f"c{self.claims}" if c % 2 else "",
+        )
+        return [message.mailbox[len(self.name) :] for message in done.messages], self.take(done.messages)
+
+    def exchange_group(self, a: int, b: int, c: int) -> Any:
+        """Settles some, which may be over or repeated, and claims one."""
+        group = [Settlement(m, b if m.reply_to and c % 2 else NO_REPLY) for m in self.held[-1 - a % 4 :]]
+        done = self.consumer.exchange(group, max_messages=c % 2, visibility_timeout=LEASES[b % 3])
+        return [seen(message) for message in done.lost], self.take(done.messages)
+
+    def exchange_again(self, a: int, b: int, c: int) -> Any:
+        done = self.consumer.exchange(visibility_timeout=LEASES[b % 3], claim_id=f"c{self.claims - a % 3}")
+        return self.take(done.messages)
+
+    def extend_many(self, a: int, b: int, c: int) -> Any:
+        """All to one moment would end together: see above."""
+        return [seen(message) for message in self.consumer.extend(self.held[-1 - a % 4 :][:1], 3 + b % 9)]
+
+    def withdraw(self, a: int, b: int, c: int) -> Any:
+        key = "abc"[a % 3]
+        done = self.work.withdraw(key, self.bodies // 4 + b % 3)
+        if done is Withdrawal.WITHDRAWN:
+            self.gone(key)
+        return done
 
     def act(self, a: int, do: Callable[[Message[Any, Any]], Any]) -> Any:
         """Does it with a delivery, which may be over."""
@@ -197,7 +239,8 @@ class Side:
             (x.body, x.cause, x.reason, x.delivery_count, x.key, x.generation, x.checkpoint, round(x.died_at, 4))
             for x in self.work.dead_letters.list()
         ]
-        return self.work.depth(), self.replies.depth(), letters, self.work.dead_letters.count()
+        others = [(box.depth(), box.dead_letters.count()) for box in self.others]
+        return self.work.depth(), self.replies.depth(), letters, self.work.dead_letters.count(), others
 
     def drain(self) -> Any:
         return [seen(message) for message in self.replies.receive(1_000)]
@@ -280,7 +323,16 @@ def replays_with_the_old_count(self: MailboxState, message: str, now: float) -> 
     return done
 
 
+def withdraws_leased_ones(self: MailboxState, name: str, generation: int, now: float) -> Withdrawal:
+    done: Withdrawal = RULES["withdraw"](self, name, generation, now)
+    if done is Withdrawal.LEASED:
+        self._withdraw(self.records[self.keys[name].live or ""], "it was withdrawn")
+        self.keys[name].live = None
+    return done
+
+
 MUTANTS: dict[str, Callable[..., Any]] = {
+    "withdraw": withdraws_leased_ones,
     "run_out": never_suspect,
     "release": gives_used_numbers_again,
     "_hold_longer": shortens_leases,

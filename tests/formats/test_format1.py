@@ -16,19 +16,17 @@ from tenure.engines import Engine, Mailbox, Message
 from tenure.engines.aio import calling
 from tenure.engines.contracts import Fence
 from tenure.errors import KeyRefusedError, StaleFenceError
-from tenure.ids import new_id
 from tenure.jobs.queues import SetQueue
 from tenure.nodes.gate.leader import ARCHIVE as GATE_ARCHIVE
 from tenure.nodes.gate.leader import GateRules
 from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.loop_keeper import ProductFailures
 from tenure.nodes.manager.leader import JobLeadership
-from tenure.nodes.manager.ledger import DatacenterRules
+from tenure.nodes.manager.ledger import RESULTS, DatacenterRules
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.manager.results import RESULTS
 from tenure.nodes.process import Environment
-from tenure.randomness import Random
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.randomness import Random, new_id
+from tenure.work.delivery import WorkItem, WorkResult
 
 WITHIN_S = 60.0
 
@@ -44,10 +42,22 @@ async def folded(url: str, rules: Any) -> Any:
     engine = Engine.open(url)
     async with calling(engine) as calls:
         environment = Environment(engine, calls, SystemClock(), Random(1), new_id)
-        failures = ProductFailures(SystemClock())
+        failures = ProductFailures(SystemClock(), environment.log)
         ledger: NodeLedger[Any, Any] = NodeLedger(rules, environment, failures=failures, engine_now=engine.now)
         await ledger.load()
-        return msgspec.to_builtins(ledger.book.state)
+        return whole(ledger.book.state)
+
+
+def whole(value: Any) -> Any:
+    """The value as plain data with every field, also those that an encoding leaves out because they have their default."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: whole(one) for name, one in fields.items() if one is not msgspec.UNSET}
+    if isinstance(value, dict):
+        return {key: whole(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [whole(one) for one in value]
+    return msgspec.to_builtins(value)
 
 
 def lost(recorded: Any, found: Any, path: str = "") -> list[str]:

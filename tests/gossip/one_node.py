@@ -11,7 +11,7 @@ from tenure.gossip.settings import GossipSettings
 from tenure.gossip.state import Complaint, Effects, MemberChange, MemberEvent, PoolWarning
 from tenure.gossip.swim import Swim
 from tenure.gossip.wire import decode
-from tenure.health.piggyback import HealthPiggyback
+from tenure.health.node_states import HealthPiggyback
 
 KEY = bytes(range(16))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.gossip.one_node import ME, happened, node, passed_on, tell, there, warned, with_peers
 
-from tenure.gossip.health_piggyback import encode_tags
+from tenure.gossip.members import encode_tags
 from tenure.gossip.messages import MAX_INCARNATION, Alive, Dead, MemberState, NodeState, PushPull, Suspect, User
 from tenure.gossip.state import Complaint, MemberChange
 from tenure.gossip.swim import Swim
@@ -141,6 +141,41 @@ def test_a_name_is_not_taken_from_a_living_node() -> None:
     assert swim.member("p2").address == there(2)
     assert warned(tell(swim, Alive(99, "me", there(78)))) == [Complaint.NAME_CONFLICT]
     assert swim.me.incarnation == 51
+
+
+def start(name: str) -> bytes:
+    return encode_tags({"start": name})
+
+
+@pytest.mark.parametrize("state", ["alive", "suspect", "dead"])
+def test_a_later_start_of_a_node_at_another_port_is_announced_at_once(state: str) -> None:
+    swim = with_peers()
+    tell(swim, Alive(20, "w", ("10.0.0.9", 4001), start("first")))
+    if state != "alive":
+        tell(swim, (Suspect if state == "suspect" else Dead)(20, "w", "p2"))
+    swim.forget_rumours()
+    moved = Alive(21, "w", ("10.0.0.9", 4002), start("second"))
+    assert MemberChange.RESTARTED in happened(tell(swim, moved, 1.0))
+    assert (swim.member("w").address, swim.member("w").state) == (("10.0.0.9", 4002), MemberState.ALIVE)
+    assert passed_on(swim) == [moved]
+    # Neither an older start nor the same one at another address can take it back.
+    for claim in (
+        Alive(20, "w", ("10.0.0.9", 4001), start("first")),
+        Alive(30, "w", ("10.0.0.9", 4003), start("second")),
+    ):
+        assert warned(tell(swim, claim, 2.0)) == [Complaint.NAME_CONFLICT]
+    assert swim.member("w").address == ("10.0.0.9", 4002)
+
+
+def test_a_node_that_came_back_elsewhere_rises_above_its_former_life_once() -> None:
+    swim = with_peers()
+    former = Alive(70, "me", ("10.0.0.1", 4001), start("life-0"))
+    assert warned(tell(swim, former)) == [Complaint.ACCUSED]
+    assert swim.me.incarnation == 71
+    assert passed_on(swim)[0].incarnation == 71
+    # A rival that runs under our name and outbids us in turn is a conflict, and not a race without end.
+    assert warned(tell(swim, Alive(72, "me", ("10.0.0.1", 4001), start("life-0")))) == [Complaint.NAME_CONFLICT]
+    assert swim.me.incarnation == 71
 
 
 def test_a_name_may_be_taken_at_once_from_who_left_and_after_a_while_from_the_dead() -> None:

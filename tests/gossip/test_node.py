@@ -28,7 +28,7 @@ from tenure.gossip import (
     parse_address,
 )
 from tenure.gossip.sealing import PacketCodec
-from tenure.ids import secret_bytes
+from tenure.randomness import secret_bytes
 
 pytestmark = pytest.mark.asyncio
 
@@ -122,6 +122,25 @@ async def test_a_death_is_noticed_by_all() -> None:
     async with pool(4) as nodes:
         await nodes[3].node.close()
         await until(lambda: all(watched.saw(MemberChange.FAILED, "n3") for watched in nodes[:3]))
+
+
+async def test_a_node_that_comes_back_on_another_port_is_known_at_once() -> None:
+    """Its death need not be noticed first, nor the 30 s pass after which a stranger may have its name."""
+    patient = fast(suspicion_mult=1_000, reclaim_after_s=3_600.0)
+    async with pool(3, patient) as nodes:
+        old = nodes[2].node.address
+        await nodes[2].node.close()
+        again = GossipNode("n2", settings=patient)
+        await again.start()
+        try:
+            await again.join([nodes[0].node.address])
+            assert again.address != old
+            for one in nodes[:2]:
+                await until(lambda one=one: one.node.member("n2").address == again.address)
+                assert one.node.member("n2").start_id == again.start_id
+                assert not one.saw(MemberChange.FAILED, "n2")
+        finally:
+            await again.close()
 
 
 async def test_new_tags_and_health_reach_everybody_and_clocks_are_compared() -> None:
@@ -238,6 +257,15 @@ async def test_a_listener_that_raises_is_logged_and_the_others_hear(caplog: pyte
         await other.close()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "fd00::1"])
+async def test_beyond_loopback_a_key_is_required_or_a_word_that_there_is_none(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"anybody who reaches the port .* --gossip-no-key"):
+        GossipNode("n", bind=(host, 0), settings=fast())
+    GossipNode("n", bind=(host, 0), settings=fast(no_key=True))
+    GossipNode("n", bind=(host, 0), settings=fast(), keyring=Keyring([bytes(16)], entropy=secret_bytes))
+    GossipNode("n", bind=("::1", 0), settings=fast())
+
+
 async def test_what_cannot_work_is_refused_with_a_remedy() -> None:
     node = GossipNode("n", settings=fast())
     with pytest.raises(ConfigurationError, match="not started"):
@@ -248,7 +276,7 @@ async def test_what_cannot_work_is_refused_with_a_remedy() -> None:
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         await GossipNode("m", bind=node.address, settings=fast()).start()
     with pytest.raises(ConfigurationError, match="address to advertise"):
-        await GossipNode("m", bind=("0.0.0.0", 0), settings=fast()).start()
+        await GossipNode("m", bind=("0.0.0.0", 0), settings=fast(no_key=True)).start()
     with pytest.raises(JoinError, match="none of their names is known"):
         await node.join(["no-such-host.invalid:1"])
     await node.close()

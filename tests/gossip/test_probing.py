@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.gossip.one_node import ME, happened, health, node, tell, there, warned, with_peers
 
-from tenure.gossip.health_piggyback import encode_health_field, encode_tags
+from tenure.gossip.members import encode_health_field, encode_tags
 from tenure.gossip.messages import Ack, Address, Alive, IndirectPing, Message, Ping, PingNack, Suspect
 from tenure.gossip.settings import Lifeguard
 from tenure.gossip.state import Complaint, Effects, HealthEvent, MemberChange

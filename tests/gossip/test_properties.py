@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.gossip.lean_pool import LeanPool
 from tests.soak import sized
 
-from tenure.gossip.broadcasts import MAX_UNNAMED
 from tenure.gossip.messages import Alive, Dead, MemberState, Suspect
 from tenure.gossip.settings import GossipSettings
+from tenure.gossip.state import MAX_UNNAMED
 
 SIZE = 5
 some_node = st.integers(0, SIZE - 1).map(lambda index: f"n{index}")

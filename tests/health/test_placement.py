@@ -73,7 +73,8 @@ def test_asking_for_no_place_is_an_error() -> None:
 def test_every_choice_is_usable_and_nothing_usable_is_left_while_room_remains(
     places: list[CandidateDatacenter], count: int
 ) -> None:
-    able = {place.name for place in places if place.health not in (None, UNHEALTHY) and not place.drained}
+    well = [place for place in places if place.health not in (None, UNHEALTHY)]
+    able = {place.name for place in well if not place.drained and not place.closed}
     chosen = choose(places, count).chosen
     assert set(chosen) <= able
     assert len(chosen) == len(set(chosen)) == min(count, len(able))
@@ -95,3 +96,10 @@ def test_a_place_that_operators_drained_is_never_chosen_however_well_it_is() -> 
     choice = choose([drained, CandidateDatacenter("b", DEGRADED, 0, 0.2)], 2)
     assert choice.chosen == ("b",)
     assert choice.reasons["a"] == "operators drained every worker there"
+
+
+def test_a_place_whose_manager_accepts_no_jobs_is_never_chosen_and_says_why() -> None:
+    closed = CandidateDatacenter("a", HEALTHY, 50, 0.001, closed="drained by ops: new rack")
+    choice = choose([closed, CandidateDatacenter("b", DEGRADED, 0, 0.2)], 2)
+    assert choice.chosen == ("b",)
+    assert choice.reasons["a"] == "it accepts no new jobs: drained by ops: new rack"

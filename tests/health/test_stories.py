@@ -21,6 +21,7 @@ class Datacenter:
         self.manager = WorkerHealthManager(clock=self.clock)
         self.manager.register("w")
         self.evicted_at: float | None = None
+        self.allowed_until = 0.0
 
     def run(self, seconds: int, *, beat_every: int | None = None, ask: bool = False) -> None:
         """Let time pass; the attempt beats at that interval, or not at all."""
@@ -41,7 +42,9 @@ class Datacenter:
                     counts.completions_last_interval,
                     self.rate.expected(now),
                     counts.advancing,
-                )
+                    counts.silent,
+                ),
+                allowed_until=self.allowed_until,
             )
             if ask and self.manager.deadline("w") - now <= 5:
                 self.manager.handle_extension_request(
@@ -91,9 +94,11 @@ def test_a_hang_that_begs_for_time_gets_one_free_grant_and_no_more() -> None:
 
 def test_work_that_may_be_silent_for_ten_minutes_is_given_ten_minutes() -> None:
     datacenter = Datacenter()
-    datacenter.window.begin("a", datacenter.clock.monotonic(), quiet_s=600.0)
+    datacenter.window.begin("a", datacenter.clock.monotonic())
+    datacenter.allowed_until = datacenter.clock.monotonic() + 600
+    datacenter.window.allow_silence("a", datacenter.allowed_until)
     datacenter.run(595)
     assert datacenter.evicted_at is None
     datacenter.run(600)
     assert datacenter.evicted_at is not None
-    assert datacenter.evicted_at - 1_000.0 <= 600 + 30
+    assert 600 <= datacenter.evicted_at - 1_000.0 <= 600 + 30

@@ -21,17 +21,17 @@ from tenure.jobs import (
 )
 from tenure.jobs.attempt_results import RecordFailure, RecordResult
 from tenure.jobs.attempts import ProgressWatch, RecordDispatched, RecordProgress, RecordStarted
-from tenure.jobs.deadlines import CheckJob, TakeLead, next_due
-from tenure.jobs.decisions import Command, GateDecision, encode_event
+from tenure.jobs.deadlines import TakeLead
+from tenure.jobs.decisions import Command, GateDecision, Rules, encode_event
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_exchange import AnswerQuery, HearGate, ObeyGlobalCancel, ObeyGlobalTimeout, report_for
 from tenure.jobs.gate_jobs import GateSubmit, GateTakeLead
 from tenure.jobs.gate_outbox import owed
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout
 from tenure.jobs.messages import Identity, JobGlobalCancel, JobStatusQuery
-from tenure.jobs.rules import Rules
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import SubmitJob
+from tenure.jobs.timeout import CheckJob, next_due
 from tenure.jobs.timers import Timers
 
 GATE = ("gate.example", 7000)
@@ -66,8 +66,8 @@ class Desk:
     def now(self) -> float:
         return self.at
 
-    async def record(self, decision: Decision) -> None:
-        self.fold(decision)
+    async def commit(self, command: Command) -> Decision:
+        return self.do(command)
 
     def fold(self, decision: Decision) -> None:
         encoded = [encode_event(event) for event in decision.events]

@@ -6,7 +6,7 @@ from tests.jobs.desk import Desk, spec
 from tenure.backoff import Retry
 from tenure.errors import LimitError
 from tenure.jobs import Outcome, Rule
-from tenure.jobs.attempts import RecordDispatched, RecordStarted
+from tenure.jobs.attempts import UNFENCED, RecordDispatched, RecordStarted
 from tenure.jobs.endings import CancelJob, ConfirmCleaned
 from tenure.jobs.outbox import next_dispatch_at, standing, to_dispatch, to_revoke
 from tenure.jobs.queues import SetQueue
@@ -220,6 +220,42 @@ def test_a_result_of_a_lower_delivery_of_the_same_attempt_is_refused_by_its_fenc
     refused = desk.result(attempt=1, delivery=1, worker="w1")
     assert (refused.outcome, refused.rule) == (Outcome.REFUSED, Rule.STALE_DELIVERY)
     assert desk.result(attempt=1, delivery=2, worker="w2").outcome is Outcome.ACCEPTED
+
+
+def test_an_outcome_counts_from_the_worker_that_holds_the_delivery_and_a_later_delivery_may_be_anybodys() -> None:
+    desk = Desk()
+    desk.submit("j", spec("w", retry=Retry(max_attempts=3, delay=0)))
+    desk.run(worker="w1", delivery=2)
+    for refused in (
+        desk.result(worker="evil", delivery=2, result="forged"),
+        desk.fail(worker="evil", delivery=2),
+        desk.advance(2**53 - 1, worker="evil", delivery=2),
+        desk.result(worker="evil", delivery=UNFENCED, result="forged"),
+    ):
+        assert (refused.outcome, refused.rule) == (Outcome.REFUSED, Rule.STALE_DELIVERY)
+    assert desk.book.job("j").workflows["w"].steps == 0
+    assert desk.state() == "running"
+    assert not standing(desk.book, "j", "w", 1, 2, "evil").wanted
+    assert standing(desk.book, "j", "w", 1, 2, "w1").wanted
+    # Nobody reported the start of delivery 3: short work ends before its first report.
+    assert desk.result(worker="w2", delivery=3, result="true").outcome is Outcome.ACCEPTED
+    assert desk.book.job("j").workflows["w"].result == "true"
+
+
+def test_an_attempt_that_still_rests_can_have_no_outcome() -> None:
+    desk = Desk()
+    desk.submit("j", spec("w", retry=Retry(max_attempts=3, delay=10, jitter=0)))
+    desk.run()
+    desk.fail()
+    early = desk.result(attempt=2, worker="evil", delivery=1, result="forged")
+    assert (early.outcome, early.rule, early.reason) == (
+        Outcome.REFUSED,
+        Rule.STALE_ATTEMPT,
+        "attempt 2 was not sent yet",
+    )
+    assert desk.fail(attempt=2, worker="evil", delivery=1).outcome is Outcome.REFUSED
+    desk.at += 10
+    assert desk.result(attempt=2, worker="w2", delivery=1).outcome is Outcome.ACCEPTED
 
 
 def test_a_result_for_an_ended_job_is_refused_and_recorded() -> None:

@@ -1,92 +1,22 @@
 from __future__ import annotations
 
-import contextlib
-
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.jobs.desk import Desk, spec, submission
+from tests.jobs.desk import Desk, spec
+from tests.jobs.random_commands import JOBS, commands, follow, three_flows
 
 from tenure.backoff import Retry
-from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError, UnknownJobError
+from tenure.errors import EngineVersionError, IllegalTransitionError, StaleEpochError, TenureError
 from tenure.jobs import JobBook, JobSettings, WorkflowState
-from tenure.jobs.attempt_results import RecordFailure, RecordResult, WorkflowCompleted
-from tenure.jobs.attempts import Dispatched, RecordDispatched, RecordProgress, RecordStarted
-from tenure.jobs.deadlines import CheckJob, TakeLead
+from tenure.jobs.attempt_results import WorkflowCompleted
+from tenure.jobs.attempts import Dispatched
+from tenure.jobs.deadlines import TakeLead
 from tenure.jobs.decisions import Command, Event, encode_event
-from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned, JobEnded
-from tenure.jobs.extensions import GrantExtension
-from tenure.jobs.states import AttemptCause, OnFailure
-from tenure.jobs.submission import SubmitJob
+from tenure.jobs.endings import CancelJob, JobEnded
+from tenure.jobs.timeout import CheckJob
 from tenure.jobs.topics import decode_event
-from tenure.jobs.workers import EvictWorker, JudgeWorker
-
-JOBS = ("j0", "j1", "j2")
-names = st.sampled_from(JOBS)
-workers = st.sampled_from(("w1", "w2"))
-flows = st.sampled_from(("a", "b", "c"))
-attempts = st.integers(1, 3)
-
-
-def three_flows(job_id: str) -> SubmitJob:
-    once = Retry(max_attempts=2, delay=1)
-    return SubmitJob(
-        submission=submission(
-            job_id,
-            spec("a", retry=once),
-            spec("b", retry=once, on_failure=OnFailure.CONTINUE),
-            spec("c", after=("a", "b")),
-            idempotency_key=f"key {job_id}",
-            timeout_seconds=400,
-        )
-    )
-
-
-commands: st.SearchStrategy[Command] = st.one_of(
-    names.map(three_flows),
-    names.map(lambda job_id: CancelJob(job_id=job_id)),
-    st.builds(RecordDispatched, job_id=names, workflow=flows, attempt=attempts),
-    st.builds(
-        RecordStarted, job_id=names, workflow=flows, attempt=attempts, worker=workers, delivery=st.integers(1, 2)
-    ),
-    st.builds(RecordProgress, job_id=names, workflow=flows, attempt=attempts, worker=workers, steps=st.integers(0, 9)),
-    st.builds(RecordResult, job_id=names, workflow=flows, attempt=attempts, worker=workers),
-    st.builds(
-        RecordFailure,
-        job_id=names,
-        workflow=flows,
-        attempt=attempts,
-        worker=workers,
-        cause=st.sampled_from(list(AttemptCause)),
-    ),
-    st.builds(EvictWorker, worker=workers, reason=st.just("silent")),
-    st.builds(JudgeWorker, worker=workers, verdict=st.sampled_from(("route", "drain")), reason=st.just("r")),
-    st.builds(
-        GrantExtension,
-        worker=workers,
-        seconds=st.just(30.0),
-        count=st.just(1),
-        total=st.just(30.0),
-        bound=st.just(58.125),
-        progress=st.just(0.5),
-        advanced=st.just(JOBS),
-    ),
-    st.builds(CheckJob, job_id=names),
-    st.builds(ConfirmCleaned, job_id=names),
-    st.builds(ArchiveJob, job_id=names),
-    st.just(TakeLead(epoch=0, leader="next")),
-)
-
-
-def follow(desk: Desk, steps: list[tuple[Command, int]]) -> None:
-    for command, seconds in steps:
-        desk.at += seconds
-        if isinstance(command, TakeLead):
-            desk.elect(f"m{desk.book.epoch + 1}")
-            continue
-        with contextlib.suppress(UnknownJobError):  # a check of a job that is archived
-            desk.do(command)
 
 
 def check_invariants(book: JobBook) -> None:

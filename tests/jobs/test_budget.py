@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.desk import Desk, spec, submission
-from tests.jobs.test_book import JOBS, commands, follow, three_flows
+from tests.jobs.random_commands import JOBS, commands, follow, three_flows
 
 from tenure.backoff import Retry
 from tenure.engines.contracts import MAX_SNAPSHOT_BYTES
@@ -88,14 +88,14 @@ def test_the_count_is_never_below_the_snapshot_and_little_above_it(steps: list[t
     check_size(restored)
 
 
-def test_a_thousand_ordinary_jobs_are_counted_within_a_tenth_of_what_they_take() -> None:
+def test_a_thousand_ordinary_jobs_are_counted_within_an_eighth_of_what_they_take() -> None:
     desk = Desk()
     for number in range(1_000):
         desk.submit(f"encode-{number:016}", spec(arguments={"path": "a.mov", "rate": 0.5}))
         desk.run(f"encode-{number:016}", incarnation="w1#0123456789abcdef", worker="host-17-1234")
         desk.result(f"encode-{number:016}", worker="host-17-1234", result={"frames": 5_000})
     counted = desk.book.size.total
-    assert len(desk.book.snapshot()) <= counted <= 1.1 * len(desk.book.snapshot())
+    assert len(desk.book.snapshot()) <= counted <= 1.125 * len(desk.book.snapshot())
 
 
 def test_the_limit_is_the_engines_and_the_budget_is_three_quarters_of_it() -> None:
@@ -182,10 +182,7 @@ class Crowd:
         elif what == 5:
             desk.do(EvictWorker(worker=worker, reason="silent for " + "s" * 50))
         else:
-            advanced = tuple(one.id for one in live[:20])
-            grant = GrantExtension(
-                worker=worker, seconds=1.0, count=1, total=1.0, bound=9.0, progress=1.0, advanced=advanced
-            )
+            grant = GrantExtension(worker=worker, seconds=1.0, count=1, total=1.0, bound=9.0, progress=1.0)
             desk.do(grant)
 
     def _keep_house(self) -> None:

@@ -13,9 +13,8 @@ from tenure.errors import LimitError
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.attempts import RecordDispatched
 from tenure.jobs.deadlines import TakeLead
-from tenure.jobs.model import QueueRecord
 from tenure.jobs.outbox import next_dispatch_at, to_dispatch
-from tenure.jobs.queues import SetQueue, note_dispatch, opens_at, room
+from tenure.jobs.queues import QueueRecord, SetQueue, note_dispatch, opens_at, room
 
 
 def send_all(desk: Desk) -> int:

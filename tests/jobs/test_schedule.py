@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.jobs.desk import Desk, spec, submission
 
+from tenure.clock import zone
 from tenure.errors import ConfigurationError, LimitError, UnknownScheduleError
 from tenure.jobs import JobBook, Outcome
 from tenure.jobs.cron import MOST_MISSED, due, instants, next_instant, utc
 from tenure.jobs.model import Missed, Overlap, Schedule, ScheduleRecord
 from tenure.jobs.schedules import FireCron, PutSchedule, RemoveSchedule, RunSchedule, SkipInstants
-from tenure.zones import zone
 
 DAY = 86_400.0
 

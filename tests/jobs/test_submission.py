@@ -102,6 +102,18 @@ def test_an_unset_stuck_threshold_is_derived_from_the_longest_stall() -> None:
     assert desk.book.job("long").timeout_tracking.stuck_threshold == 1_200.0
 
 
+def test_an_operators_stuck_threshold_wins_and_a_stall_that_is_not_below_it_is_refused_with_the_ladder() -> None:
+    desk = Desk(settings=JobSettings(stuck_threshold=90.0, stuck_is_explicit=True))
+    desk.submit("plain", spec(stall=60))  # derived, it would be 120 s
+    assert desk.book.job("plain").timeout_tracking.stuck_threshold == 90.0
+    with pytest.raises(ConfigurationError, match=r"stall of 'w' 90 s < --stuck of the manager 90 s does not hold"):
+        desk.submit("long", spec(stall=90))
+    with pytest.raises(ConfigurationError, match=r"--stuck of the manager 90 s < timeout_seconds 500 s does not hold"):
+        desk.submit("long", spec(stall=90), timeout_seconds=500.0)
+    desk.submit("own", spec(stall=600), stuck_threshold=700)  # what the submission asks for is nearer to it
+    assert desk.book.job("own").timeout_tracking.stuck_threshold == 700.0
+
+
 def test_the_same_submission_twice_is_one_job() -> None:
     desk = Desk()
     assert desk.submit("j").outcome is Outcome.ACCEPTED

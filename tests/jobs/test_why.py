@@ -12,12 +12,11 @@ from tests.jobs.desk import GATE, Desk, GateDesk, spec, submission
 
 from tenure.backoff import Retry
 from tenure.errors import EngineCorruptError
-from tenure.health.extension import ExtensionTracker
 from tenure.jobs import JobBook, JobSettings, Rule
 from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.endings import CancelJob, ConfirmCleaned
 from tenure.jobs.event_text import RULES, seconds
-from tenure.jobs.extensions import DenyExtension, GrantExtension
+from tenure.jobs.extensions import DenyExtension, ExtendJob
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_exchange import ObeyGlobalTimeout
 from tenure.jobs.gate_jobs import GateSubmit
@@ -98,25 +97,26 @@ def eviction() -> Why:
 
 
 def local_timeout() -> Why:
-    """Time ran out although it advanced, and although a worker had earned more."""
+    """Time ran out although it advanced, and although it earned more."""
     desk = begun(timeout_seconds=300.0)
     run(desk, "w1")
-    tracker = ExtensionTracker(worker_id="w1")
-    for step in range(1, 10):
-        desk.at += 35
+    for step, moment in enumerate((70, 210, 292, 322, 339), start=1):
+        desk.at = START + moment
         advance(desk, step, fraction=step / 20)
-        if step in (2, 6):
-            grant = tracker.request_extension("long_workflow", step / 20)
+        if moment > 290:
+            ends = desk.at + 40.0
+            evidence = {"estimated_completion": ends, "active_workflows": 1}
+            since = step - (moment < 339)  # the last request shows no progress
             desk.do(
-                GrantExtension(
-                    by="m1",
+                ExtendJob(
+                    by="leader",
+                    job_id="encode-7",
                     worker="w1",
-                    seconds=grant.extension_seconds,
-                    count=tracker.extension_count,
-                    total=tracker.total_extended,
-                    bound=tracker.bound,
+                    start="w1#1",
+                    counter=step,
+                    since=since,
                     progress=step / 20,
-                    advanced=desk.progress.take_advanced("w1"),
+                    evidence=evidence,
                 )
             )
     desk.elect("m2")

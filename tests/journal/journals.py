@@ -11,10 +11,24 @@ from tests.formats.restoring import on_sqlite
 from tenure.cli.journal import KINDS
 from tenure.engines import Engine
 from tenure.engines.contracts import Entry, Journal
-from tenure.ids import new_id
 from tenure.nodes.journal_checksum import checked_id, checked_state
+from tenure.randomness import new_id
 
 NAMES = {"manager": "jobs", "gate": "gate"}
+LATER: dict[str, list[str]] = {
+    "manager": [
+        '{"type":"WorkflowsRegistered","at":2e9,"worker":"w-9","incarnation":"i-9","offer":"o-9","lanes":["default.p0"],"workflows":[{"name":"late","version":"1"}]}',
+        '{"type":"JobSubmitted","at":2e9,"job_id":"late-1","submission":{"job_id":"late-1","workflows":[{"name":"late"}]},"digest":"d"}',
+        '{"type":"Dispatched","at":2e9,"job_id":"late-1","workflow":"late","attempt":1}',
+        '{"type":"Withdrawn","at":2e9,"job_id":"late-1","workflow":"late","attempt":1}',
+        '{"type":"WorkflowsForgotten","at":2e9,"workflows":[["gone","1"]]}',
+        '{"type":"OutageDeclared","at":2e9,"name":"s3","until":2e9,"rate":5.0,"jobs":["late-1"]}',
+        '{"type":"OutageMoved","at":2e9,"name":"s3","phase":"probing","workers":["w-9"]}',
+        '{"type":"OutageEnded","at":2e9,"name":"s3","jobs":["late-1"]}',
+    ],
+    "gate": [],
+}
+"""Events that the first release did not know, one in each entry."""
 
 
 def copied(request: pytest.FixtureRequest, folder: Path, which: str, target: Engine) -> list[Entry]:
@@ -30,6 +44,8 @@ def copied(request: pytest.FixtureRequest, folder: Path, which: str, target: Eng
     journal.truncate(1)
     for seq, entry in enumerate(entries, 2):
         append(journal, seq - 1, entry.epoch, entry.events)
+    for seq, event in enumerate(LATER[which], 2 + len(entries)):
+        append(journal, seq - 1, entries[-1].epoch, (event.encode(),))
     return journal.read(1)
 
 
@@ -50,7 +66,7 @@ def one_of_each_kind(entries: list[Entry]) -> dict[str, Entry]:
 def state_of(journal: Journal, which: str) -> bytes:
     """The fold of a journal that is whole, as a leader makes it."""
     kind, snapshot = KINDS[which], journal.latest_snapshot()
-    from tenure.nodes.journal_reading import fold_entry, restore
+    from tenure.nodes.node_journal import fold_entry, restore
 
     book = restore(kind.name, snapshot, kind.restored) if snapshot else kind.new_book()
     seq = snapshot.seq if snapshot else 0

@@ -14,9 +14,8 @@ from tenure.cli.journal import KINDS
 from tenure.engines import Engine
 from tenure.engines.contracts import Entry, Journal
 from tenure.jobs.topics import GateEvent, ManagerEvent
-from tenure.nodes.journal_checksum import entry_damage, opened
+from tenure.nodes.journal_checksum import entry_damage, opened, salvage, salvage_state
 from tenure.nodes.journal_repair import examine, mend
-from tenure.nodes.journal_salvage import salvage, salvage_state
 
 UNIONS: dict[str, Any] = {"manager": ManagerEvent, "gate": GateEvent}
 

@@ -11,9 +11,8 @@ from tests.journal.journals import NAMES, append, copied, state_of
 from tenure.cli.journal import KINDS
 from tenure.engines import MemoryEngine
 from tenure.engines.contracts import Entry
-from tenure.nodes.journal_checksum import checked_state, opened
+from tenure.nodes.journal_checksum import checked_state, corrections, found_events, opened
 from tenure.nodes.journal_repair import examine, mend
-from tenure.nodes.journal_salvage import corrections, found_events
 
 KIND = KINDS["manager"]
 SUBMIT = b'{"type":"JobSubmitted","at":1.0,"job_id":"%s","submission":{"job_id":"%s","workflows":[{"name":"w"}]},"digest":"d"}'

@@ -25,7 +25,7 @@ import json, sys, asyncio, msgspec
 from tenure.clock import SystemClock
 from tenure.engines import Engine
 from tenure.engines.aio import calling
-from tenure.ids import new_id
+from tenure.ids import new_id  # this is the first release: a module that moved since is where it was
 from tenure.nodes.manager.ledger import Ledger
 
 async def main():

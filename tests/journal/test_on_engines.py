@@ -21,21 +21,20 @@ from tenure.control.messages.jobs import MANAGER_ELECTION
 from tenure.engines import Engine
 from tenure.engines.aio import calls_for
 from tenure.errors import JournalDamagedError
-from tenure.ids import new_id
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.submission import SubmitJob
 from tenure.nodes.ledger import SNAPSHOT_EVERY, NodeLedger
 from tenure.nodes.loop_keeper import ProductFailures
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger
 from tenure.nodes.process import Environment
-from tenure.randomness import fresh_random
+from tenure.randomness import fresh_random, new_id
 
 
 def ledger_on(engine: Engine, snapshot_every: int = SNAPSHOT_EVERY) -> JobLedger:
     clock = SystemClock()
     environment = Environment(engine, calls_for(engine), clock, fresh_random(), new_id)
     rules = DatacenterRules(snapshot_every=snapshot_every)
-    return NodeLedger(rules, environment, failures=ProductFailures(clock), engine_now=engine.now)
+    return NodeLedger(rules, environment, failures=ProductFailures(clock, environment.log), engine_now=engine.now)
 
 
 @contextmanager

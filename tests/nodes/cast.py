@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenure.control.messages.workers import AttemptReport
+from tenure.control.messages.workers import AttemptReport, HeldName
 from tenure.nodes.slot_runner import SlotsView
 
 
@@ -54,6 +54,9 @@ class Cast:
 
     def allow(self, most: int | None, *, peers: int = 0) -> None:
         self.most, self.peers = most, peers
+
+    def hold(self, holds: tuple[HeldName, ...]) -> None:
+        self.holds = holds
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         self.cancelled.append((job, attempt, reason))

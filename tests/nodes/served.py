@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from tenure.control.tls import ClientTls
+from tenure.logs import log_to
 from tenure.nodes.manager.serving import ManagerSettings, serve
 
 JSON = {"Content-Type": "application/json"}
@@ -48,18 +49,25 @@ class Served:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.stop()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            assert self._loop is not None
+            assert self._stop is not None
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(60)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
         async def main() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            await serve(self._settings, self._stop, say=self.said.append, on_ready=self._listens)
+            await self._serve(self._stop)
 
         asyncio.run(main())
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        await serve(self._settings, stop, log=log_to(self.said.append), on_ready=self._listens)
 
     def _listens(self, address: str) -> None:
         self.address = address

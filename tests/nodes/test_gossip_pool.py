@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from click.testing import CliRunner
 from tests.nodes.cast import Cast
 
 from tenure.cli.leaders import manager as manager_command
-from tenure.clock import SystemClock
-from tenure.gossip import format_address
+from tenure.cli.worker import worker as worker_command
+from tenure.clock import ManualClock, SystemClock
+from tenure.control.messages.nodes import ManagerNode
+from tenure.engines.aio import calls_for
+from tenure.engines.memory import MemoryEngine
+from tenure.errors import ConfigurationError, EngineUnavailableError
+from tenure.gossip import Keyring, format_address, format_key
+from tenure.gossip.encodings import pack
+from tenure.gossip.sealing import PacketCodec
+from tenure.health.node_states import NodeType
 from tenure.health.overload import OverloadState
-from tenure.health.piggyback import NodeType
-from tenure.nodes.gossip_pool import Pool, PoolSettings, gossip_name, pooled
+from tenure.logs import NodeLog, log_to
+from tenure.nodes.gossip_pool import MANAGERS, NODES, EngineSeeds, Pool, PoolSettings, file_keyring, gossip_name, pooled
+from tenure.nodes.manager.operator_handlers import Presence
+from tenure.randomness import secret_bytes
 
 CLOCK = SystemClock()
 
 
-def enter(name: str, kind: NodeType, *join: str, said: list[str] | None = None) -> Any:
+def enter(
+    name: str, kind: NodeType, *join: str, said: list[str] | None = None, found: EngineSeeds | None = None
+) -> Any:
     settings = PoolSettings("127.0.0.1:0", join, label=f"test-{id(asyncio.get_running_loop())}")
-    return pooled(settings, name, kind, clock=CLOCK, say=(said if said is not None else []).append)
+    return pooled(settings, name, kind, clock=CLOCK, log=log_to((said if said is not None else []).append), found=found)
 
 
 async def until(true: Any) -> None:
@@ -35,15 +51,16 @@ def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_lef
     async def story() -> None:
         async with enter("m-1", NodeType.MANAGER) as leader:
             assert isinstance(leader, Pool)
-            assert leader.alive("w-1") is None
+            assert leader.word("w-1") is None
+            alive = lambda: (word := leader.word("w-1")) is not None and word.alive  # noqa: E731
             cast = Cast()
             async with enter("w-1", NodeType.WORKER, format_address(leader.node.address)) as worker:
-                await until(lambda: leader.alive("w-1"))
-                assert leader.alive("m-1") is None  # a manager of that name is no worker
+                await until(alive)
+                assert leader.word("m-1") is None  # a manager of that name is no worker
                 cast.begin(silent_s=1.0)
                 worker.tell_slots(cast.view(), OverloadState.BUSY, cast.incarnation)
-                await until(lambda: leader.health("w-1"))
-                health = leader.health("w-1")
+                await until(lambda: leader.word("w-1").health)
+                health = leader.word("w-1").health
                 assert (health.capacity, health.waiting, health.advancing) == (1, 1, 1)
                 assert (health.overload_state, health.node_type) == (OverloadState.BUSY, NodeType.WORKER)
                 tags = lambda: leader.node.member(gossip_name(NodeType.WORKER, "w-1")).tags  # noqa: E731
@@ -51,11 +68,12 @@ def test_a_leader_learns_by_gossip_that_a_worker_lives_how_it_is_and_that_it_lef
                 assert (tags()["role"], tags()["name"]) == ("worker", "w-1")
                 cast.come_back()
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
-                await until(lambda: tags().get("incarnation") == "w-1#2")
+                await until(lambda: leader.word("w-1").start == "w-1#2")
                 sequence = worker._said.sequence
                 worker.tell_slots(cast.view(), OverloadState.HEALTHY, cast.incarnation)
                 assert worker._said.sequence == sequence  # nothing new, nothing said
-            await until(lambda: leader.alive("w-1") is False)
+            await until(lambda: not alive())
+            assert leader.word("w-1") == ("w-1#2", False, None)
 
     asyncio.run(story())
 
@@ -73,10 +91,123 @@ def test_seeds_that_do_not_answer_are_said_once_and_nothing_waits_for_them() -> 
 
 def test_without_an_address_there_is_no_pool_and_seeds_alone_are_a_mistake() -> None:
     async def story() -> None:
-        async with pooled(PoolSettings(), "w-1", NodeType.WORKER, clock=CLOCK, say=print) as pool:
+        async with pooled(PoolSettings(), "w-1", NodeType.WORKER, clock=CLOCK, log=NodeLog("worker")) as pool:
             assert pool is None
 
     asyncio.run(story())
     result = CliRunner().invoke(manager_command, ["--engine", "memory://", "--join", "127.0.0.1:7946"])
     assert result.exit_code == 2
     assert "--join needs --gossip" in result.output
+
+
+@pytest.mark.parametrize("command", [[manager_command], [worker_command, "app:none"]])
+def test_no_node_gossips_beyond_loopback_without_a_key_unless_it_says_so(command: list[Any]) -> None:
+    program, *arguments = command
+    result = CliRunner().invoke(program, [*arguments, "--engine", "memory://", "--gossip", "0.0.0.0:0"])
+    assert result.exit_code == 1
+    assert "gossip on 0.0.0.0:0 has no key" in result.output
+    assert "--gossip-no-key" in result.output
+    assert PoolSettings("0.0.0.0:0", no_key=True).keyring() is None
+
+
+def test_a_key_that_was_rotated_by_gossip_survives_a_restart(tmp_path: Path) -> None:
+    """`serf keys -install`, `-use` and `-remove` reach a node as queries. Its file follows, or the node would be shut out at its next start."""
+    old, new = bytes(32), bytes(range(32))
+    path = tmp_path / "keys"
+    path.write_text(f"{format_key(old)}\n")
+    settings = PoolSettings("127.0.0.1:0", key_file=str(path))
+
+    async def story() -> None:
+        async with pooled(settings, "w-1", NodeType.WORKER, clock=CLOCK, log=NodeLog("worker")) as pool:
+            assert pool is not None
+            for name, key in (("install-key", new), ("use-key", new), ("remove-key", old)):
+                asked = {"LTime": 3, "ID": 7, "Addr": bytes((127, 0, 0, 1)), "Port": 9, "Name": f"_serf_{name}"}
+                body = b"\x08\x04" + pack({**asked, "Payload": b"\x07" + pack({"Key": key})})
+                sealed = PacketCodec(label="tenure", keyring=Keyring([old, new], entropy=secret_bytes)).seal([body])
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                    stranger.sendto(sealed, pool.node.address)
+                await until(lambda name=name: steps[name] == path.read_text().split())
+
+    steps = {
+        "install-key": [format_key(old), format_key(new)],
+        "use-key": [format_key(new), format_key(old)],
+        "remove-key": [format_key(new)],
+    }
+    asyncio.run(story())
+    again = settings.keyring()
+    assert again is not None
+    assert again.keys == (new,)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["keys"]
+
+
+def test_a_file_that_cannot_follow_the_rotation_is_told_to_who_asked(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "keys"
+    path.parent.mkdir()
+    path.write_text(f"{format_key(bytes(32))}\n")
+    keyring = file_keyring(path)
+    path.unlink()
+    path.parent.rmdir()
+    with pytest.raises(ConfigurationError, match=r"could not be written: No such file"):
+        keyring.install(bytes(range(32)))
+    assert len(keyring.keys) == 2  # this process can read the new key all the same
+
+
+def entry(address: str) -> bytes:
+    return msgspec.json.encode({"node": {"name": "m"}, "at": 1.0, "gossip": address})
+
+
+def test_nodes_find_each_other_through_the_engine() -> None:
+    """No node is told where another gossips. A worker joins the manager that the engine lists; what is no entry hides none."""
+
+    async def story() -> None:
+        with MemoryEngine() as engine:
+            store, found = engine.store(NODES), EngineSeeds(engine, calls_for(engine))
+            for key, value in (("a", b"\xff{"), ("b", entry("no address:x")), ("c", b"{}"), ("d", b"[]")):
+                store.put(f"{MANAGERS}{key}", value)
+            async with enter("m-1", NodeType.MANAGER, found=found) as first:
+                store.put(f"{MANAGERS}m-1", entry(format_address(first.node.address)))
+                assert await found.read() == [first.node.address]
+                async with (
+                    enter("w-1", NodeType.WORKER, found=found) as worker,
+                    enter("m-2", NodeType.MANAGER, found=found) as second,
+                ):
+                    for one in (first, worker, second):
+                        await until(lambda one=one: sum(member.is_here for member in one.node.members) == 3)
+
+    asyncio.run(story())
+
+
+class AwayEngine(MemoryEngine):
+    def store(self, name: str) -> Any:
+        raise EngineUnavailableError("it is away")
+
+
+def test_an_engine_that_is_away_is_said_once_and_nothing_waits_for_it() -> None:
+    async def story() -> None:
+        said: list[str] = []
+        with AwayEngine() as engine:
+            found = EngineSeeds(engine, calls_for(engine))
+            async with enter("w-1", NodeType.WORKER, said=said, found=found) as pool:
+                assert pool is not None
+                await until(lambda: any("without it" in line for line in said))
+
+    asyncio.run(story())
+
+
+def test_a_manager_writes_where_it_gossips_into_its_entry() -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        with MemoryEngine(clock) as engine:
+            calls = calls_for(engine)
+            node = ManagerNode(
+                name="m-1", address="m-1:8470", leads=True, epoch=1, seq=7, version="0", skew_s=0, started_at=0, heard_s_ago=0
+            )  # fmt: skip
+            presence = Presence(engine, calls, clock, node=lambda: node, now=lambda: 5.0, gossip="10.0.0.1:7946")
+            running = asyncio.create_task(presence.run())
+            await until(lambda: engine.store(NODES).list())
+            assert await EngineSeeds(engine, calls).read() == [("10.0.0.1", 7946)]
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())

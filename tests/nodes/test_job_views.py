@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.control.messages.grants import Grant, GrantKind, shifted
 from tenure.control.messages.jobs import JobView, WorkflowView
+from tenure.control.messages.wire import Grant, GrantKind, shifted
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.nodes.job_views import in_our_time
 

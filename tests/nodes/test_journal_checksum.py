@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tenure.engines.contracts import Entry, Snapshot
-from tenure.ids import new_id
 from tenure.jobs.book import BookState, JobBook
 from tenure.jobs.gate_tracker import GateJobTracker, GateState
 from tenure.nodes.journal_checksum import checked_id, checked_state, entry_damage, is_checked, opened, parse_id
+from tenure.randomness import new_id
 
 EVENTS = (b'{"type":"JobCleaned","at":1.5,"job_id":"a"}', b"", b'{"type":"Forgotten","at":2.0,"until":1.0}')
 

@@ -12,6 +12,7 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs.alarms import AlarmKind
+from tenure.logs import log_to
 from tenure.nodes.loop_keeper import AWAY_MOST_S, MOST_S, NEWS_S, WELL_S, FailedOn, LoopKeeper, ProductFailures
 
 
@@ -20,8 +21,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock, self.said = ManualClock(), list[str]()
-        self.failures = ProductFailures(self.clock, self.said.append)
-        self.keeper = LoopKeeper(self.clock, Random(1), self.failures, say=self.said.append)
+        self.failures = ProductFailures(self.clock, log_to(self.said.append))
+        self.keeper = LoopKeeper(self.clock, Random(1), self.failures)
 
     async def pass_time(self, seconds: float) -> None:
         for _ in range(int(seconds / 0.05)):
@@ -170,7 +171,7 @@ def test_a_loop_that_is_to_begin_again_does_so_at_once_and_is_not_ended_by_it() 
 
 def test_a_failure_is_said_once_with_its_traceback_counted_and_an_alarm_until_it_is_old() -> None:
     clock, said, counted = ManualClock(), list[str](), list[str]()
-    failures = ProductFailures(clock, said.append, counted.append)
+    failures = ProductFailures(clock, log_to(said.append), counted.append)
 
     def fail(job_id: str) -> None:
         try:

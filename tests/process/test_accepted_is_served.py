@@ -149,7 +149,9 @@ def test_a_state_over_64_mib_by_280_submissions_with_120_kb_of_arguments_each(pl
     place.begin(*PATIENT)
     refused = []
     for number in range(280):
-        status, answer = place.submit(f"large-{number}", "unknown", arguments={"a": "x" * 120_000}, queue="nobody")
+        status, answer = place.submit(
+            f"large-{number}", "unknown", arguments={"a": "x" * 120_000}, queue="nobody", park=True
+        )
         if status != 200:
             assert status == 429, answer
             refused.append(answer)
@@ -206,7 +208,7 @@ def test_a_rate_that_is_almost_nothing(shared: PoisonedSite) -> None:
 
 def test_cancels_and_reports_of_700_kb_depose_nobody(shared: PoisonedSite) -> None:
     big = "x" * 700_000
-    shared.submit("known", "unknown", queue="nobody")
+    shared.submit("known", "unknown", queue="nobody", park=True)
     for _ in range(5):
         for body in ({"job_id": big}, {"job_id": "known", "reason": big}, {"job_id": "known", "by": big}):
             status, answer = shared.post("cancel", body)

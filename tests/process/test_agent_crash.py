@@ -7,9 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.agent.unanswering_server import UnansweringServer
+from tests.process.agent_app import ask, ask_async
 
+from tenure import JobFailed, embedded
 from tenure.clock import SystemClock
 from tenure.engines import Engine
 
@@ -55,3 +59,23 @@ def test_an_agent_whose_process_hangs_or_is_killed_is_finished_by_another_from_i
                     process.wait()
     log = (tmp_path / "log").read_text().splitlines()
     assert log == ["hang 0", "hang 1", "hang 2", "work 2", "work 3", "work 4"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workflow", "way"), [(ask, "half-open"), (ask_async, "comments")], ids=["sync", "async"])
+def test_a_cancel_reaches_an_agent_in_a_slot_whose_model_only_keeps_its_connection_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workflow: Any, way: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    # A grace of a minute: within it nothing is killed, so whatever ends the call ended it from inside the slot.
+    with (
+        UnansweringServer(way) as server,
+        embedded(tmp_path / "jobs", [workflow], slots=1, mode="processes", grace_s=60) as datacenter,
+    ):
+        job = datacenter.submit(workflow, url=server.url, folder=str(tmp_path))
+        assert server.asked.wait(120)
+        job.cancel("enough")
+        with pytest.raises(JobFailed, match="enough"):
+            job.wait(60)
+        assert server.hung_up.wait(30)
+        assert "ancelled" in (tmp_path / "ended").read_text()

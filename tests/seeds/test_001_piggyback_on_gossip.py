@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tenure.gossip import GossipNode, GossipSettings, HealthPiggyback
-from tenure.gossip.health_piggyback import decode_health_field, encode_health_field
+from tenure.gossip.members import decode_health_field, encode_health_field
 from tenure.gossip.messages import Ack, Ping
 from tenure.gossip.wire import decode, encode
 

@@ -9,7 +9,7 @@ from tenure.errors import ConfigurationError, SubmissionConflictError
 from tenure.jobs import GateJobTracker, GateSettings, JobGlobalTimeout, JobSubmission, Outcome, Rule
 from tenure.jobs.gate_exchange import leader_transfer
 from tenure.jobs.gate_jobs import GateArchive, GateCancel, GateForgetOld, GateSubmit
-from tenure.jobs.gate_outbox import Resends, owed
+from tenure.jobs.gate_outbox import GateOutbox, owed
 from tenure.jobs.gate_reports import HearTransfer
 from tenure.jobs.messages import JobGlobalCancel
 
@@ -41,6 +41,8 @@ def test_condition_1_the_global_timeout_is_exceeded() -> None:
         both.gate.tracker.heard_progress("j", name, 600.0)
     assert both.check().outcome is Outcome.NOTHING
     both.at(600.5)
+    for name in both.names:
+        both.gate.tracker.heard[("j", name)] = 600.4
     decision = both.check()
     assert decision.rule is Rule.OVERALL_TIMEOUT
     assert (both.info.globally_timed_out, both.info.timeout_fence_token) == (True, 1)
@@ -91,7 +93,7 @@ def test_the_check_is_idempotent() -> None:
 def test_a_decision_is_sent_again_with_backoff_until_the_datacenter_is_terminal() -> None:
     both = Both().start().at(601.0)
     both.check()
-    resends = Resends(both.gate.settings)
+    resends = GateOutbox(both.gate.settings)
     resends.refresh(both.gate.tracker, "j", 601.0)
     moments, now = [], 601.0
     while now < 720.0:

@@ -2,89 +2,154 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.jobs.desk import GATE, Both, Desk, GateDesk, submission
 
-from tenure.health.extension import ExtensionTracker, extension_bound
+from tenure.errors import ConfigurationError
+from tenure.health.extension import extension_bound
 from tenure.jobs import JobBook, JobSubmission, JobTimeoutReport, Outcome, Rule
 from tenure.jobs.attempt_results import RecordResult
-from tenure.jobs.deadlines import CheckJob, deadline, stuck_at
+from tenure.jobs.deadlines import deadline, stuck_at
+from tenure.jobs.decisions import encode_event
 from tenure.jobs.endings import CancelJob
-from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.extensions import ExtendJob, ExtensionDenied, ExtensionGranted, GrantExtension
 from tenure.jobs.gate_exchange import leader_transfer
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit, GateTakeLead
 from tenure.jobs.gate_reports import HearTransfer
 from tenure.jobs.messages import JobStatusQuery
 from tenure.jobs.submission import SubmitJob
+from tenure.jobs.timeout import CheckJob
 from tenure.jobs.timers import Timers
 
 
-def grant(desk: Desk, worker: str, seconds: float, *jobs: str, count: int = 1) -> None:
-    desk.do(
-        GrantExtension(
-            worker=worker,
-            seconds=seconds,
-            count=count,
-            total=seconds,
-            bound=extension_bound(),
-            progress=0.5,
-            advanced=jobs or ("j",),
-        )
-    )
+def ask(desk: Desk, counter: int, worker: str = "w1", *, since: int = 0, **options: Any) -> float:
+    """The seconds that a job was granted when its worker asked."""
+    command = ExtendJob(job_id="j", worker=worker, start=f"{worker}#1", counter=counter, since=since, **options)
+    return sum(event.seconds for event in desk.do(command).events if isinstance(event, ExtensionGranted))
 
 
-# total_extensions_granted
-
-
-def test_extensions_are_the_maximum_over_workers_and_not_their_sum() -> None:
+def near_its_deadline(timeout: float = 600.0, **options: Any) -> Desk:
     desk = Desk()
-    desk.submit()
-    for number in range(50):
-        grant(desk, f"w{number}", 30.0)
-    assert desk.book.job("j").timeout_tracking.total_extensions_granted == 30.0
+    desk.submit("j", timeout_seconds=timeout, stuck_threshold=timeout - 1, **options)
+    desk.run()
+    desk.at = timeout - 9.0
+    return desk
 
 
-def test_extensions_of_one_worker_are_capped_by_the_bound_of_its_series_also_after_resets() -> None:
-    desk = Desk()
-    desk.submit()
-    tracker = ExtensionTracker(worker_id="w1")
-    for round_ in range(40):
-        answer = tracker.request_extension("long_workflow", 0.5, counter=round_ + 1)
-        if not answer.granted:
-            tracker.reset()
-            continue
-        grant(desk, "w1", answer.extension_seconds)
-    assert desk.book.job("j").timeout_tracking.total_extensions_granted == extension_bound() == 58.125
+def denials(desk: Desk) -> list[str]:
+    return [event.reason for event in desk.book.history("j") if isinstance(event, ExtensionDenied)]
 
 
-def test_time_granted_to_a_worker_counts_only_for_jobs_that_advanced_there() -> None:
-    desk = Desk()
-    desk.submit("j")
-    desk.submit("idle")
-    for job_id in ("j", "idle"):
-        desk.run(job_id)
-    desk.advance(3, "j")
-    assert desk.progress.take_advanced("w1") == ("j",)
-    assert desk.progress.take_advanced("w1") == ()
-    grant(desk, "w1", 30.0, "j")
-    assert desk.book.job("idle").timeout_tracking.total_extensions_granted == 0.0
+# total_extensions_granted: one series for the life of a job (RULINGS, 4)
 
 
-def test_an_ended_job_is_given_no_time_and_a_wrong_grant_is_refused() -> None:
-    desk = Desk()
-    desk.submit()
+def test_a_job_that_advances_earns_30_15_7_5_3_75_and_1_875_seconds_and_then_no_more() -> None:
+    desk = near_its_deadline()
+    for counter, seconds in enumerate((30.0, 15.0, 7.5, 3.75, 1.875), start=1):
+        assert ask(desk, counter, since=counter - 1) == seconds
+        desk.at += seconds
+    assert ask(desk, 9, since=8) == 0.0
+    assert denials(desk) == ["Maximum extensions (5) exceeded"]
+    tracking = desk.book.job("j").timeout_tracking
+    assert tracking.total_extensions_granted == 1.9375 * 30 == extension_bound()
+    assert deadline(tracking) == 600.0 + 58.125
+    desk.at = 658.2
+    assert desk.check().rule is Rule.OVERALL_TIMEOUT
+
+
+def test_the_cap_is_for_life_over_workers_attempts_and_leaders() -> None:
+    desk = near_its_deadline()
+    for number in range(40):
+        ask(desk, 1, f"w{number}")
+        desk.elect(f"m{number}")
+        desk.at = desk.due() - 1.0
+    assert desk.book.job("j").timeout_tracking.total_extensions_granted == extension_bound()
+
+
+def test_no_progress_no_grant_also_for_the_first_and_the_denial_is_journaled_once() -> None:
+    desk = near_its_deadline()
+    assert (ask(desk, 5, since=5), ask(desk, 5, since=5)) == (0.0, 0.0)
+    assert denials(desk) == ["No progress since its deadline came near"]
+    assert ask(desk, 6, since=5) == 30.0
+    desk.at += 30
+    assert ask(desk, 6, since=5) == 0.0  # the answer was lost: the same progress earns nothing twice
+    assert denials(desk)[1:] == ["No progress since its last extension"]
+
+
+def test_the_base_is_the_submissions_and_0_switches_it_off() -> None:
+    desk = near_its_deadline(7_200.0, grace=600.0)
+    desk.at = 7_200.0 - 199.0
+    assert [ask(desk, counter, since=counter - 1) for counter in (1,)] == [600.0]
+    off = near_its_deadline(grace=0.0)
+    assert (ask(off, 3), denials(off)) == (0.0, [])
+    early = near_its_deadline()
+    early.at = 500.0
+    assert (ask(early, 3), denials(early)) == (0.0, [])  # its deadline is not near
+    with pytest.raises(ConfigurationError, match="3 x report interval of a worker 3 s <= grace / 3 1 s does not hold"):
+        Desk().submit("j", timeout_seconds=60.0, grace=3.0)
+
+
+def test_a_suspect_worker_an_ended_job_and_a_job_without_a_deadline_are_given_no_time() -> None:
+    desk = near_its_deadline()
+    assert ask(desk, 3, suspect="gossip says that it is dead") == 0.0
+    assert denials(desk) == ["Worker is already marked suspect: gossip says that it is dead"]
     desk.do(CancelJob(job_id="j"))
-    grant(desk, "w1", 30.0)
-    assert desk.book.job("j").timeout_tracking.total_extensions_granted == 0.0
+    assert ask(desk, 4) == 0.0
+    free = Desk()
+    free.submit("j")
+    free.run()
+    assert ask(free, 4) == 0.0
+
+
+def test_a_grant_is_no_progress_and_a_workers_own_grant_moves_no_job() -> None:
+    desk = Desk()
+    desk.submit("j", timeout_seconds=125.0)
+    desk.run()
+    desk.at = 116.0
+    assert ask(desk, 1) == 30.0
+    desk.at = 120.5  # 120 s after its start, which was its last progress
+    assert desk.check().rule is Rule.STUCK
+    other = near_its_deadline()
+    other.do(GrantExtension(worker="w1", seconds=30.0, count=1, total=30.0, bound=58.125, progress=0.5))
+    assert other.book.job("j").timeout_tracking.total_extensions_granted == 0.0
     for seconds in (0.0, -1.0, float("nan"), 1e9):
         with pytest.raises(ValueError, match="seconds is"):
-            grant(desk, "w1", seconds)
+            other.do(GrantExtension(worker="w1", seconds=seconds, count=1, total=1.0, bound=58.125, progress=0.5))
+
+
+def test_a_new_leader_waits_until_a_worker_could_have_asked_it() -> None:
+    desk = near_its_deadline()
+    desk.at = 605.0  # nobody led from 595 to 605
+    desk.elect("m2")
+    assert desk.check().outcome is Outcome.NOTHING
+    assert ask(desk, 3, since=2) == 30.0
+    assert deadline(desk.book.job("j").timeout_tracking) == 630.0
+    idle = near_its_deadline()
+    idle.at = 605.0
+    idle.elect("m2")
+    idle.at = 615.1
+    assert idle.check().rule is Rule.OVERALL_TIMEOUT
+    late = near_its_deadline()
+    late.at = 640.0  # not even a grant could save it
+    late.elect("m2")
+    assert late.check().rule is Rule.OVERALL_TIMEOUT
+
+
+def test_journals_in_which_a_workers_grants_counted_for_its_jobs_are_read_as_they_were_meant() -> None:
+    desk = near_its_deadline()
+    granted = ExtensionGranted(at=1.0, worker="w1", seconds=30.0, jobs=("j",), count=1, total=30.0, bound=58.125)
+    desk.book.replay([encode_event(granted)])
+    assert desk.book.job("j").timeout_tracking.total_extensions_granted == 30.0
+    desk.at += 30.0
+    assert [ask(desk, 1), ask(desk, 2, since=1)] == [28.125, 0.0]  # what is left of the one series
 
 
 def test_a_new_leader_grants_no_second_series_because_the_journal_remembers_the_first() -> None:
     desk = Desk()
     desk.submit()
-    desk.do(GrantExtension(worker="w1", seconds=30.0, count=3, total=52.5, bound=58.125, progress=0.7, advanced=("j",)))
+    desk.do(GrantExtension(worker="w1", seconds=30.0, count=3, total=52.5, bound=58.125, progress=0.7))
     desk.elect("m2")
     record = desk.book.state.workers["w1"]
     assert (record.extension_count, record.total_extended, record.last_progress) == (3, 52.5, 0.7)
@@ -121,7 +186,7 @@ def test_a_decision_by_the_gates_own_clock_carries_no_token_and_is_never_stale()
     both = Both(timeout=600.0).start()
     both.desks["dc-a"].elect("m2")
     both.desks["dc-a"].elect("m3")
-    both.at(601.0)
+    both.at(620.5)  # two report intervals without a report
     assert both.check().rule is Rule.OVERALL_TIMEOUT
     assert both.owed("dc-a").fence_token == 0
     both.settle("dc-a")
@@ -470,9 +535,9 @@ def test_none_of_none_is_not_completed() -> None:
 
 
 def test_state_sync_leaves_nothing_of_the_timeout_state_out() -> None:
-    both = Both().start().at(121.0)
+    both = Both(timeout=130.0).start().at(121.0)
     desk = both.desks["dc-a"]
-    grant(desk, "w1", 30.0)
+    ask(desk, 1)
     desk.at = 300.0
     desk.check()
     restored = JobBook.restore(desk.book.snapshot(), desk.settings)

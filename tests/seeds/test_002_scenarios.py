@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.jobs.desk import GATE, Both, Desk, GateDesk
 
-from tenure.health.extension import ExtensionTracker, extension_bound
 from tenure.jobs import GateCoordinatedTimeout, JobGlobalTimeout, LocalAuthorityTimeout, Outcome, Rule
 from tenure.jobs.deadlines import deadline
-from tenure.jobs.extensions import GrantExtension
+from tenure.jobs.extensions import ExtendJob
 from tenure.jobs.gate_jobs import GateTakeLead
 from tenure.jobs.timeout import strategy_for
 
@@ -102,75 +102,90 @@ def test_scenario_3_a_stale_global_timeout_is_rejected_and_corrected() -> None:
     assert both.state("dc-a") == "timed_out"
 
 
-def granted(desk: Desk, tracker: ExtensionTracker, progress: float) -> None:
-    grant = tracker.request_extension("long_workflow", progress)
-    assert grant.granted
-    desk.do(
-        GrantExtension(
-            worker=tracker.worker_id,
-            seconds=grant.extension_seconds,
-            count=tracker.extension_count,
-            total=tracker.total_extended,
-            bound=tracker.bound,
-            progress=progress,
-            advanced=("j",),
-        )
-    )
+def earn(desk: Desk, counter: int) -> None:
+    assert desk.do(ExtendJob(job_id="j", worker="w1", start="w1#1", counter=counter)).outcome is Outcome.ACCEPTED
 
 
 def test_part_8_a_job_is_not_killed_while_granted_time_is_left() -> None:
+    """The document's grants (15, 7.5, 3.75 s), asked for where they count: near the job's deadline, and not half a job before it."""
     desk = Desk()
-    desk.submit("j", timeout_seconds=300.0)
+    desk.submit("j", timeout_seconds=300.0, grace=15.0)
     desk.run()
-    tracker = ExtensionTracker(worker_id="w1", base_deadline=15.0)  # the document's example: 15, 7.5, 3.75
-    for moment, progress in ((50.0, 0.2), (100.0, 0.4), (150.0, 0.6)):
+    for counter, moment in ((1, 296.0), (2, 311.0), (3, 319.0)):
         desk.at = moment
-        granted(desk, tracker, progress)
+        desk.advance(counter)
+        earn(desk, counter)
     tracking = desk.book.job("j").timeout_tracking
     assert tracking.total_extensions_granted == 26.25
     assert deadline(tracking) == 0.0 + 300.0 + 26.25  # started_at + timeout_seconds + total_extensions_granted
-    desk.at = 250.0
-    desk.advance(1)
-    desk.at = 301.0  # T300: the job timeout would have fired
+    desk.at = 326.2  # T300: the job timeout would have fired
     assert desk.check().outcome is Outcome.NOTHING
     desk.at = 326.5
     assert desk.check().rule is Rule.OVERALL_TIMEOUT
 
 
-def test_part_8_progress_of_an_extension_is_progress_of_the_job() -> None:
+def test_part_8_the_progress_that_earns_an_extension_is_progress_of_the_job_and_the_grant_itself_is_none() -> None:
     desk = Desk()
-    desk.submit("j")
+    desk.submit("j", timeout_seconds=125.0)
     desk.run()
-    desk.at = 100.0
-    granted(desk, ExtensionTracker(worker_id="w1"), 0.5)
-    desk.at = 219.0
+    desk.at = 118.0
+    desk.advance(1)
+    desk.at = 120.0
+    earn(desk, 1)
+    desk.at = 154.0
     assert desk.check().outcome is Outcome.NOTHING
-    desk.at = 220.5
-    assert desk.check().rule is Rule.STUCK
+    desk.at = 155.5
+    assert desk.check().rule is Rule.OVERALL_TIMEOUT
 
 
 @pytest.mark.asyncio
-async def test_part_8_the_strategy_records_extensions_and_moves_the_timer() -> None:
+async def test_part_8_an_extension_moves_the_timer_of_the_strategy() -> None:
     desk = Desk()
     desk.submit("j", timeout_seconds=100.0)
     strategy = LocalAuthorityTimeout(desk)
     await strategy.start_tracking("j", 100.0)
-    await strategy.record_extension("j", "w1", 30.0, bound=extension_bound())
+    desk.at = 95.0
+    earn(desk, 1)
+    await strategy.resume_tracking("j")
     assert desk.timers.next_due() == pytest.approx(130.0)
 
 
-def test_extensions_count_at_the_gate_too() -> None:
+def test_extensions_count_at_the_gate_too_and_it_waits_for_the_report_of_the_last_moment() -> None:
     both = Both(timeout=600.0).start()
-    both.at(500.0)
-    granted(both.desks["dc-a"], ExtensionTracker(worker_id="w1"), 0.5)
     for name in both.names:
-        both.desks[name].progress.touch("j", 500.0)
-        both.report(name)
-    assert both.gate.tracker.deadline(both.info) == 630.0
-    both.at(601.0)
+        both.gate.tracker.heard_progress("j", name, 590.0)
+    both.at(595.0)
+    earn(both.desks["dc-a"], 1)
+    both.at(601.0)  # the report of the grant is on its way
     assert both.check().outcome is Outcome.NOTHING
-    both.at(630.5)
+    both.report("dc-a")
+    assert both.gate.tracker.deadline(both.info) == 630.0
+    assert both.check().outcome is Outcome.NOTHING
+    both.at(631.0)  # every datacenter has reported since: nothing more was granted
+    for name in both.names:
+        both.gate.tracker.heard[("j", name)] = 630.5
     assert both.check().rule is Rule.OVERALL_TIMEOUT
+
+
+def test_a_gate_without_reports_declares_the_deadline_after_two_report_intervals() -> None:
+    both = Both(timeout=100.0).start()
+    both.at(119.9)
+    assert both.check().outcome is Outcome.NOTHING
+    assert both.gate.tracker.next_due("j") == pytest.approx(120.0)
+    both.at(120.1)
+    assert both.check().rule is Rule.OVERALL_TIMEOUT
+    # A gate that took over after the deadline waits for as long.
+    both = Both(timeout=100.0).start()
+    both.gate.at = 110.0
+    both.gate.elect("g2")
+    assert both.gate.tracker.next_due("j") == pytest.approx(130.0)
+
+
+def test_a_gate_counts_no_more_than_one_job_can_earn_whatever_a_datacenter_reports() -> None:
+    both = Both(timeout=600.0).start()
+    report = both.desks["dc-a"].report()
+    both.hear(msgspec.structs.replace(report, total_extensions_granted=500.0))
+    assert both.gate.tracker.deadline(both.info) == 658.125
 
 
 @pytest.mark.asyncio

@@ -6,24 +6,28 @@ The manual clock stands where the document sleeps.
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass, fields
-from inspect import Parameter, signature
-from typing import Any
+from inspect import signature
+from typing import Any, cast
 
 import pytest
 
 from tenure.agent import (
+    BudgetTracker,
+    Deadline,
     InnerLoopConfig,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
     Prompt,
+    PromptResponse,
     ProviderAdapter,
     Session,
     ToolContext,
     ToolResult,
     tool,
 )
+from tenure.agent.prompt import OutputT
 from tenure.beat import Heartbeat, LeaseExtenderConfig
 from tenure.clock import ManualClock
 from tenure.engines.memory import InMemoryMailbox
@@ -133,12 +137,30 @@ def test_a_tool_context_is_frozen_and_has_the_documents_fields_first() -> None:
         context.heartbeat = Heartbeat()  # type: ignore[misc]
 
 
-def test_evaluate_takes_what_the_document_says() -> None:
-    parameters = signature(ProviderAdapter.evaluate).parameters
-    keywords = {name: one.default for name, one in parameters.items() if one.kind is Parameter.KEYWORD_ONLY}
-    assert list(parameters)[:2] == ["self", "prompt"]
-    assert keywords["session"] is Parameter.empty
-    assert (keywords["deadline"], keywords["budget_tracker"], keywords["heartbeat"]) == (None, None, None)
+class DocumentsAdapter(ProviderAdapter[OutputT]):
+    """An adapter with the document's signature, letter by letter."""
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        heartbeat: Heartbeat | None = None,  # NEW
+    ) -> PromptResponse[OutputT]:
+        """Evaluate a prompt and return the response."""
+        assert heartbeat is not None
+        assert budget_tracker is not None
+        return PromptResponse(prompt.name, "answered", cast(Any, "answered"))
+
+
+def test_evaluate_is_the_documents_and_an_adapter_with_its_signature_answers_requests() -> None:
+    assert signature(ProviderAdapter.evaluate) == signature(DocumentsAdapter.evaluate)
+    mailbox: FakeMailbox[Any, Any] = FakeMailbox()
+    loop = ToolHeavyLoop(adapter=DocumentsAdapter[str](), requests=mailbox, clock=clock)
+    response, _ = loop.execute(TestRequest())
+    assert response.output == "answered"
 
 
 def test_the_inner_loops_config_has_the_documents_fields() -> None:

@@ -178,8 +178,8 @@ class _BackwardJournal(MemoryJournal):
 
 class _RestartingElection(MemoryElection):
     def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
-        if not self._seat.taken(self._engine.clock.boottime()):
-            self._seat.epoch = 0
+        if not self.seat.taken(self.engine.clock.boottime()):
+            self.seat.epoch = 0
         return super().campaign(candidate, ttl, above=0)
 
 
@@ -187,7 +187,7 @@ class _GenerousElection(MemoryElection):
     """Gives the seat away while somebody sits on it."""
 
     def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
-        self._seat.candidate = ""
+        self.seat.candidate = ""
         return super().campaign(candidate, ttl, above=above)
 
     def current(self) -> Leader | None:
@@ -202,10 +202,9 @@ class BrokenEngine(Leadership):
 
     def setup(self, world: World) -> None:
         engine = world.backend.engine
-        sound_journal, sound_election = engine.logs, engine.seats
         sound = MemoryEngine.journal(engine, "book"), MemoryEngine.election(engine, "leader")
-        engine.journal = lambda name: self.journal(engine, name, sound_journal[name])  # type: ignore[method-assign]
-        engine.election = lambda name: self.election(engine, name, sound_election[name])  # type: ignore[method-assign]
+        engine.journal = lambda name: self.journal(engine, name)  # type: ignore[method-assign]
+        engine.election = lambda name: self.election(engine, name)  # type: ignore[method-assign]
         super().setup(world)
         self._journal, self._election = sound
 

@@ -16,7 +16,8 @@ from tests.worlds.datacenter.slots import ScriptedSlots
 from tests.worlds.datacenter.times import FLEET
 from tests.worlds.patching import Patched
 
-from tenure.beat.board import BeatReading
+from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.record import BeatReading
 from tenure.control.messages.jobs import Cancel
 from tenure.control.messages.wire import Reply
 from tenure.control.messages.workers import WorkerDirective
@@ -32,21 +33,20 @@ from tenure.jobs.endings import ConfirmCleaned
 from tenure.jobs.outbox import Dispatch, to_dispatch
 from tenure.jobs.workers import EvictWorker
 from tenure.nodes import leadership
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.journal_checksum import checked_state
 from tenure.nodes.leadership import EngineTime
 from tenure.nodes.ledger import NodeLedger
 from tenure.nodes.manager import leader, ledger, manager
 from tenure.nodes.manager.job_handlers import ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader
-from tenure.nodes.manager.results import RESULTS, ResultIntake
+from tenure.nodes.manager.ledger import RESULTS, ResultIntake
 from tenure.nodes.worker.directives import Obedience
 from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.nodes.worker.worker import ManagedWorker
 from tenure.sim import NetworkLink, World
 from tenure.sim.faults import FaultKind, FaultProfile
-from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.runner import Extension
+from tenure.work.delivery import WorkItem, WorkResult
 
 ViewT = TypeVar("ViewT")
 
@@ -134,7 +134,7 @@ class AcknowledgingEarly(ResultIntake):
         try:
             await self._calls.run(message.acknowledge)
         except ReceiptHandleExpiredError:
-            self._say("too late")
+            self._log.info("too late")
         return await super().command_for(message)
 
 
@@ -213,9 +213,9 @@ class KeepingItsLease(ScriptedSlots):
         one.watched.record.set_lease_until(float("inf"), one.watched.serial)
         super().look_at(one)
 
-    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> ExtensionOutcome:
         """Never hears that it was lost."""
-        return Extension.FAILED
+        return ExtensionOutcome.FAILED
 
 
 class TakingEverything(ScriptedSlots):
@@ -364,11 +364,5 @@ class EpochBlind(Datacenter):
 
     def setup(self, world: World) -> None:
         engine = world.backend.engine
-        sound, logs = engine.journal, engine.logs
-
-        def journal(name: str) -> MemoryJournal:
-            sound(name)
-            return _EpochBlindJournal(engine, name, logs[name])
-
-        engine.journal = journal  # type: ignore[method-assign]
+        engine.journal = lambda name: _EpochBlindJournal(engine, name)  # type: ignore[method-assign]
         super().setup(world)

@@ -18,7 +18,7 @@ from tenure.control.messages.wire import Reply
 from tenure.errors import NodeUnavailableError, SequenceConflictError, StaleEpochError, TenureError
 from tenure.jobs.decisions import Command, GateDecision, Outcome, Rule
 from tenure.jobs.gate_decisions import GlobalDecisionMade
-from tenure.jobs.gate_outbox import Owed
+from tenure.jobs.gate_outbox import Outbox, Owed
 from tenure.jobs.gate_reports import HearProgress, HearTimeout
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobProgressReport, JobStatusCorrection
@@ -194,6 +194,16 @@ class ShowsOldNews(Gate):
 # The managers
 
 
+class OwesOnce(Outbox[Any, Any]):
+    """What was sent once is not owed any more, whether it was heard or not."""
+
+    def due(self, now: float) -> list[tuple[Any, Any]]:
+        found = super().due(now)
+        for key, _ in found:
+            self.settle(key)
+        return found
+
+
 class DropsReports(GateReporter):
     """What no gate heard is forgotten."""
 
@@ -201,8 +211,7 @@ class DropsReports(GateReporter):
         try:
             await super().send_reports(jobs)
         except NodeUnavailableError:
-            for job_id in jobs:
-                self._due.cancel(job_id)
+            return
 
 
 class HidesExtensions(GateReporter):
@@ -309,7 +318,10 @@ class OldNews(Gates):
 
 
 class Dropped(Patched, Gates):
-    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {(gate_reporting, "GateReporter"): DropsReports}
+    instead: ClassVar[Mapping[tuple[Any, str], Any]] = {
+        (gate_reporting, "GateReporter"): DropsReports,
+        (gate_reporting, "Outbox"): OwesOnce,
+    }
 
 
 class Hidden(Patched, Gates):
@@ -351,3 +363,17 @@ MUTANTS = {
     "NoFallback": 15,
 }
 """Among how many seeds it has to be found."""
+
+KNOWN = {
+    "SaidOnce": (8, 10),
+    "Inherited": (40, 43),
+    "DecidedTwice": (3, 7),
+    "TwoOwners": (3, 18),
+    "NotRebuilt": (6, 21),
+    "Dropped": (2, 4),
+    "Unextended": (1, 6),
+    "Hidden": (1, 21),
+    "Disowned": (7, 8),
+    "NoFallback": (4, 6),
+}
+"""Seeds at which a rule was found that the first seed does not show, by a search over all of its seeds. They are tried first."""

@@ -57,3 +57,6 @@ class WithoutRebuild(Patched, Struck):
 
 MUTANTS = {"WithoutKeeper": 40, "WithoutStrikes": 60, "WithoutRebuild": 60}
 """And the most seeds that finding it may take."""
+
+KNOWN = {"WithoutKeeper": (16, 20), "WithoutStrikes": (2, 5), "WithoutRebuild": (4, 23)}
+"""Seeds at which it was found. They are tried first."""

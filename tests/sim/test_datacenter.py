@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 from tests.sim import broken_datacenter
 from tests.soak import sized
+from tests.worlds.datacenter.clients import BADLY, WELL
 from tests.worlds.datacenter.failover import Failover, Vanishing
-from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.scenario import Datacenter
+from tests.worlds.patching import first_failure
 
 from tenure.jobs.decisions import Rule
 from tenure.jobs.states import AttemptCause, JobState
-from tenure.sim import Scenario, run_one, run_seeds, story
+from tenure.sim import Scenario, run_seeds, story
 
 CHUNK = 100
 CHUNKS = sized("times 100 schedules of one datacenter", short=2, long=600)
 """Each chunk sees everything that can happen (`EXPECTED`); all but the rarest of the forgotten rules are found within one (`RULES`)."""
 EXPECTED = (
-    *(f"play {play}" for play in Play),
+    *(f"play {play}" for play in {*WELL, *BADLY}),
     *(f"JobEnded {state}" for state in JobState if state.terminal),
     *(f"AttemptFailed {cause}" for cause in set(AttemptCause) - {AttemptCause.LOST_LEASE, AttemptCause.DEAD_LETTER}),
     *(f"ResultRefused {rule}" for rule in (Rule.JOB_ENDED, Rule.STALE_ATTEMPT)),
@@ -73,7 +74,8 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
     ),  # one schedule in some hundreds has a leader die with results
     "AcknowledgesEarly": ("had come before its deadline", 60),
     "ForgetsToRevoke": ("was claimed after it had been cleaned up", 60),
-    "SendsWithoutKeys": ("have one fence", 20),
+    # Without a key there is no generation, and a leader refuses results whose fence is none that it gave out (0333).
+    "SendsWithoutKeys": (("have one fence", "had come before its deadline"), 20),
     "DoesNotResend": ("was never sent", 60),
     "GrantsForEver": ("in one series", 40),
     "TellsTimeByTheWall": ("deadline", 120),
@@ -89,8 +91,21 @@ RULES: dict[str, tuple[str | tuple[str, ...], int]] = {
 }
 
 
-KNOWN = {"DoesNotWaitForTheDead": (283,), "EvictsByWord": (208, 249, 356)}
-"""Seeds at which a rule that is hard to find was found. They are tried first; where they mean other runs by now, the search goes on from seed 0."""
+KNOWN = {
+    "SnapshotsAhead": (11, 28),
+    "EvictsByWord": (208, 249, 356),
+    "TrustsOldAttempts": (12, 17),
+    "ForgetsDeadlines": (10, 18),
+    "DoesNotDrain": (12, 13),
+    "DoesNotWaitForTheDead": (283, 489, 550),
+    "AcknowledgesEarly": (12, 20),
+    "ForgetsToRevoke": (6, 7),
+    "DoesNotResend": (1, 16),
+    "GrantsForEver": (2, 3),
+    "KnowsBetter": (2, 16),
+    "TakesEverything": (3, 6),
+}
+"""Seeds at which a rule was found that the first seed does not show, by a search over all of its seeds. They are tried first."""
 
 
 @pytest.mark.slow
@@ -98,8 +113,7 @@ KNOWN = {"DoesNotWaitForTheDead": (283,), "EvictsByWord": (208, 249, 356)}
 def test_a_forgotten_rule_is_found_within_few_seeds(name: str) -> None:
     scenario: type[Scenario] = getattr(broken_datacenter, name)
     promises, seeds = RULES[name]
-    tried = (*KNOWN.get(name, ()), *range(seeds))
-    found = next((outcome for seed in tried if not (outcome := run_one(scenario, seed)).ok), None)
+    found = first_failure(scenario, KNOWN.get(name, ()), seeds)
     assert found is not None, f"{name} was not found in {seeds} seeds"
     assert any(promise in found.failure for promise in ([promises] if isinstance(promises, str) else promises))
     assert f"tests/sim/broken_datacenter.py:{name} --seed {found.seed}" in story(found)
@@ -108,4 +122,4 @@ def test_a_forgotten_rule_is_found_within_few_seeds(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Outages", "Skews", "LateWords"])
 def test_the_schedules_made_for_a_forgotten_rule_are_harmless_when_it_is_kept(name: str) -> None:
-    run_seeds(getattr(broken_datacenter, name), range(30)).require_ok()
+    run_seeds(getattr(broken_datacenter, name), range(10)).require_ok()

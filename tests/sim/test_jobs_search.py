@@ -13,8 +13,8 @@ from tests.worlds.jobs.scene import DATACENTERS, FIRST_EPOCH, HIGHEST_EPOCH, JOB
 from tests.worlds.jobs.search import counterexample, search
 from tests.worlds.jobs.small_world import SmallWorld
 
+from tenure.jobs.decisions import Rules
 from tenure.jobs.messages import JobProgressReport, JobStatusCorrection
-from tenure.jobs.rules import Rules
 
 STEPS = sized("steps from the start of the small world, in all orders", short=10, long=1_000)
 """All 24 are in `make soak`. The longest story that harm needs without a ruling has 6 (`MUTANTS`)."""

@@ -59,7 +59,7 @@ def test_an_expired_receipt_wakes_a_waiting_consumer() -> None:
     got: list[Any] = []
     thread = threading.Thread(target=lambda: got.extend(mailbox.receive(1, 60, 30)))
     thread.start()
-    while not mailbox._polls:
+    while not mailbox.box.waiters:
         time.sleep(0.001)
     mailbox.expire(message)
     thread.join(60)

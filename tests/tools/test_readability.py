@@ -1,17 +1,10 @@
-"""The figures of how the source reads: what is counted, and that none is above its ceiling."""
+"""The figures of how the source reads: what is counted. The checks of `make test` hold the source to the ceilings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from tools.readability import CEILINGS, counted
-
-
-@pytest.mark.parametrize("figure", CEILINGS)
-def test_no_figure_of_the_source_is_above_its_ceiling(figure: str) -> None:
-    places = counted()[figure]
-    assert len(places) <= CEILINGS[figure], places
+from tools.readability import counted
 
 
 def test_a_class_name_that_two_files_use_counts_once_and_a_private_one_does_not(tmp_path: Path) -> None:

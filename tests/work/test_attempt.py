@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from tenure import workflow
-from tenure.beat.board import BeatBoard, Phase
+from tenure.beat.board import BeatBoard
+from tenure.beat.record import Phase
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import BoardError
+from tenure.logs import NodeLog
 from tenure.work.attempt import Attempt, failure_of_exception, failure_of_tenure
-from tenure.work.delivery import EngineDelivery
-from tenure.work.envelope import MAX_REASON_CHARS, Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.delivery import MAX_REASON_CHARS, Cause, EngineDelivery, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.runner import Settler
 
@@ -56,7 +57,7 @@ class Desk:
         return self.work.receive(1, 10)[0]
 
     def attempt(self, message: Message[WorkItem, WorkResult]) -> Attempt:
-        settler = Settler(self.engine, clock=self.clock, random=Random(1), say=print)
+        settler = Settler(self.engine, clock=self.clock, random=Random(1), log=NodeLog("worker"))
         return Attempt(
             EngineDelivery(message, "work", settler, self.clock),
             self.record,

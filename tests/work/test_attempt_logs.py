@@ -23,7 +23,9 @@ from tenure.work.attempt_logs import (
     LoggedStream,
     LogLines,
     MemoryLines,
+    fence_of,
     keep_log,
+    key_of,
     publish_log,
 )
 
@@ -33,16 +35,26 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.lines_kept = FileLines(folder)
-        self.handler, self.path = AttemptLogHandler(self.lines_kept, ManualClock()), self.lines_kept.path(3)
+        self.news = 0
+        self.handler, self.path = AttemptLogHandler(self.lines_kept, ManualClock()), self.lines_kept.path("3-1")
         self.handle = self.attempt()
         self.handler.begin(self.handle)
 
     def attempt(self) -> Any:
         occupant = SimpleNamespace(job="j", workflow="w", attempt=1)
-        return SimpleNamespace(record=SimpleNamespace(index=3), occupant=occupant, trace="")
+        return SimpleNamespace(
+            record=SimpleNamespace(index=3),
+            occupant=occupant,
+            trace="",
+            show_output=self.show_output,
+            log_place="3-1",
+        )
+
+    def show_output(self) -> None:
+        self.news += 1
 
     def lines(self) -> list[tuple[str, str]]:
-        found = self.lines_kept.read(3).splitlines()
+        found = self.lines_kept.read(self.handle.log_place).splitlines()
         return [(line["level"], line["text"]) for line in map(msgspec.json.decode, found)]
 
 
@@ -53,6 +65,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     token = context._current.set(running)
     yield desk
     context._current.reset(token)
+
+
+def test_a_line_is_news_and_the_same_line_again_is_not(desk: Desk) -> None:
+    desk.handler.printed("stdout", "retrying\nretrying\nretrying\nfound it\n")
+    assert desk.news == 2
 
 
 def test_what_is_printed_is_kept_line_by_line_and_goes_where_it_went(desk: Desk) -> None:
@@ -99,6 +116,7 @@ def test_a_line_that_never_ends_and_text_that_is_no_text_are_kept_within_bounds(
 
 def test_the_next_attempt_begins_with_an_empty_log(desk: Desk) -> None:
     desk.handler.printed("stdout", "old\nhalf")
+    desk.handle.log_place = "3-2"
     desk.handler.begin(desk.handle)
     desk.handler.printed("stdout", " new\n")
     assert desk.lines() == [("stdout", " new")]
@@ -115,12 +133,13 @@ def test_a_thread_that_outlives_its_attempt_writes_nothing_into_the_next_one(des
 def test_files_and_memory_keep_the_same_lines(tmp_path: Path, kind: str) -> None:
     lines: LogLines = FileLines(tmp_path) if kind == "files" else MemoryLines()
     store, occupant = MemoryEngine().store("logs"), occupant_of(delivery=2)
-    assert (lines.holds(3), lines.read(3), keep_log(store, lines, 3, occupant)) == (False, b"", False)
-    lines.append(3, b"one\n")
-    lines.append(3, b"two\n")
-    assert lines.holds(3)
-    assert keep_log(store, lines, 3, occupant)
-    assert (lines.holds(3), store.get("j/w/1")) == (False, b"one\ntwo\n")
+    keep_log(store, lines, "3-1", key_of(occupant), fence_of(occupant))
+    assert (lines.read("3-1"), store.get("j/w/1")) == (b"", None)
+    lines.append("3-1", b"one\n")
+    lines.append("3-1", b"two\n")
+    assert lines.read("3-2") == b""  # another attempt in the same record
+    keep_log(store, lines, "3-1", key_of(occupant), fence_of(occupant))
+    assert (lines.read("3-1"), store.get("j/w/1")) == (b"", b"one\ntwo\n")
 
 
 def occupant_of(delivery: int) -> Any:
@@ -130,22 +149,27 @@ def occupant_of(delivery: int) -> Any:
 
 def test_what_is_shown_of_a_running_attempt_never_replaces_what_was_kept_at_its_end(tmp_path: Path) -> None:
     store, lines, key = MemoryEngine().store("logs"), FileLines(tmp_path), "j/w/1"
-    path, occupant = lines.path(3), occupant_of(delivery=2)
+    path, occupant = lines.path("3-1"), occupant_of(delivery=2)
     path.write_bytes(b"one\ntwo\nhal")
-    shown = publish_log(store, lines, 3, occupant, 0)
+    shown = publish_log(store, lines, "3-1", occupant, 0)
     assert (shown, store.get(key)) == (8, b"one\ntwo\n")
-    assert publish_log(store, lines, 3, occupant, shown) == shown
+    assert publish_log(store, lines, "3-1", occupant, shown) == shown
     path.write_bytes(b"one\ntwo\nhalf\nlast\n")
     late = path.read_bytes()[:13]
-    assert keep_log(store, lines, 3, occupant)
+    keep_log(store, lines, "3-1", key, fence_of(occupant))
     path.write_bytes(late)  # what a thread that was held up had read before
-    assert publish_log(store, lines, 3, occupant, shown) == shown
+    assert publish_log(store, lines, "3-1", occupant, shown) == shown
     assert store.get(key) == b"one\ntwo\nhalf\nlast\n"
     # The next delivery of the same attempt shows its own.
     path.write_bytes(b"anew\n")
-    assert publish_log(store, lines, 3, occupant_of(delivery=3), 0) == 5
+    assert publish_log(store, lines, "3-1", occupant_of(delivery=3), 0) == 5
     assert store.get(key) == b"anew\n"
 
 
 def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
-    assert publish_log(MemoryEngine().store("logs"), FileLines(tmp_path), 9, occupant_of(delivery=1), 0) == 0
+    assert publish_log(MemoryEngine().store("logs"), FileLines(tmp_path), "9-1", occupant_of(delivery=1), 0) == 0
+
+
+def test_an_attempt_that_logs_nothing_touches_no_file(desk: Desk, tmp_path: Path) -> None:
+    assert not desk.handler.end(desk.handle)
+    assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tenure.beat.board import BeatReading, Occupant, Phase
+from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.engines.contracts import Ticket
 from tenure.work.attempt_watch import Act, AttemptWatch
 from tenure.work.delivery import CancelCode
@@ -16,9 +18,9 @@ def watch(**changes: object) -> AttemptWatch:
 
 
 def reading(
-    phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0
+    phase: Phase = Phase.RUNNING, beat_at: float = 0.0, steps: int = 1, silent_until: float = 0.0, **shown: Any
 ) -> BeatReading:
-    return BeatReading(phase, beat_at, steps, 0.0, silent_until, 1, False, 1, None)
+    return BeatReading(phase, beat_at, steps, 0.0, silent_until, 1, False, 1, None, **shown)
 
 
 def extend(found: AttemptWatch, look: BeatReading, now: float, lease: float = 60.0) -> None:
@@ -190,3 +192,60 @@ def test_an_answer_that_comes_late_never_shortens_the_lease() -> None:
     found.extended(100.0)
     found.extended(50.0)
     assert found.lease_until == 100.0
+
+
+def held(**changes: object) -> AttemptWatch:
+    found = watch(**changes)
+    found.lease_until = 1e9
+    return found
+
+
+def spin(found: AttemptWatch, seconds: int, **shown: Any) -> tuple[float, str]:
+    """Beats once a second; returns when it was asked to end, and why."""
+    for now in range(seconds):
+        verdict = found.step(reading(beat_at=now, steps=now + 1, **shown), now, now)
+        if verdict.act is Act.CANCEL:
+            assert verdict.code is CancelCode.STALL
+            return now, verdict.reason
+    return 0.0, ""
+
+
+def test_work_that_counts_and_then_only_beats_is_ended_at_its_stuck_threshold_with_the_evidence() -> None:
+    ended, reason = spin(held(stall_s=300.0), 700, mark=3, items=7, total=20)
+    assert ended == 600
+    assert reason.startswith("spinning: 600 beats in 10 min, item 7 of 20 throughout")
+
+
+def test_a_chosen_stuck_threshold_wins_and_a_derived_one_is_two_minutes_at_least() -> None:
+    assert spin(held(stuck_s=40.0), 700, mark=3)[0] == 40
+    assert spin(held(stall_s=5.0), 700, mark=3)[0] == 120
+
+
+def test_work_that_only_beats_is_judged_by_its_beats_unless_its_author_says_otherwise() -> None:
+    assert spin(held(), 700, mark=0) == (0.0, "")
+    assert spin(held(), 700, mark=4) == (0.0, "")  # a log line, or a loop that came to its end
+    assert spin(held(proof="progress"), 700, mark=0)[0] == 120
+    assert spin(held(proof="beat"), 700, mark=3) == (0.0, "")
+
+
+def test_declared_polling_and_silences_hold_the_clock_of_spinning_work_and_do_not_set_it_back() -> None:
+    found = held()
+    for now in range(100):
+        assert found.step(reading(beat_at=now, steps=now + 1, mark=3), now, now).act is not Act.CANCEL
+    for now in range(100, 5_000):
+        shown = reading(beat_at=now, steps=now + 1, mark=3, polling_until=5_000.0)
+        assert found.step(shown, now, now).act is not Act.CANCEL
+    ended = next(
+        now
+        for now in range(5_000, 6_000)
+        if found.step(reading(beat_at=now, steps=now + 1, mark=3), now, now).act is Act.CANCEL
+    )
+    assert 5_015 <= ended <= 5_025  # a hundred seconds and twenty are the threshold
+
+
+def test_a_stall_says_that_other_threads_beat() -> None:
+    found = held(stall_s=2.0)
+    found.step(reading(steps=1), 0, 0)
+    verdict = found.step(reading(steps=1, others=57), 2.5, 2.5)
+    assert "no beat for 2.5 s" in verdict.reason
+    assert "other threads beat 57 times, which ctx.thread() would count" in verdict.reason

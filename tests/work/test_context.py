@@ -3,14 +3,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tenure.beat.board import BeatBoard, Occupant, Phase
+from tenure.beat.board import BeatBoard
+from tenure.beat.record import Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import InMemoryMailbox, MemoryEngine
 from tenure.errors import (
@@ -21,7 +22,9 @@ from tenure.errors import (
     SerializationError,
     WorkError,
 )
+from tenure.logs import NodeLog
 from tenure.work.context import (
+    LOOK_EVERY_S,
     AsyncContext,
     AttemptHandle,
     CancelCode,
@@ -47,9 +50,12 @@ class Bench:
         [message] = self.mailbox.receive(1, 60, provisional=True)
         occupant = Occupant(ticket=message.ticket, job="job", workflow="w", attempt=1, queue="q", stall_s=30, **changes)
         self.board.records[0].occupy(Phase.RUNNING, occupant, self.clock.monotonic())
-        settler = Settler(MemoryEngine(), clock=self.clock, random=Random(1), say=print)
+        settler = Settler(MemoryEngine(), clock=self.clock, random=Random(1), log=NodeLog("worker"))
         delivery = EngineDelivery(message, "q", settler, self.clock)
         return AttemptHandle(self.board.records[0], delivery, occupant, self.clock)
+
+    def lease_for_ever(self) -> None:
+        self.handle.record.set_lease_until(1e12, self.handle.record.serial)
 
 
 @pytest.fixture
@@ -190,17 +196,152 @@ def test_a_delivery_that_never_started_keeps_its_number_and_is_no_attempt(bench:
     assert second.delivery.attempt == 1
 
 
-def test_a_declared_silence_is_on_the_board_while_it_lasts_and_ends_with_a_beat(bench: Bench) -> None:
+def test_a_declared_silence_is_on_the_board_while_it_lasts_and_is_no_step(bench: Bench) -> None:
+    bench.lease_for_ever()
     context = Context(bench.handle)
+    context.beat()
     with context.silence(max_s=900, why="model call"):
         reading = bench.handle.record.read()
         assert reading.silent_until == bench.clock.monotonic() + 900
         assert reading.occupant is not None
         assert "model call" in reading.occupant.note
-        before = reading.steps
+        bench.clock.advance(600)
     reading = bench.handle.record.read()
-    assert reading.silent_until == 0.0
-    assert reading.steps == before + 1
+    # The stall clock starts anew, and nothing was proven.
+    assert (reading.silent_until, reading.steps, reading.beat_at) == (0.0, 1, bench.clock.monotonic())
+
+
+def test_a_silence_after_a_silence_needs_a_step_in_between(bench: Bench) -> None:
+    bench.lease_for_ever()
+    context, record = Context(bench.handle), bench.handle.record
+    context.beat()
+    with context.silence(60, "first"):
+        bench.clock.advance(30)
+    beat_at = record.read().beat_at
+    with context.silence(60, "second"):
+        assert record.read().silent_until == 0.0
+        bench.clock.advance(30)
+    assert record.read().beat_at == beat_at
+    context.beat()
+    with context.silence(60, "third"):
+        assert record.read().silent_until > bench.clock.monotonic()
+
+
+def test_a_silence_that_outlasts_its_bound_leaves_the_stall_clock_where_the_bound_was(bench: Bench) -> None:
+    context = Context(bench.handle)
+    context.beat()
+    until = bench.clock.monotonic() + 10
+    with context.silence(10, "a call"):
+        bench.clock.advance(25)
+    assert bench.handle.record.read().beat_at == until
+
+
+def test_an_inner_silence_leaves_the_outer_one(bench: Bench) -> None:
+    context, record = Context(bench.handle), bench.handle.record
+    with context.silence(900, "outer"):
+        until = record.read().silent_until
+        context.beat()
+        with context.silence(10, "inner"):
+            assert record.read().silent_until == until
+        assert record.read().silent_until == until
+
+
+def in_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def test_a_beat_of_another_thread_is_no_proof_unless_the_thread_is_registered(bench: Bench) -> None:
+    context, record = Context(bench.handle), bench.handle.record
+    context.beat()
+    first = record.read()
+    bench.clock.advance(5)
+    in_thread(lambda: context.beat(progress=0.9))
+    found = record.read()
+    assert (found.steps, found.beat_at, found.progress, found.others) == (1, first.beat_at, 0.0, 1)
+
+    def registered() -> None:
+        with context.thread():
+            context.beat()
+
+    in_thread(registered)
+    found = record.read()
+    assert (found.steps, found.beat_at, found.others) == (2, bench.clock.monotonic(), 1)
+    bench.clock.advance(LOOK_EVERY_S)  # so long a beat of its own vouches for the others
+    in_thread(context.beat)
+    assert record.read().others == 2
+
+
+def test_a_helper_thread_hears_of_a_cancellation(bench: Bench) -> None:
+    context, heard = Context(bench.handle), []
+    bench.handle.cancel(CancelCode.CANCEL)
+
+    def beats() -> None:
+        try:
+            context.beat()
+        except Cancelled:
+            heard.append("cancelled")
+
+    in_thread(beats)
+    assert heard == ["cancelled"]
+
+
+def test_items_fractions_and_checkpoints_are_news_once(bench: Bench) -> None:
+    context, record = Context(bench.handle), bench.handle.record
+    marks = []
+
+    def note() -> None:
+        marks.append(record.read().mark)
+
+    context.beat()
+    note()
+    context.beat(completed_items=7, total_items=20)
+    note()
+    context.beat(completed_items=7, total_items=20)
+    context.beat(progress=0.0)
+    context.beat(note="another note")
+    note()
+    context.checkpoint({"at": 7})
+    note()
+    context.checkpoint({"at": 7})
+    note()
+    assert marks[0] == 0
+    assert marks[1] == marks[2] > marks[0]
+    assert marks[3] == marks[4] > marks[2]
+    assert (record.read().items, record.read().total) == (7, 20)
+
+
+def test_a_loop_over_items_asks_for_more_until_its_end_and_the_next_counts_anew(bench: Bench) -> None:
+    context, record = Context(bench.handle), bench.handle.record
+    for _ in context.track(iter("abcdef")):
+        pass
+    assert record.read().mark & 1 == 0
+    left = iter(context.track("abcdefgh"))
+    for _ in range(6):
+        next(left)
+    loop = iter(context.track("abcdefgh"))
+    next(loop)
+    before = record.read().mark
+    next(loop)
+    assert record.read().mark > before
+    assert record.read().mark & 1 == 1
+
+
+def test_polling_beats_at_each_turn_is_declared_and_ends_at_its_bound(bench: Bench) -> None:
+    context, record, clock = Context(bench.handle), bench.handle.record, bench.clock
+    begun = clock.monotonic()
+    turns = []
+    for _ in context.polling(every_s=10, most_s=25, why="the export"):
+        turns.append(clock.monotonic() - begun)
+        assert record.read().polling_until == begun + 25
+        threading.Timer(0.01, lambda: clock.advance(10)).start()
+    assert turns[0] == 0
+    assert len(turns) >= 3
+    assert record.read().polling_until == 0.0
+    assert record.read().steps >= 3
+    with pytest.raises(LimitError, match="polling every_s"):
+        context.polling(10, 5, "x")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 90_000, float("nan")])
@@ -295,3 +436,41 @@ def test_a_cancelled_attempt_takes_its_program_and_its_children_with_it(bench: B
         threading.Event().wait(0.02)
     else:
         pytest.fail(f"the grandchild {child} still runs")
+
+
+@pytest.mark.parametrize(
+    ("target", "broken", "rule"),
+    [
+        (
+            "tenure.work.context.get_ident",
+            lambda: 1,
+            test_a_beat_of_another_thread_is_no_proof_unless_the_thread_is_registered,
+        ),
+        (
+            "tenure.work.declared_spells.DeclaredSilence.__enter__",
+            lambda self: self._context.beat(),
+            test_a_silence_after_a_silence_needs_a_step_in_between,
+        ),
+        (
+            "tenure.beat.record.BeatRecord.touch",
+            lambda self, now: None,
+            test_a_silence_that_outlasts_its_bound_leaves_the_stall_clock_where_the_bound_was,
+        ),
+        (
+            "tenure.beat.proof.NoveltyMark.end_count",
+            lambda self: None,
+            test_a_loop_over_items_asks_for_more_until_its_end_and_the_next_counts_anew,
+        ),
+        (
+            "tenure.work.delivery.AttemptHandle.show",
+            lambda self, binds: None,
+            test_items_fractions_and_checkpoints_are_news_once,
+        ),
+    ],
+)
+def test_a_rule_of_the_context_that_was_changed_is_found(
+    bench: Bench, target: str, broken: Any, rule: Callable[[Bench], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, broken)
+    with pytest.raises(AssertionError):
+        rule(bench)

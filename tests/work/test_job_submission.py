@@ -10,8 +10,8 @@ import pytest
 
 from tenure import Retry, hours, workflow
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError
-from tenure.ids import seeded_ids
 from tenure.jobs.model import JobSubmission
+from tenure.randomness import seeded_ids
 from tenure.work.job_submission import split, spread, submission_for
 
 
@@ -48,7 +48,7 @@ def test_options_are_sorted_from_arguments_and_the_functions_settings_travel() -
 def test_an_id_of_your_own_is_kept_and_what_is_given_wins_over_the_function() -> None:
     job = made(encode, path="a", job_id="mine", idempotency_key="k", max_attempts=1, stall=5)
     assert (job.job_id, job.idempotency_key) == ("mine", "k")
-    assert (job.workflows[0].retry.max_attempts, job.workflows[0].stall) == (1, 5)
+    assert (job.workflows[0].max_attempts, job.workflows[0].stall) == (1, 5)
 
 
 def test_options_may_be_called_as_the_fields_of_a_submission() -> None:
@@ -88,7 +88,7 @@ def test_a_name_that_is_both_an_option_and_an_argument_is_not_guessed_at() -> No
     with pytest.raises(ArgumentsError, match="'queue' is an argument of enqueue and an option"):
         made(enqueue, queue="a")
     assert made(enqueue, {"queue": "a"}).workflows[0].arguments == {"queue": "a"}
-    assert made(enqueue, {"queue": "a"}).queue == "default"
+    assert made(enqueue, {"queue": "a"}).queue == ""
     with pytest.raises(ArgumentsError, match="given twice"):
         made(encode, {"path": "a"}, path="b")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -23,7 +24,7 @@ from tenure.errors import (
 )
 from tenure.testing import FakeMailbox
 from tenure.work import Ending, FunctionLoop, MailboxLoop
-from tenure.work.dead_letter import DeadLetterPolicy
+from tenure.work.loop_messages import DeadLetterPolicy
 
 Work = Callable[[Message[Any, Any], Heartbeat], Any]
 
@@ -121,6 +122,55 @@ def test_a_final_failure_becomes_a_dead_letter_with_its_reason(mailbox: Mailbox[
     (dead,) = mailbox.dead_letters.list()
     assert dead.reason == "KeyError: 'no such user' (not worth a retry)"
     assert endings(loop) == {"dead letter": 1, "failed": 1}
+
+
+def test_a_replayed_dead_letter_gets_its_attempts_anew(mailbox: Mailbox[Any, Any], clock: ManualClock) -> None:
+    def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
+        raise ValueError("again")
+
+    loop = loop_of(mailbox, work, clock, retry=Retry(delay=0), dead_letters=DeadLetterPolicy(max_delivery_count=2))
+    mailbox.send("a")
+    loop.run(max_iterations=2, wait_time_seconds=0)
+    (dead,) = mailbox.dead_letters.list()
+    assert dead.reason == "failed in attempt 2 of 2: ValueError: again"
+    assert mailbox.dead_letters.replay(dead.id)
+    loop.run(max_iterations=1, wait_time_seconds=0)
+    assert mailbox.dead_letters.count() == 0
+    loop.run(max_iterations=1, wait_time_seconds=0)
+    (dead,) = mailbox.dead_letters.list()
+    assert (dead.reason, dead.delivery_count) == ("failed in attempt 2 of 2: ValueError: again", 4)
+
+
+def test_a_helper_thread_that_beats_keeps_neither_the_lease_nor_the_watchdog_from_work_that_hangs(
+    mailbox: Mailbox[Any, Any], clock: ManualClock
+) -> None:
+    silent: list[float] = []
+
+    def work(message: Message[Any, Any], heartbeat: Heartbeat) -> None:
+        def beats() -> None:
+            for _ in range(10):
+                clock.advance(10)
+                heartbeat.beat()
+
+        thread = threading.Thread(target=beats)
+        thread.start()
+        thread.join()
+        silent.append(heartbeat.unexplained())
+        assert (heartbeat.others, loop.lease is not None and loop.lease.lost) == (10, True)
+
+        def registered() -> None:
+            with heartbeat.thread(), contextlib.suppress(LeaseLostError):
+                heartbeat.beat()
+
+        thread = threading.Thread(target=registered)
+        thread.start()
+        thread.join()
+        silent.append(heartbeat.unexplained())
+
+    loop = loop_of(mailbox, work, clock)
+    mailbox.send("a")
+    loop.run(max_iterations=1, visibility_timeout=60, wait_time_seconds=0)
+    assert silent == [100, 0]
 
 
 def test_a_reply_that_cannot_be_sent_is_a_failure_of_that_message_only(

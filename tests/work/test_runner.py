@@ -12,8 +12,9 @@ from tenure.backoff import Retry
 from tenure.clock import ManualClock
 from tenure.engines import MemoryEngine, Message
 from tenure.errors import EngineUnavailableError
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
-from tenure.work.runner import Settler, run_steps
+from tenure.logs import NodeLog, log_to
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.runner import IsolatedErrors, Settler, run_steps
 
 
 class Desk:
@@ -23,7 +24,7 @@ class Desk:
         self.work = self.engine.mailbox("work", WorkItem, WorkResult)
         self.replies = self.engine.mailbox("replies", WorkResult)
         self.said: list[str] = []
-        self.settler = Settler(self.engine, clock=self.clock, random=Random(1), say=self.said.append)
+        self.settler = Settler(self.engine, clock=self.clock, random=Random(1), log=log_to(self.said.append))
 
     def take(self, **options: Any) -> Message[WorkItem, WorkResult]:
         self.work.send(WorkItem(workflow="w", job_id="j"), **options)
@@ -114,3 +115,26 @@ def test_an_engine_that_is_away_is_tried_again_until_the_lease_is_over(monkeypat
     assert desk.settle(message).startswith("not settled")
     assert tries > 10
     assert desk.clock.boottime() < message.lease_until
+
+
+def test_what_fails_is_said_ever_more_rarely_and_always_counted() -> None:
+    said: list[str] = []
+    errors = IsolatedErrors(log_to(said.append))
+    for _ in range(100):
+        with errors.isolate("looking at record 3"):
+            raise ArithmeticError("injected")
+    with errors.isolate("looking at record 4"):
+        raise ArithmeticError("another")
+    assert errors.count == 101
+    assert len(said) == 8  # 1, 2, 4, 8, 16, 32, 64; and the other one
+    assert "looking at record 3 failed, time 64" in said[6]
+    assert "ArithmeticError" in said[7]
+
+
+def test_what_goes_well_is_not_counted_and_what_ends_a_process_is_not_held_up() -> None:
+    errors = IsolatedErrors(NodeLog("worker"))
+    with errors.isolate("nothing"):
+        pass
+    with pytest.raises(KeyboardInterrupt), errors.isolate("an interrupt"):
+        raise KeyboardInterrupt
+    assert errors.count == 0

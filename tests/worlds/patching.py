@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from tenure.logs import log_to
 from tenure.nodes.process import Environment
-from tenure.sim.node import Host
-from tenure.sim.scenario import Scenario
-from tenure.sim.world import World
+from tenure.sim.scenario import RunOutcome, Scenario, run_one
+from tenure.sim.world import Host, World
 
 
 def environment_of(host: Host) -> Environment:
     """Returns what a node of production is built on, from a simulated host."""
-    return Environment(host.engine, host.calls, host.clock, host.random, host.ids, host.record)
+    return Environment(host.engine, host.calls, host.clock, host.random, host.ids, log_to(host.record))
 
 
 class Patched(Scenario):
@@ -38,3 +38,12 @@ class Patched(Scenario):
         for (owner, name), sound in self._sound.items():
             setattr(owner, name, sound)
         return found
+
+
+def first_failure(scenario: type[Scenario], known: Sequence[int], most: int) -> RunOutcome | None:
+    """Returns the first run of a broken scenario that fails, or None.
+
+    `known` has seeds at which it failed before; they are tried first. A seed means another run when anything is drawn anew; then the search
+    goes on from seed 0, over `most` seeds.
+    """
+    return next((outcome for seed in (*known, *range(most)) if not (outcome := run_one(scenario, seed)).ok), None)

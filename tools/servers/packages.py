@@ -63,6 +63,10 @@ DEBIAN = {
         "debian-security/pool/updates/main/libe/libevent/libevent-2.1-7_2.1.12-stable-8%2bdeb12u1_amd64.deb",
         "95a025ae2548aed9dbb0f0a0215b0483b7fa43db1d4f1f318f013f2ea84987c3",
     ),
+    "prometheus": (
+        "debian/pool/main/p/prometheus/prometheus_2.42.0%2bds-5%2bdeb12u1_amd64.deb",
+        "81d59a24fce84f7fbe97a45a4f2914b6a5881b5cd1db2a6a0e129e515e1a5f55",
+    ),
     "redis-server": (
         "debian-security/pool/updates/main/r/redis/redis-server_7.0.15-1%7edeb12u10_amd64.deb",
         "784e17b51024ff878fd7d709a68346658fa9b21f6de740cb75e474f28790971c",

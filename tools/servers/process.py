@@ -154,8 +154,15 @@ class Server(ABC):
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP: connections stay open and nothing is answered, as in a stalled machine."""
+        """Stop it with SIGSTOP: connections stay open and nothing is answered, as in a stalled machine.
+
+        Returns when all of its threads have stopped: each does so by itself, and goes on to answer until then.
+        """
         self._signal_all(signal.SIGSTOP)
+        end = time.monotonic() + STOP_S
+        while self.pid is not None and any(map(has_running_thread, [self.pid, *children(self.pid)])):
+            assert time.monotonic() < end, f"{self.name} did not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
@@ -257,6 +264,18 @@ class Server(ABC):
                 os.kill(pid, number)
             except ProcessLookupError:
                 continue
+
+
+def has_running_thread(pid: int) -> bool:
+    """Returns True while a thread of the process is neither stopped nor a zombie."""
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            state = thread.read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "TtZX":
+            return True
+    return False
 
 
 def children(pid: int) -> list[int]:

@@ -15,15 +15,27 @@ from collections.abc import Awaitable, Callable, Mapping  # async only
 from dataclasses import replace
 from typing import Any, Generic
 
-from tenure.agent.agent_loop import AgentLoop, Executed, Prepared, RequestExecution
+from tenure.agent.agent_loop import (
+    AgentLoop,
+    ContextHeartbeat,
+    ContextKeeper,
+    Executed,
+    MainLoopConfig,
+    MainLoopRequest,
+    MainLoopResult,
+    Prepared,
+    RequestExecution,
+    UserRequestT,
+    as_request,
+    request_in,
+    result_of,
+    takes_resources,
+)
 from tenure.agent.budget import BudgetTracker, Deadline, Prices
-from tenure.agent.evaluation import Evaluation, InnerLoopConfig, LoopSettings
+from tenure.agent.calls import awaited, off_loop  # async only
+from tenure.agent.evaluation import Evaluation, InnerLoopConfig, LoopSettings, async_complete_watched
 from tenure.agent.events import ModelSaid, ToolCall
-from tenure.agent.in_workflow import ContextHeartbeat, ContextKeeper, request_in
-from tenure.agent.model_call import ModelRequest, OnChunk, PromptResponse, as_resources
-from tenure.agent.off_loop import awaited, off_loop  # async only
-from tenure.agent.prompt import OutputT, Prompt
-from tenure.agent.requests import MainLoopConfig, MainLoopRequest, MainLoopResult, UserRequestT, as_request, result_of
+from tenure.agent.prompt import ModelRequest, OnChunk, OutputT, Prompt, PromptResponse
 from tenure.agent.session import Keeper, Session
 from tenure.agent.tool_executor import AsyncToolExecutor
 from tenure.agent.tools import Resources
@@ -72,16 +84,18 @@ class AsyncInnerLoop(Evaluation[OutputT]):
 
     async def _get_completion(self, request: ModelRequest) -> ModelSaid | None:
         """Returns the model's answer, or None when the deadline came first."""
-        for failures in itertools.count(1):
-            try:
-                with self._listening() as on_chunk:
-                    return await self._complete(self._timed(request), on_chunk)
-            except AgentError as error:
-                wait = self._wait_after(error, failures)
-            if wait is None:
-                break
-            with self._waiting(wait):
-                await self._config.clock.async_sleep(wait)
+        with self._depending():
+            for failures in itertools.count(1):
+                try:
+                    with self._watching() as watch:
+                        return await async_complete_watched(self._complete, request, watch)
+                except AgentError as error:
+                    wait = self._wait_after(error, failures)
+                if wait is None:
+                    break
+                with self._naps(wait) as naps:
+                    for nap in naps:
+                        await self._config.clock.async_sleep(nap)
         return None
 
     async def _use(self, call: ToolCall) -> None:
@@ -109,9 +123,8 @@ class AsyncProviderAdapter(ABC, Generic[OutputT]):
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
         heartbeat: Heartbeat | None = None,
-        resources: Mapping[type[object], object] | Resources | None = None,
     ) -> PromptResponse[OutputT]:
-        """Evaluate a prompt and return the response."""
+        """Evaluate a prompt and return the response. A loop also gives `resources`, where an adapter takes them."""
 
 
 class AsyncModelAdapter(LoopSettings, AsyncProviderAdapter[OutputT]):
@@ -136,7 +149,7 @@ class AsyncModelAdapter(LoopSettings, AsyncProviderAdapter[OutputT]):
             deadline=deadline,
             budget_tracker=budget_tracker,
             heartbeat=heartbeat,
-            resources=as_resources(resources),
+            resources=Resources.of(resources),
         )
         return await AsyncInnerLoop(self.complete, prompt, session, config).run()
 
@@ -163,6 +176,7 @@ class AsyncMainLoop(AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT,
         super().__init__(requests, config, settings)
         self._adapter = adapter
         self._prices = adapter.prices
+        self._takes_resources = takes_resources(adapter.evaluate)
 
     @abstractmethod
     # sync: def prepare(self, request: UserRequestT) -> Prepared[OutputT]:
@@ -212,7 +226,9 @@ class AsyncMainLoop(AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT,
     ) -> PromptResponse[OutputT]:
         while True:
             try:
-                response = await self._adapter.evaluate(prompt, **execution.arguments(session))
+                response = await self._adapter.evaluate(
+                    prompt, **execution.arguments(session, resources=self._takes_resources)
+                )
             except VisibilityExpansionRequired as asked:
                 await off_loop(execution.expand, session, asked)
             else:

@@ -23,9 +23,8 @@ from tenure.agent.events import (
     ToolCall,
     UserSaid,
 )
-from tenure.agent.model_call import ModelRequest, PromptResponse, StopReason, Turn
 from tenure.agent.progress import ProgressJudge
-from tenure.agent.prompt import OutputT, Prompt
+from tenure.agent.prompt import ModelRequest, OutputT, Prompt, PromptResponse, StopReason, Turn
 from tenure.agent.session import Session
 from tenure.agent.tools import ToolResult, tools_used
 from tenure.errors import VisibilityExpansionRequired

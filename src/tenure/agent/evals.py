@@ -8,28 +8,22 @@ Samples through an agent, each scored: a loop like any other, with a lease and a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tenure.agent.async_loops import AsyncMainLoop
+from tenure.agent.agent_loop import AgentLoop, AwaitingLoop, MainLoopRequest
 from tenure.agent.events import NO_USAGE, Usage
-from tenure.agent.loops import MainLoop
-from tenure.agent.model_call import PromptResponse, StopReason
-from tenure.agent.requests import MainLoopRequest
+from tenure.agent.prompt import PromptResponse, StopReason
 from tenure.agent.session import SessionKeeper
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import MAX_MESSAGES, Mailbox, Message, Outgoing
 from tenure.errors import AgentError, Cancelled, ConfigurationError, LeaseLostError, LimitError
-from tenure.work.batch import call_thread_for
-from tenure.work.mailbox_loop import MailboxLoop
 
 _logger = logging.getLogger(__name__)
 
@@ -224,7 +218,7 @@ Evaluator = Callable[[Any, Any], Score]
 """From an output and what was expected to a score."""
 
 
-class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
+class EvalLoop(AwaitingLoop[EvalRequest[Any, Any], EvalResult]):
     """Runs each sample through a `MainLoop`'s own `prepare` and adapter, and scores the output.
 
     A sample whose worker dies comes again and goes on from its session. One that fails has a score of 0 and an error; with `dead_letters` it is
@@ -234,7 +228,7 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
     def __init__(
         self,
         *,
-        loop: MainLoop[Any, Any] | AsyncMainLoop[Any, Any],
+        loop: AgentLoop[Any, Any],
         evaluator: Evaluator,
         requests: Mailbox[EvalRequest[Any, Any], EvalResult],
         **settings: Any,
@@ -242,25 +236,8 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         settings.setdefault("lease_extender", loop.config.lease_extender)
         super().__init__(requests, **settings)
         self._loop = loop
-        self._events: asyncio.Runner | None = None
+        self.awaits = loop.awaits
         self._evaluator = evaluator
-
-    def run(
-        self,
-        *,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 300,
-        wait_time_seconds: float = 30,
-    ) -> None:
-        with ExitStack() as stack:
-            if isinstance(self._loop, AsyncMainLoop):
-                self._events = stack.enter_context(asyncio.Runner())
-                self._hand_over = stack.enter_context(call_thread_for(self.requests, self.name))
-            super().run(
-                max_iterations=max_iterations,
-                visibility_timeout=visibility_timeout,
-                wait_time_seconds=wait_time_seconds,
-            )
 
     def handle(self, message: Message[EvalRequest[Any, Any], EvalResult]) -> EvalResult:
         request = message.body
@@ -289,10 +266,7 @@ class EvalLoop(MailboxLoop[EvalRequest[Any, Any], EvalResult]):
         request = message.body
         keeper = SessionKeeper(message, self.lease_lost) if self._loop.config.checkpoint_sessions else None
         asked = MainLoopRequest(request.sample.input, request.key)
-        if isinstance(self._loop, MainLoop):
-            return self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper)[0]
-        assert self._events is not None, "run() calls handle()"
-        return self._events.run(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
+        return self.outcome_of(self._loop.execute(asked, heartbeat=self.heartbeat, keeper=keeper))[0]
 
     def _judge(self, response: PromptResponse[Any], request: EvalRequest[Any, Any]) -> tuple[Score, str | None]:
         if not response.done:

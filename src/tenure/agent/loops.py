@@ -15,14 +15,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic
 
-from tenure.agent.agent_loop import AgentLoop, Executed, Prepared, RequestExecution
+from tenure.agent.agent_loop import (
+    AgentLoop,
+    ContextHeartbeat,
+    ContextKeeper,
+    Executed,
+    MainLoopConfig,
+    MainLoopRequest,
+    MainLoopResult,
+    Prepared,
+    RequestExecution,
+    UserRequestT,
+    as_request,
+    request_in,
+    result_of,
+    takes_resources,
+)
 from tenure.agent.budget import BudgetTracker, Deadline, Prices
-from tenure.agent.evaluation import Evaluation, InnerLoopConfig, LoopSettings
+from tenure.agent.evaluation import Evaluation, InnerLoopConfig, LoopSettings, complete_watched
 from tenure.agent.events import ModelSaid, ToolCall
-from tenure.agent.in_workflow import ContextHeartbeat, ContextKeeper, request_in
-from tenure.agent.model_call import ModelRequest, OnChunk, PromptResponse, as_resources
-from tenure.agent.prompt import OutputT, Prompt
-from tenure.agent.requests import MainLoopConfig, MainLoopRequest, MainLoopResult, UserRequestT, as_request, result_of
+from tenure.agent.prompt import ModelRequest, OnChunk, OutputT, Prompt, PromptResponse
 from tenure.agent.session import Keeper, Session
 from tenure.agent.tool_executor import ToolExecutor
 from tenure.agent.tools import Resources
@@ -71,16 +83,18 @@ class InnerLoop(Evaluation[OutputT]):
 
     def _get_completion(self, request: ModelRequest) -> ModelSaid | None:
         """Returns the model's answer, or None when the deadline came first."""
-        for failures in itertools.count(1):
-            try:
-                with self._listening() as on_chunk:
-                    return self._complete(self._timed(request), on_chunk)
-            except AgentError as error:
-                wait = self._wait_after(error, failures)
-            if wait is None:
-                break
-            with self._waiting(wait):
-                self._config.clock.sleep(wait)
+        with self._depending():
+            for failures in itertools.count(1):
+                try:
+                    with self._watching() as watch:
+                        return complete_watched(self._complete, request, watch)
+                except AgentError as error:
+                    wait = self._wait_after(error, failures)
+                if wait is None:
+                    break
+                with self._naps(wait) as naps:
+                    for nap in naps:
+                        self._config.clock.sleep(nap)
         return None
 
     def _use(self, call: ToolCall) -> None:
@@ -108,9 +122,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
         heartbeat: Heartbeat | None = None,
-        resources: Mapping[type[object], object] | Resources | None = None,
     ) -> PromptResponse[OutputT]:
-        """Evaluate a prompt and return the response."""
+        """Evaluate a prompt and return the response. A loop also gives `resources`, where an adapter takes them."""
 
 
 class ModelAdapter(LoopSettings, ProviderAdapter[OutputT]):
@@ -135,7 +148,7 @@ class ModelAdapter(LoopSettings, ProviderAdapter[OutputT]):
             deadline=deadline,
             budget_tracker=budget_tracker,
             heartbeat=heartbeat,
-            resources=as_resources(resources),
+            resources=Resources.of(resources),
         )
         return InnerLoop(self.complete, prompt, session, config).run()
 
@@ -160,6 +173,7 @@ class MainLoop(AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Outp
         super().__init__(requests, config, settings)
         self._adapter = adapter
         self._prices = adapter.prices
+        self._takes_resources = takes_resources(adapter.evaluate)
 
     @abstractmethod
     def prepare(self, request: UserRequestT) -> Prepared[OutputT]:
@@ -206,7 +220,9 @@ class MainLoop(AgentLoop[UserRequestT, OutputT], ABC, Generic[UserRequestT, Outp
     ) -> PromptResponse[OutputT]:
         while True:
             try:
-                response = self._adapter.evaluate(prompt, **execution.arguments(session))
+                response = self._adapter.evaluate(
+                    prompt, **execution.arguments(session, resources=self._takes_resources)
+                )
             except VisibilityExpansionRequired as asked:
                 execution.expand(session, asked)
             else:

@@ -1,18 +1,22 @@
 """A prompt holds the sections that a model reads, some of them in summary until it asks for more, the tools, and the shape of the answer.
 
-Pure: a prompt and the set of expanded sections give the text. Who remembers what was expanded is the session.
+`ModelRequest` is one model call that a prompt and its session become; `PromptResponse` is the outcome of the whole evaluation.
+
+Pure: a prompt and the set of expanded sections give the text. The session remembers which sections were expanded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from tenure.agent.tools import Tool, ToolContext, ToolResult, schema_of
+from tenure.agent.calls import Hangup
+from tenure.agent.events import NO_USAGE, Corrected, ModelSaid, ToolAnswered, Usage, UserSaid
+from tenure.agent.tools import Tool, ToolContext, ToolResult, ToolUse, schema_of
 from tenure.errors import ConfigurationError, VisibilityExpansionRequired
 
 OutputT = TypeVar("OutputT")
@@ -162,3 +166,57 @@ def _bare_json(text: str) -> str:
         if rest and first.removeprefix("```").strip() in ("", "json"):
             return rest.removesuffix("```").strip()
     return text
+
+
+Turn = UserSaid | Corrected | ModelSaid | ToolAnswered
+OnChunk = Callable[[str], None]
+"""The provider calls it with each piece of the answer as it streams. The call ends when it raises."""
+
+
+class StopReason(StrEnum):
+    """Why an evaluation ended."""
+
+    DONE = "done"
+    BUDGET = "budget"  # a limit of the budget is reached
+    DEADLINE = "deadline"
+    SPINNING = "spinning"  # the same again and again
+    TURNS = "turns"  # more model calls than one evaluation may make
+    LENGTH = "length"  # the model's answer was cut off at its limit
+    REFUSED = "refused"  # the model, or the provider's filter, will not answer
+    OUTPUT = "output"  # the answer does not fit the output type, after all retries
+
+
+@dataclass(frozen=True)
+class PromptResponse(Generic[OutputT]):
+    """The outcome of an evaluation. `output` is None unless it is `done`; then `detail` says what stopped it, with the evidence."""
+
+    prompt_name: str
+    text: str = ""
+    output: OutputT | None = None
+    stop: StopReason = StopReason.DONE
+    detail: str = ""
+    usage: Usage = NO_USAGE
+    tool_calls: int = 0
+    tools: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
+    """Maps each tool to its calls on this request, earlier deliveries included."""
+
+    @property
+    def done(self) -> bool:
+        return self.stop is StopReason.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call."""
+
+    system: str
+    turns: Sequence[Turn]
+    tools: tuple[Tool[Any, Any], ...] = ()
+    output_schema: dict[str, Any] | None = None
+    output_name: str = "output"
+    remaining_s: float = float("inf")
+    """The seconds that are left of the deadline."""
+    silence_s: float = 120.0
+    """The longest wait for the next piece of the answer."""
+    hangup: Hangup = field(default_factory=Hangup, repr=False, compare=False)
+    """An adapter whose `complete` blocks tells it how to close the connection: `request.hangup.by(close)`."""

@@ -26,7 +26,7 @@ from tenure.agent.events import Event, SectionsExpanded, StateSet
 from tenure.agent.tools import ToolUse, tools_used
 from tenure.engines.contracts import Message
 from tenure.errors import LimitError, ReceiptHandleExpiredError, SerializationError, SessionError, TenureError
-from tenure.ids import IdSource, new_id
+from tenure.randomness import IdSource, new_id
 
 FORMAT = 1
 

@@ -13,17 +13,16 @@ and raise, and what it did to its fork of the session is thrown away.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any
 
 import msgspec
 
 from tenure.agent.budget import Countdown, Deadline
+from tenure.agent.calls import ThreadedCall, await_watched, in_thread, run_watched
 from tenure.agent.events import ToolCall
 from tenure.agent.progress import ProgressJudge
 from tenure.agent.prompt import Prompt
@@ -40,114 +39,46 @@ from tenure.errors import (
     VisibilityExpansionRequired,
 )
 
-T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+
+ENDS_THE_WORK = (LeaseLostError, Cancelled, VisibilityExpansionRequired)
+_LONGEST_WAIT_S = 3600.0
 
 
 class Leash:
     """The heartbeat that a tool beats on, and the wire to the work's own, which can be cut."""
 
-    def __init__(self, tool: str, promise_s: float, work: Heartbeat | None, clock: Clock) -> None:
+    def __init__(self, tool: str, promise_s: float, work: Heartbeat | None, clock: Clock, countdown: Countdown) -> None:
         self.heartbeat = Heartbeat(self._pass_on, name=tool, clock=clock)
+        self._countdown = countdown
         self._tool, self._promise_s = tool, promise_s
         self._work = work
-        self._before = 0.0
 
     def _pass_on(self) -> None:
         if self._work is None:
             return
         try:
-            self._work.beat(self.heartbeat.progress, self.heartbeat.note)
+            # The tool runs in a thread of its own. It is watched here, so its beats are the work's.
+            with self._work.thread():
+                self._work.beat(self.heartbeat.progress, self.heartbeat.note)
         except Exception as error:
             # The work's time is over. A callback that raises is only logged, so the tool is told by its own beat.
             self.heartbeat.interrupt(error)
 
-    def slack_s(self, countdown: Countdown) -> float:
-        """Returns the seconds for which the tool may stay silent from now."""
-        return min(self._promise_s - self.heartbeat.elapsed(), countdown.remaining_s)
+    def look(self) -> float:
+        """Returns the seconds for which the tool may stay silent from now. Raises when it was silent for too long."""
+        left = min(self._promise_s - self.heartbeat.elapsed(), self._countdown.remaining_s, _LONGEST_WAIT_S)
+        if left > 0:
+            return left
+        if self._countdown.over:
+            raise AgentError(f"tool {self._tool!r} was given up: the deadline is over")
+        raise ToolSilentError(self._tool, self.heartbeat.elapsed(), self._promise_s)
 
-    def cut(self, countdown: Countdown) -> AgentError:
-        """Give the tool up; why."""
+    def given_up(self, reason: BaseException) -> None:
+        """Cuts the tool off: one in a thread finds it out by its next beat or look."""
         self._work = None
-        error: AgentError
-        if countdown.over:
-            error = AgentError(f"tool {self._tool!r} was given up: the deadline is over")
-        else:
-            error = ToolSilentError(self._tool, self.heartbeat.elapsed(), self._promise_s)
-        self.heartbeat.interrupt(error)
-        return error
-
-    def drop(self) -> None:
-        """Nobody waits for the tool any more."""
-        self._work = None
-        self.heartbeat.interrupt(Cancelled("nobody waits for this tool any more"))
-
-
-class _Running(Generic[T]):
-    """A call in a thread, and what became of it."""
-
-    def __init__(self, call: Callable[[], T], name: str, then: Callable[[_Running[T]], None] | None = None) -> None:
-        self._then = then
-        self.ended = threading.Condition()
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.over = False
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run, call), name=f"tool-{name}", daemon=True)
-        self._thread.start()
-
-    def _run(self, call: Callable[[], T]) -> None:
-        try:
-            self.result = call()
-        except BaseException as error:  # it is raised again in the thread that waits
-            self.error = error
-        with self.ended:
-            self.over = True
-            self.ended.notify_all()
-        if self._then is not None:
-            self._then(self)
-
-
-def run_leashed(call: Callable[[], T], leash: Leash, countdown: Countdown, clock: Clock) -> T:
-    """Call, in a thread, as long as it beats in time. Raises what it raises, or why it was given up."""
-    running = _Running(call, leash.heartbeat.name)
-    with running.ended:
-        while not running.over and (left := leash.slack_s(countdown)) > 0:
-            clock.wait(running.ended, left)
-        if not running.over:
-            raise leash.cut(countdown)
-    if running.error is not None:
-        raise running.error
-    return cast(T, running.result)
-
-
-def in_thread(call: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Call in a daemon thread, and have the answer in this event loop.
-
-    Not the loop's own pool: it waits for its threads at the end, and one that was given up may never end.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def tell(running: _Running[T]) -> None:
-        if answer.done():
-            return  # given up meanwhile
-        if running.error is not None:
-            answer.set_exception(running.error)
-        else:
-            answer.set_result(cast(T, running.result))
-
-    def ended(running: _Running[T]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, running)
-
-    _Running(call, name, ended)
-    return answer
-
-
-_logger = logging.getLogger(__name__)
-
-ENDS_THE_WORK = (LeaseLostError, Cancelled, VisibilityExpansionRequired)
-_NO_PROMISE_POLL_S = 3600.0
+        gone = Cancelled("nobody waits for this tool any more")
+        self.heartbeat.interrupt(reason if isinstance(reason, AgentError) else gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +127,11 @@ def tool_execution(
 
     if heartbeat is not None:
         heartbeat.note, heartbeat.activity = f"tool {tool_call.name}", f"tool {label}"
+    # Only the tool's silence tells that it is down: it also raises for what a model got wrong.
+    waits = nullcontext() if heartbeat is None else heartbeat.depends(f"tool:{label}"[:200], errors=False)
     try:
-        yield measured
+        with waits:
+            yield measured
     finally:
         spent = effort()
         if heartbeat is not None:
@@ -288,13 +222,12 @@ class ToolExecutor(_Executor):
     def _leashed(
         self, tool: Tool[Any, Any], promise_s: float, params: Any, context: ToolExecutionContext
     ) -> ToolResult[Any]:
-        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock)
-        fork = context.session.fork()
+        countdown, fork = context.running_deadline(), context.session.fork()
+        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock, countdown)
         inner = context.for_handler(fork, leash.heartbeat)
+        running = ThreadedCall(lambda: checked(tool, tool.handler(params, context=inner)), f"tool-{tool.name}")
         try:
-            result = run_leashed(
-                lambda: checked(tool, tool.handler(params, context=inner)), leash, inner.countdown, context.clock
-            )
+            result = run_watched(running, leash, context.clock)
         except ENDS_THE_WORK:
             raise
         except Exception as error:
@@ -320,11 +253,16 @@ class AsyncToolExecutor(_Executor):
             return found
         tool, params = found
         promise_s = tool.beat_every_s if tool.beat_every_s is not None else float("inf")
-        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock)
         fork = context.session.fork()
+        leash = Leash(tool.name, promise_s, context.heartbeat, context.clock, context.running_deadline())
         inner = context.for_handler(fork, leash.heartbeat)
         try:
-            result = checked(tool, await self._leashed(tool, params, inner, leash, context.clock))
+            work: asyncio.Future[Any]
+            if tool.is_async:
+                work = asyncio.ensure_future(tool.handler(params, context=inner))
+            else:
+                work = in_thread(lambda: tool.handler(params, context=inner), f"tool-{tool.name}")
+            result = checked(tool, await await_watched(work, leash, context.clock))
         except ENDS_THE_WORK:
             raise
         except Exception as error:
@@ -332,29 +270,3 @@ class AsyncToolExecutor(_Executor):
         if result.success:
             context.session.adopt(fork)
         return result
-
-    async def _leashed(self, tool: Tool[Any, Any], params: Any, inner: ToolContext, leash: Leash, clock: Clock) -> Any:
-        if tool.is_async:
-            work = asyncio.ensure_future(tool.handler(params, context=inner))
-        else:
-            work = in_thread(lambda: tool.handler(params, context=inner), tool.name)
-        try:
-            while not work.done():
-                left = leash.slack_s(inner.countdown)
-                if left <= 0:
-                    raise leash.cut(inner.countdown)
-                await _either(work, clock, min(left, _NO_PROMISE_POLL_S))
-            return work.result()
-        finally:
-            if not work.done():
-                leash.drop()  # one in a thread finds out by its next beat or look
-                work.cancel()  # an async one is ended
-
-
-async def _either(work: asyncio.Future[Any], clock: Clock, seconds: float) -> None:
-    """Wait until it is done, or for a while."""
-    timer = asyncio.ensure_future(clock.async_sleep(seconds))
-    try:
-        await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        timer.cancel()

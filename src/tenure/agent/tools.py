@@ -94,6 +94,10 @@ class Resources:
             if not isinstance(thing, kind):
                 raise ConfigurationError(f"the resource for {kind.__name__} is a {type(thing).__name__}")
 
+    @classmethod
+    def of(cls, given: Mapping[type[object], object] | Resources | None) -> Resources:
+        return given if isinstance(given, Resources) else cls(given)
+
     def get(self, kind: type[ResourceT]) -> ResourceT:
         try:
             return cast(ResourceT, self._provided[kind])

@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tenure.lazy import lazy_names
+from tenure import lazy_names
 
 if TYPE_CHECKING:
     from tenure.beat.board import BeatBoard as BeatBoard
-    from tenure.beat.board import Occupant as Occupant
-    from tenure.beat.board import Phase as Phase
     from tenure.beat.heartbeat import BeatWatcher as BeatWatcher
     from tenure.beat.heartbeat import Heartbeat as Heartbeat
     from tenure.beat.heartbeat import Silence as Silence
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from tenure.beat.lease import LeaseExtenderConfig as LeaseExtenderConfig
     from tenure.beat.lease import LeaseHold as LeaseHold
     from tenure.beat.probes import HealthServer as HealthServer
+    from tenure.beat.record import Occupant as Occupant
+    from tenure.beat.record import Phase as Phase
     from tenure.beat.watchdog import LoopState as LoopState
     from tenure.beat.watchdog import LoopVitals as LoopVitals
     from tenure.beat.watchdog import Readiness as Readiness
@@ -58,7 +58,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "board": "BeatBoard Occupant Phase",
+        "board": "BeatBoard",
+        "record": "Occupant Phase",
         "heartbeat": "Heartbeat Silence BeatWatcher",
         "ladder": "Ladder LadderRule",
         "lease": "ExtensionCounts LeaseExtender LeaseExtenderConfig LeaseHold ExtensionOutcome",

@@ -1,264 +1,37 @@
-"""The beat board: a page of shared memory with one record for each attempt that may run.
+"""The beat board: a page of shared memory with one record for each attempt that may run. The supervisor makes it, slots open it.
 
-A slot process writes its records and the supervisor reads them, without a lock. So a beat costs about as much as a method call,
-and the supervisor sees a slot that hangs inside C code with the interpreter's lock held.
+Boards, logs and stack dumps lie in shared memory or a temporary folder, under names that anybody can guess. Somebody else may have put a
+symbolic link, a pipe or a file of his own there first. So a file counts only when it is a regular file, belongs to this user and cannot be
+written by anybody else, and a folder only when the same holds for it. The check is made on the open file, so that nothing can be exchanged
+in between.
 
-Each record has a hot part of eight-byte words (last beat, count, progress, state, silence, cancel, lease), each written by one
-side only with one aligned store, so that a word is never torn, and a cold part (who runs, under which receipt) that is guarded
-by a sequence number, a length and a checksum: a reader detects a write in progress, and one that a kill cut short.
-
-The board decides nothing. It does not know engines, leases or policies.
+The owner of a board holds a lock on its file. The kernel frees the lock when the owner ends, however it ends, so a free lock proves that the
+owner is gone. A pid proves nothing where /dev/shm is shared by containers: in another PID namespace it is nobody, or somebody else.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import re
+import stat
 import struct
 import tempfile
-import zlib
-from enum import IntEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from tenure.backoff import Retry
-from tenure.beat.own_files import open_own_file, own_folder
-from tenure.engines.contracts import Ticket
+from tenure.beat.record import RECORD_BYTES, BeatRecord
 from tenure.errors import BoardError, ForeignFileError
 
 MAGIC = b"TNRBOARD"
 VERSION = 1
-RECORD_BYTES = 8_192
 _HEADER = struct.Struct("<8sIIQQ")  # magic, version, records, supervisor's pid, length of the identity that follows
-_COLD = struct.Struct("<QII")  # sequence (odd while a write is in progress), length, checksum
-_HOT_WORDS = 16
-_COLD_OFFSET = _HOT_WORDS * 8
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
-COLD_BYTES = RECORD_BYTES - _COLD_OFFSET - _COLD.size
-
-# Words of the hot part. The slot writes the first group, the supervisor the second.
-_BEAT, _COUNT, _PROGRESS, _STATE, _SILENT_UNTIL, _PID, _ACTIVE, _SERIAL = range(8)
-_CANCEL, _LEASES = 8, 10  # two lease words: an attempt uses the one of its serial's parity
-_COMPLETED, _FAILED, _EARLIER = (
-    12,
-    13,
-    14,
-)  # counts over all attempts of this record; the process that ended an attempt writes them
-
-
-class Phase(IntEnum):
-    """The phase of the attempt in a record."""
-
-    EMPTY = 0
-    CLAIMED = 1  # a receipt is held, the work has not started
-    RUNNING = 2
-    SETTLING = 3  # the work ended; its outcome is being written
-
-
-class Occupant(msgspec.Struct, frozen=True, kw_only=True):
-    """The cold part of a record: the attempt that runs in it."""
-
-    ticket: Ticket
-    job: str
-    workflow: str
-    attempt: int
-    queue: str
-    stall_s: float
-    started_at: float = 0.0  # boot time; 0 while only claimed
-    deadline: float | None = None  # boot time at which this attempt must end
-    note: str = ""
-    retry: Retry = Retry(max_attempts=1)
-    """The workflow's policy, by which the supervisor settles for a dead slot: it imports no workflow. While only claimed: one attempt."""
-    workflow_id: str = ""
-    managed: bool = False
-    """A leader decides on retries: failures are settled as replies."""
-
-
-class BeatReading(NamedTuple):
-    """One look at a record."""
-
-    phase: Phase
-    beat_at: float
-    steps: int
-    progress: float
-    silent_until: float
-    pid: int
-    active: bool
-    serial: int
-    """Names the attempt in this record: a later one has a higher serial."""
-    occupant: Occupant | None
-    """None when the record is empty, or the cold part was being written at that moment."""
-
-
-class Totals(NamedTuple):
-    """The counts of completed and failed attempts, and of all steps that they took."""
-
-    completed: int
-    failed: int
-    steps: int
-
-
-class BeatRecord:
-    """One attempt's place on the board, mapped in this process."""
-
-    __slots__ = ("_bytes", "_floats", "_ints", "_offset", "index", "serial")
-
-    def __init__(self, page: mmap.mmap, index: int, offset: int) -> None:
-        self.index, self._offset = index, offset
-        whole = memoryview(page)[offset : offset + RECORD_BYTES]
-        self._bytes = whole
-        hot = whole[: _HOT_WORDS * 8]
-        self._floats = hot.cast("d")
-        self._ints = hot.cast("q")
-        self.serial = 0
-
-    # The slot's side.
-
-    def beat_ports(self) -> tuple[memoryview[float], memoryview[int]]:
-        """The two views that a context writes directly, in this order: float word 0 is the time, int word 1 the count.
-
-        The count comes last, so that a new count never shows with an old time; direct, to save a call in the hottest path.
-        """
-        return self._floats, self._ints
-
-    def set_progress(self, progress: float) -> None:
-        self._floats[_PROGRESS] = progress
-
-    def set_silence(self, until: float) -> None:
-        """Sets the monotonic time until which no beat is expected; 0 ends the silence."""
-        self._floats[_SILENT_UNTIL] = until
-
-    def occupy(self, phase: Phase, occupant: Occupant, now: float) -> None:
-        """Takes the record for one attempt. The phase is written last: a reader that sees it finds a whole cold part."""
-        self._ints[_STATE] = Phase.EMPTY
-        steps, self._ints[_COUNT] = self._ints[_COUNT], 0
-        self._ints[_EARLIER] += steps
-        self._floats[_BEAT] = now
-        self._floats[_PROGRESS] = 0.0
-        self._floats[_SILENT_UNTIL] = 0.0
-        self._ints[_ACTIVE] = 0
-        # The supervisor may still write a cancel or a lease for the last attempt. It names that attempt's serial, so this one ignores it.
-        self.serial = self._ints[_SERIAL] + 1
-        self._floats[_LEASES + (self.serial & 1)] = occupant.ticket.lease_until
-        self._ints[_SERIAL] = self.serial
-        self._ints[_PID] = os.getpid()
-        self.describe(occupant)
-        self._ints[_STATE] = phase
-
-    def describe(self, occupant: Occupant) -> None:
-        """Writes the cold part: odd sequence, data, even sequence."""
-        data = msgspec.msgpack.encode(occupant)
-        if len(data) > COLD_BYTES:
-            data = msgspec.msgpack.encode(msgspec.structs.replace(occupant, note=""))
-        if len(data) > COLD_BYTES:
-            # Names are not cut: the supervisor settles for a dead slot under them.
-            sizes = f"workflow {len(occupant.workflow):,}, job {len(occupant.job):,}, queue {len(occupant.queue):,}"
-            raise BoardError(
-                f"the names of this work do not fit on the beat board: {len(data):,} bytes of {COLD_BYTES:,} ({sizes} characters)",
-                remedy="Use shorter names",
-            )
-        start = _COLD_OFFSET
-        sequence = _COLD.unpack_from(self._bytes, start)[0]
-        sequence += sequence & 1  # a write that was cut short left it odd
-        struct.pack_into("<Q", self._bytes, start, sequence + 1)
-        body = start + _COLD.size
-        self._bytes[body : body + len(data)] = data
-        struct.pack_into("<II", self._bytes, start + 8, len(data), zlib.crc32(data))
-        struct.pack_into("<Q", self._bytes, start, sequence + 2)
-
-    def set_active(self, active: bool) -> None:
-        """Marks that the event loop runs this attempt's coroutine right now, or no longer does."""
-        self._ints[_ACTIVE] = active
-
-    def set_phase(self, phase: Phase) -> None:
-        self._ints[_STATE] = phase
-
-    def clear(self) -> None:
-        self._ints[_STATE] = Phase.EMPTY
-
-    def count_end(self, *, ok: bool) -> None:
-        """Counts an attempt of this record that ended with a result, or without one."""
-        self._ints[_COMPLETED if ok else _FAILED] += 1
-
-    @property
-    def cancel_requested(self) -> int:
-        """Returns the `CancelCode` that the supervisor wrote for this attempt, 0 for none."""
-        word = self._ints[_CANCEL]
-        return word & 0xFF if word >> 8 == self.serial else 0
-
-    @property
-    def lease_until(self) -> float:
-        """Returns the boot time at which the lease is lost, as the supervisor last extended it."""
-        return self._floats[_LEASES + (self.serial & 1)]
-
-    # The supervisor's side.
-
-    def request_cancel(self, code: int, serial: int) -> None:
-        """Asks the attempt with that serial to end. One word holds both, so an attempt that took the record since ignores it."""
-        self._ints[_CANCEL] = serial << 8 | code
-
-    def set_lease_until(self, boottime: float, serial: int) -> None:
-        """Writes the lease of the attempt with that serial."""
-        # The next attempt may take the record between the check and the store. It uses the other lease word, so the store misses it.
-        if self._ints[_SERIAL] == serial:
-            self._floats[_LEASES + (serial & 1)] = boottime
-
-    def totals(self) -> Totals:
-        """Returns the totals of all attempts that this record has had."""
-        return Totals(self._ints[_COMPLETED], self._ints[_FAILED], self._ints[_EARLIER] + self._ints[_COUNT])
-
-    def lease_of(self, serial: int) -> float:
-        """Returns the boot time at which the lease of the attempt with that serial is lost."""
-        return self._floats[_LEASES + (serial & 1)]
-
-    def read(self) -> BeatReading:
-        serial = self._ints[_SERIAL]
-        phase = self._read_phase()
-        occupant = self._read_occupant() if phase is not Phase.EMPTY else None
-        count = self._ints[_COUNT]  # before the time: an old count with a new time is harmless, the reverse is not
-        return BeatReading(
-            phase,
-            self._floats[_BEAT],
-            count,
-            self._floats[_PROGRESS],
-            self._floats[_SILENT_UNTIL],
-            self._ints[_PID],
-            bool(self._ints[_ACTIVE]),
-            serial,
-            occupant,
-        )
-
-    def read_occupant(self) -> Occupant | None:
-        """Returns the cold part alone, for a record whose phase is damaged. It may describe an attempt that has ended."""
-        return self._read_occupant()
-
-    def _read_phase(self) -> Phase:
-        try:
-            return Phase(self._ints[_STATE])
-        except ValueError as error:
-            raise BoardError(f"record {self.index} is damaged: there is no phase {self._ints[_STATE]}") from error
-
-    def _read_occupant(self) -> Occupant | None:
-        for _ in range(3):
-            before, length, checksum = _COLD.unpack_from(self._bytes, _COLD_OFFSET)
-            if before & 1 or length > COLD_BYTES:
-                continue
-            body = _COLD_OFFSET + _COLD.size
-            data = bytes(self._bytes[body : body + length])
-            if _COLD.unpack_from(self._bytes, _COLD_OFFSET)[0] != before or zlib.crc32(data) != checksum:
-                continue
-            try:
-                return msgspec.msgpack.decode(data, type=Occupant)
-            except msgspec.DecodeError:
-                continue
-        return None
-
-    def release_views(self) -> None:
-        for view in (self._floats, self._ints, self._bytes):
-            view.release()
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class BoardIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +43,7 @@ class BoardIdentity(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     engine: str = ""  # URL without secrets
     worker: str = ""  # its name, which may outlive this start
+    locked: bool = False  # the owner holds the lock while it lives; False on boards of releases that knew no lock
 
 
 class BeatBoard:
@@ -277,6 +51,8 @@ class BeatBoard:
 
     def __init__(self, path: Path, page: mmap.mmap, records: int, identity: BoardIdentity, *, owner: bool) -> None:
         self.path, self.identity, self._page, self._owner = path, identity, page, owner
+        self._lock: int | None = None
+        """The open file whose lock this process holds. Closing it frees the lock."""
         self.records = [BeatRecord(page, i, mmap.PAGESIZE + i * RECORD_BYTES) for i in range(records)]
         # The last word of the first page, behind the identity.
         self._tick = memoryview(page)[mmap.PAGESIZE - 8 : mmap.PAGESIZE].cast("d")
@@ -287,21 +63,24 @@ class BeatBoard:
         # The file has another name until its header is whole. Otherwise a cleanup at this moment would remove it as a broken board.
         path, unfinished = folder / f"board-{identity.incarnation}", folder / f"new-{identity.incarnation}"
         size = mmap.PAGESIZE + records * RECORD_BYTES
+        identity = msgspec.structs.replace(identity, locked=True)
         name = msgspec.msgpack.encode(identity)
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that a cleanup looks for
             # Reserve the room now: a full /dev/shm must be an error here, not a SIGBUS at some later beat.
             os.posix_fallocate(descriptor, 0, size)
             page = mmap.mmap(descriptor, size)
         except OSError:
             unfinished.unlink(missing_ok=True)
-            raise
-        finally:
             os.close(descriptor)
+            raise
         _HEADER.pack_into(page, 0, MAGIC, VERSION, records, identity.pid, len(name))
         page[_HEADER.size : _HEADER.size + len(name)] = name
         unfinished.rename(path)
-        return cls(path, page, records, identity, owner=True)
+        board = cls(path, page, records, identity, owner=True)
+        board._lock = descriptor
+        return board
 
     @classmethod
     def private(cls, records: int) -> BeatBoard:
@@ -340,6 +119,20 @@ class BeatBoard:
             raise BoardError(f"{path} says that it is the board of {identity.incarnation[:200]!r}")
         return cls(path, page, records, identity, owner=False)
 
+    def lock(self) -> bool:
+        """Takes the lock of a board whose owner is gone, until `close`. Returns False while its owner lives, or another cleanup has it."""
+        try:
+            descriptor = open_own_file(self.path, os.O_RDWR)
+        except OSError:
+            return False  # another cleanup has removed it
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._lock = descriptor
+        return os.fstat(descriptor).st_nlink > 0  # 0: another cleanup removed it between the open and the lock
+
     def tick(self, now: float) -> None:
         """Records that the supervisor looked at its slots at this monotonic time."""
         self._tick[0] = now
@@ -358,6 +151,9 @@ class BeatBoard:
         self._page.close()
         if self._owner:
             self.path.unlink(missing_ok=True)
+        if self._lock is not None:  # after the file is gone: a cleanup in between would take it for a dead worker's
+            os.close(self._lock)
+            self._lock = None
 
 
 def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) -> Path:  # noqa: S108
@@ -379,3 +175,60 @@ def board_folder(preferred: Path = Path("/dev/shm"), *, needs: int = 1 << 20) ->
         f"no place for the beat board: neither /dev/shm nor the temporary folder can be written{why}",
         remedy="Set TMPDIR to a folder that this user can write",
     )
+
+
+def open_own_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Returns a descriptor of a file that is ours, or raises `ForeignFileError`; `OSError` where there is none to open.
+
+    A new file (`O_CREAT`) can be read and written by this user alone.
+    """
+    try:
+        # Without waiting: opening a pipe that nobody writes to would last for ever.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            raise ForeignFileError(path, "it is a symbolic link") from error
+        raise
+    if why := _foreign(os.fstat(descriptor), stat.S_ISREG, "regular file"):
+        os.close(descriptor)
+        raise ForeignFileError(path, why)
+    return descriptor
+
+
+def read_own_file(path: Path, most: int, *, after: int = 0) -> bytes:
+    """The last `most` bytes at most of what is behind `after`, of a file that is ours."""
+    descriptor = open_own_file(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        begin = max(after, size - most)
+        return os.pread(descriptor, max(0, size - begin), begin)
+    finally:
+        os.close(descriptor)
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder that only this user can enter, or take it when it is there and ours. Raises `ForeignFileError`, `OSError`."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    check_own_folder(path)
+    path.chmod(0o700)  # it may have been made by hand, readable for others
+    return path
+
+
+def check_own_folder(path: Path) -> None:
+    """Raise `ForeignFileError` unless this is a folder of ours that nobody else can write to; `OSError` where there is none."""
+    if why := _foreign(path.lstat(), stat.S_ISDIR, "folder"):
+        raise ForeignFileError(path, why)
+
+
+def _foreign(found: os.stat_result, right_kind: Callable[[int], bool], kind: str) -> str:
+    """Why this is not ours, or nothing."""
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if not right_kind(found.st_mode):
+        return f"it is not a {kind}"
+    if found.st_uid != os.getuid():
+        return f"it belongs to user {found.st_uid}, and we are user {os.getuid()}"
+    if found.st_mode & _OTHERS_WRITE:
+        return f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""

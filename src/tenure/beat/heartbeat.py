@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from _thread import get_ident
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
+from tenure.beat.proof import NoveltyMark
+from tenure.beat.record import Brake
 from tenure.clock import Clock, SystemClock
 from tenure.errors import LimitError
 
@@ -58,23 +61,30 @@ class Heartbeat:
     Under the interpreter lock the count is exact, because CPython (3.10 and newer) switches threads only at calls and at
     backward jumps, and there is none inside `self._count += 1`. Two threads that beat at the same moment may store their
     times in either order; the difference is how long one of them was off the processor.
+
+    Any thread may beat, until a loop makes the heartbeat its own (`own`). From then on a beat of another thread says only that this thread
+    lives, unless it is registered with `thread()`.
     """
 
     __slots__ = (
         "__weakref__",
         "_count",
         "_due",
+        "_helpers",
         "_interruption",
         "_last",
         "_lock",
         "_now",
         "_on_beat",
+        "_owner",
         "_silences",
         "_watches",
         "activity",
         "clock",
+        "mark",
         "name",
         "note",
+        "others",
         "progress",
     )
 
@@ -97,12 +107,23 @@ class Heartbeat:
         self._watches: tuple[BeatWatcher, ...] = ()
         self._silences: tuple[Silence, ...] = ()
         self._interruption: Exception | None = None
+        self._owner = 0
+        """The thread whose beats are proof; 0 while every thread's are."""
+        self._helpers: frozenset[int] = frozenset()
+        self.others = 0
+        """Beats of threads that are not the work's own."""
+        self.mark = NoveltyMark()
+        """The high-water mark of what the work has shown (`beat.proof`)."""
         self._due = _NEVER
         if on_beat is not None:
             self.on_beat = on_beat
 
     def beat(self, progress: float | None = None, note: str | None = None) -> None:
         """Prove that the work advances. Callbacks run here, outside of any lock; one that raises is logged."""
+        if self._owner and get_ident() != self._owner and get_ident() not in self._helpers:
+            self.others += 1
+            self.raise_if_interrupted()
+            return
         # `self._now()` would be slower: a slot looked up as a method is not specialised.
         clock = self._now
         now = clock()
@@ -111,6 +132,32 @@ class Heartbeat:
             self._tell(now, progress, note)
         else:
             self._last = now
+
+    def own(self) -> None:
+        """Makes this the heartbeat of the calling thread: beats of others are no proof from now on."""
+        self._owner = get_ident()
+
+    def disown(self) -> None:
+        self._owner = 0
+
+    @contextmanager
+    def thread(self) -> Iterator[None]:
+        """Registers the calling thread as one of the work's own for as long as the block lasts: its beats count."""
+        helper = get_ident()
+        with self._lock:
+            known, self._helpers = helper in self._helpers, self._helpers | {helper}
+        try:
+            yield
+        finally:
+            if not known:
+                with self._lock:
+                    self._helpers -= {helper}
+
+    def begin_work(self) -> None:
+        """Other work begins: what the last one said of itself is forgotten, and its beginning is news."""
+        self.note = self.progress = None
+        self.mark.show(binds=False)
+        self.mark.begin_count()
 
     def elapsed(self) -> float:
         """Seconds since the last beat."""
@@ -192,12 +239,24 @@ class Heartbeat:
         self._interruption = None
         self.rearm()
 
+    def depends(self, name: str, *, errors: bool = True) -> AbstractContextManager[None]:
+        """Name what the block waits for. Only a leader can tell that it is down for most that wait for it: see `ctx.depends`."""
+        return nullcontext()
+
+    def call_failed(self) -> None:
+        """Count a failure of what the block of `depends` names; see `ctx.call_failed`."""
+
+    @property
+    def brake(self) -> Brake:
+        """Says whether the work may try what it waits for, which is down for most; `Brake.NONE` where nobody can tell."""
+        return Brake.NONE
+
     @contextmanager
     def silence(self, max_s: float, why: str) -> Iterator[None]:
         """Declare that no beat will come for up to `max_s` seconds, such as during one long external call.
 
-        The stall clock stands still until then, and an attached lease is extended to cover it, once. It begins and ends with a
-        beat. What goes on beyond `max_s` is silence like any other.
+        The stall clock stands still until then, and an attached lease is extended to cover it, once. Watchers are told of its beginning
+        and its end, and neither counts as a beat. What goes on beyond `max_s` is silence like any other.
         """
         if not (0 < max_s < math.inf):
             raise LimitError("silence max_s", max_s, "a number of seconds above 0")
@@ -211,14 +270,14 @@ class Heartbeat:
                     watch.due = min(watch.due, now)
         self.rearm()
         try:
-            self.beat(note=why)
+            self._tell(now, None, why)  # no beat: only content is progress
             yield
         finally:
             with self._lock:
                 self._silences = tuple(other for other in self._silences if other is not declared)
                 # The declared part is no gap: watchers are told only of what went beyond it.
                 self._last = max(self._last, min(self._now(), declared.until))
-            self.beat()
+            self._tell(self._now(), None, None)
 
     def _tell(self, now: float, progress: float | None, note: str | None) -> None:
         gap, self._last = now - self._last, now
@@ -237,6 +296,7 @@ class Heartbeat:
             if not 0 <= progress <= 1:
                 raise LimitError("progress", progress, "between 0 and 1", remedy="Give the part that is done")
             self.progress = progress
+            self.mark.fraction(progress)
 
     def _add(self, watch: BeatWatcher) -> None:
         with self._lock:

@@ -24,6 +24,8 @@ from enum import StrEnum
 from types import FrameType
 
 from tenure.beat.heartbeat import Heartbeat
+from tenure.beat.proof import ProofClock, ShownProof, place_of
+from tenure.beat.proof import stuck_threshold as stuck_after
 from tenure.clock import Clock, SystemClock
 from tenure.errors import LimitError
 
@@ -168,8 +170,12 @@ class Stall:
     note: str | None
     progress: float | None
     beats: int
+    spinning: str = ""
+    """The evidence where it beats and gets nowhere; empty where it is silent."""
 
     def __str__(self) -> str:
+        if self.spinning:
+            return f"{self.name} stalled, {self.spinning}"
         doing = f"it last said {self.note!r}" if self.note else "it never said what it was doing"
         if self.progress is not None:
             doing += f", {self.progress:.0%} done"
@@ -231,18 +237,25 @@ class Watchdog:
         check_interval: float = 60.0,
         *,
         on_stall: Callable[[StallReport], object] = kill_this_process,
+        stuck_threshold: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`on_stall` is what is done about a stall. By default, the process is killed."""
+        """`on_stall` is what is done about a stall. By default, the process is killed.
+
+        Work that has said how far it is, and beats for `stuck_threshold` without getting further, has stalled, too: twice the stall
+        threshold, and two minutes at least, where none is given.
+        """
         for name, value in (("stall_threshold", stall_threshold), ("check_interval", check_interval)):
             if not value > 0:
                 raise LimitError(f"Watchdog.{name}", value, "above 0 seconds")
+        self.stuck_threshold = stuck_after(stall_threshold, stuck_threshold)
         self.stall_threshold = stall_threshold
         self.check_interval = check_interval
         self._clock = clock or SystemClock()
         self._on_stall = on_stall
         self._heartbeats = _named(heartbeats)
         self._reported: dict[str, int] = {}  # the count of beats at which a stall was reported: once is enough
+        self._proofs: dict[str, ProofClock] = {}
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -256,6 +269,7 @@ class Watchdog:
         with self._condition:
             self._heartbeats = {**self._heartbeats, name: heartbeat}
             self._reported.pop(name, None)
+            self._proofs.pop(name, None)
 
     def unwatch(self, name: str) -> None:
         """Its work ended: it need not beat any more."""
@@ -283,11 +297,29 @@ class Watchdog:
     def check(self) -> list[Stall]:
         """Look once, and act when something stalled that was not reported yet; what stalled."""
         stalls = find_stalls(self._heartbeats, self.stall_threshold)
+        spinning = self._find_spinning(self._heartbeats)
         fresh = [stall for stall in stalls if self._reported.get(stall.name) != stall.beats]
+        # One that spins beats on: it was reported when its clock was started anew, not by its count.
+        stalls, fresh = [*stalls, *spinning], [*fresh, *spinning]
         if fresh:
             self._reported.update((stall.name, stall.beats) for stall in fresh)
             self._act(StallReport(tuple(fresh), thread_stacks()))
         return stalls
+
+    def _find_spinning(self, heartbeats: Mapping[str, Heartbeat]) -> list[Stall]:
+        """Returns those that beat and got nowhere for the stuck threshold, each once per threshold."""
+        now, found = self._clock.monotonic(), []
+        for name, heartbeat in heartbeats.items():
+            shown = ShownProof(heartbeat.count, heartbeat.mark.word, heartbeat.silent is not None)
+            proof = self._proofs.setdefault(name, ProofClock())
+            spinning = proof.look(shown, now, stuck_s=self.stuck_threshold)
+            if spinning is None:
+                continue
+            self._proofs[name] = ProofClock()
+            reason = spinning.reason(place_of(0, 0, heartbeat.progress or 0.0), self.stuck_threshold)
+            note, progress, beats = heartbeat.note, heartbeat.progress, heartbeat.count
+            found.append(Stall(name, 0.0, self.stall_threshold, note, progress, beats, reason))
+        return found
 
     def _act(self, report: StallReport) -> None:
         try:

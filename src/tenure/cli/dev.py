@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from tenure.cli.options import friendly, say
 from tenure.clock import SystemClock
-from tenure.errors import TenureError
-from tenure.local.dev import Dev, Gateway, Say, Site, Sources, module_folder, workflows_in
+from tenure.local.dev import Dev, Gateway, Say, Site, Sources, module_files, module_folder, workflows_in
 from tenure.local.embedded import FOLDER
 from tenure.work.registry import workflow
 
@@ -49,10 +49,10 @@ def demo() -> None:
         embedded(folder, [encode], slots=1) as datacenter,
     ):
         job = datacenter.submit(encode)
-        click.echo(f"job {job.id}: {FRAMES} frames; its process is killed at frame {CRASH_AT}, the first time")
-        click.echo(f"it returned {job.wait(progress=True)}\n")
-        click.echo(datacenter.why(job.id).text, nl=False)
-        click.echo("\nThe same with your own code: tenure dev app.py")
+        say(f"job {job.id}: {FRAMES} frames; its process is killed at frame {CRASH_AT}, the first time")
+        say(f"it returned {job.wait(progress=True)}\n")
+        say(datacenter.why(job.id).text, nl=False)
+        say("\nThe same with your own code: tenure dev app.py")
 
 
 @click.command("dev")
@@ -79,7 +79,7 @@ def dev(modules: tuple[str, ...], folder: Path, port: int, slots: int, stall: fl
       tenure run encode path=a.mov          (in another terminal)
       tenure dev app.py --datacenters 3     (three datacenters, and a gate at the same address)
 
-    When a source file changes, the worker starts anew: jobs that run are handed over, and go on from their checkpoints.
+    When MODULE or a file that it imports changes, the worker starts anew: jobs that run are handed over, and go on from their checkpoints.
     Ctrl-C leaves nothing running, and every job in the folder. Exit codes: 0 after Ctrl-C, 1 when it cannot start.
     """
     paths = [Path(module) for module in modules if module.endswith(".py")]
@@ -100,22 +100,23 @@ def dev(modules: tuple[str, ...], folder: Path, port: int, slots: int, stall: fl
         if gate is None
         else [_site_of(folder, number + 1, served, settings, told) for number in range(datacenters)]
     )
-    dev = Dev(
-        sites,
-        Sources(module_folder(modules[0])),
-        lambda: [found for path in paths for found in workflows_in(path)],
-        gate=gate,
-        clock=SystemClock(),
+    sources, workflows = (
+        Sources(module_folder(modules[0]), module_files(modules)),
+        lambda: [one for path in paths for one in workflows_in(path)],
     )
-    listeners.append(dev)
+    listeners.append(Dev(sites, sources, workflows, gate=gate, clock=SystemClock()))
+    _run(listeners[0])
+
+
+def _run(dev: Dev) -> None:
+    """Runs until Ctrl-C or a signal."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        dev.run()
+        with friendly():
+            dev.run()
     except KeyboardInterrupt:
         return
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
     raise click.ClickException("a manager or the gate ended by itself; the lines above say why")
 
 

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.beat.board import board_folder
-from tenure.cli import doctor as doctor_checks
 from tenure.cli.options import console, print_json, show
 from tenure.client.client import Client
 from tenure.clock import SystemClock
@@ -22,7 +21,8 @@ from tenure.control.messages.nodes import GateNode, ListNodes, ManagerNode, Node
 from tenure.engines import Engine, Finding, Level
 from tenure.engines.urls import redact
 from tenure.errors import TenureError
-from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
+from tenure.jobs.settings import STUCK_THRESHOLD_S
+from tenure.service_manager import ServiceManager
 from tenure.work.slots.settings import SlotSettings
 
 SKEW_S = 1.0
@@ -77,6 +77,57 @@ def _disk() -> Finding:
     return Finding(Level.WARNING if room < 1 << 30 else Level.OK, words, "Make room" if room < 1 << 30 else "")
 
 
+CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+SLOT_BYTES = 64 << 20
+"""The memory that a slot needs before it runs anything of yours."""
+
+
+def deployment(url: str, slots: int, limit: Path = CGROUP_MEMORY) -> list[Finding]:
+    """Checks this process's surroundings as a service or a container: its user, its memory, its secrets and who watches it."""
+    root = os.geteuid() == 0
+    user = Finding(
+        Level.WARNING, "this runs as root", "Use a user of its own: DynamicUser= of systemd, runAsNonRoot of Kubernetes"
+    )
+    found = [
+        user if root else Finding(Level.OK, f"this runs as user {os.geteuid()}"),
+        _memory(slots, limit),
+        *_secrets(),
+    ]
+    if url.startswith("sqlite:"):
+        remedy = (
+            "Take PostgreSQL, Redis or NATS as soon as a second machine joins; a container needs a volume for the file"
+        )
+        found.append(Finding(Level.WARNING, "SQLite serves one machine", remedy))
+    watched = ServiceManager().watchdog_s
+    words = f"its service manager ends it after {watched:g} s without a sign of life" if watched else ""
+    unwatched = "no service manager watches this process: under systemd, Type=notify and WatchdogSec= do"
+    return [*found, Finding(Level.OK, words or unwatched)]
+
+
+def _memory(slots: int, limit: Path) -> Finding:
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    if not text.isdigit():
+        return Finding(Level.OK, "no limit of memory for this container")
+    most = int(text)
+    words = f"{most >> 20} MB of memory for this container, with {slots} slots"
+    if most < slots * SLOT_BYTES + SLOT_BYTES:
+        return Finding(Level.ERROR, words, f"Give it more than {(slots + 1) * SLOT_BYTES >> 20} MB, or fewer slots")
+    return Finding(Level.OK, words)
+
+
+def _secrets() -> list[Finding]:
+    """Checks that the file of tokens is not readable by everybody. It holds digests, which still tell who there is."""
+    name = os.environ.get("TENURE_TOKENS", "")
+    if not name:
+        return []
+    try:
+        mode = Path(name).stat().st_mode
+    except OSError as error:
+        return [Finding(Level.ERROR, f"TENURE_TOKENS: {error}", "Mount the file, or correct the path")]
+    words = f"{name} has the mode {mode & 0o777:04o}"
+    return [Finding(Level.WARNING, words, f"chmod 640 {name}") if mode & 0o007 else Finding(Level.OK, words)]
+
+
 def engine(url: str) -> tuple[list[Finding], list[Finding]]:
     """Returns the findings on an engine, and the guarantees that it never gives. An engine that cannot be opened is a finding."""
     try:
@@ -100,7 +151,7 @@ def _clock(opened: Engine) -> Finding:
     return Finding(Level.WARNING, words, "Deadlines do not care; set the clock (NTP) so that logs can be compared")
 
 
-def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TIMEOUT_S) -> list[Finding]:
+def ladder(lease: float, stall: float, grace: float, timeout: float | None = None) -> list[Finding]:
     """Checks the timeouts from the shortest to the longest: each must act before the one that relies on it."""
     try:
         settings = SlotSettings(lease_s=lease, stall_s=stall, grace_s=grace, claim_s=min(10.0, lease / 2))
@@ -116,8 +167,9 @@ def ladder(lease: float, stall: float, grace: float, timeout: float = DEFAULT_TI
             stuck,
             "raise --stuck of the managers, or lower the stall",
         ),
-        ("a job may take (timeout)", timeout, "give the job a longer timeout="),
     ]
+    if timeout is not None:
+        rungs.append(("a job may take (timeout)", timeout, "give the job a longer timeout="))
     found = [Finding(Level.OK, f"{name}: {seconds:g} s") for name, seconds, _ in rungs]
     for place, ((low_name, low, _), (high_name, high, remedy)) in enumerate(pairwise(rungs)):
         if low >= high and place != 1:  # lease and stall are two knobs, in any order (decision 0160)
@@ -192,10 +244,21 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     "--stall", default=300.0, show_default=True, help="As you give it to workers, or the longest of your workflows'."
 )
 @click.option("--grace", default=5.0, show_default=True, help="As you give it to workers.")
-@click.option("--timeout", default=3600.0, show_default=True, help="As you give it to jobs.")
+@click.option("--timeout", type=float, help="As you give it to jobs, if you do.")
+@click.option("--deploy", is_flag=True, help="Check this container or service too: user, memory, secrets, watchdog.")
+@click.option("--slots", default=os.cpu_count() or 2, help="With --deploy: as you give it to workers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(
-    url: str, address: str, token: str, lease: float, stall: float, grace: float, timeout: float, as_json: bool
+    url: str,
+    address: str,
+    token: str,
+    lease: float,
+    stall: float,
+    grace: float,
+    timeout: float | None,
+    deploy: bool,
+    slots: int,
+    as_json: bool,
 ) -> None:
     """Check this machine, an engine, the clocks, the ladder of timeouts and the nodes; each finding says what to do.
 
@@ -203,18 +266,21 @@ def doctor(
     Examples:
       tenure doctor
       tenure doctor --engine sqlite:///tenure.db
+      tenure doctor --deploy --slots 8                              # in the container, or by the unit's user
       tenure doctor --engine "$TENURE_ENGINE" --address 127.0.0.1:8470 --stall 600
 
     The exit code is 1 when an error was found, 0 otherwise; warnings do not change it.
     """
-    parts: dict[str, list[Finding]] = {"this machine": doctor_checks.machine()}
+    parts: dict[str, list[Finding]] = {"this machine": machine()}
     refusals: list[Finding] = []
+    if deploy:
+        parts["this deployment"] = deployment(url, slots)
     if url:
-        parts[redact(url)], refusals = doctor_checks.engine(url)
-    parts["the ladder of timeouts"] = doctor_checks.ladder(lease, stall, grace, timeout)
+        parts[redact(url)], refusals = engine(url)
+    parts["the ladder of timeouts"] = ladder(lease, stall, grace, timeout)
     if address:
         with Client(address, token=token, patience_s=5.0) as client:
-            parts["nodes"] = doctor_checks.nodes(client)
+            parts["nodes"] = nodes(client)
     errors = sum(one.level is Level.ERROR for found in parts.values() for one in found)
     warnings = sum(one.level is Level.WARNING for found in parts.values() for one in found)
     if as_json:

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tenure.cli.options import friendly, say
 from tenure.clock import SystemClock
-from tenure.errors import ConfigurationError, TenureError
+from tenure.errors import ConfigurationError
 from tenure.gossip import (
     Event,
     GossipNode,
     GossipSettings,
     HealthEvent,
-    Keyring,
     MemberEvent,
     PoolWarning,
     Preset,
     format_address,
     format_key,
     parse_address,
-    parse_key,
 )
-from tenure.gossip.health_piggyback import HEALTH, decode_tags, health_from_tag
+from tenure.gossip.members import HEALTH, decode_tags, health_from_tag
 from tenure.gossip.messages import NodeState
 from tenure.gossip.net.pool_views import query_members
-from tenure.ids import secret_bytes
+from tenure.nodes.gossip_pool import file_keyring
+from tenure.randomness import secret_bytes
 
 
 @click.group()
@@ -59,18 +57,11 @@ def _pool_options(function: Any) -> Any:
     return function
 
 
-def _keyring(key_file: Path | None) -> Keyring | None:
-    if key_file is None:
-        return None
-    keys = [parse_key(line.strip()) for line in key_file.read_text().splitlines() if line.strip()]
-    return Keyring(keys, entropy=secret_bytes)
-
-
 @gossip.command()
 @click.option("--bits", type=click.Choice(["128", "192", "256"]), default="256", show_default=True)
 def keygen(bits: str) -> None:
     """Print a new key, in base64, as Serf wants it too."""
-    click.echo(format_key(secret_bytes(int(bits) // 8)))
+    say(format_key(secret_bytes(int(bits) // 8)))
 
 
 @gossip.command()
@@ -79,14 +70,14 @@ def keygen(bits: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each member.")
 def members(address: str, preset: str, label: str, compression: bool, key_file: Path | None, as_json: bool) -> None:
     """List whom the member at ADDRESS (host:port) knows, without joining it."""
-    with _friendly():
+    with friendly():
         settings = GossipSettings.preset(preset, label=label, compression=compression)
-        keyring = _keyring(key_file)
+        keyring = file_keyring(key_file) if key_file else None
         state = asyncio.run(query_members(parse_address(address), settings=settings, keyring=keyring))
     lines = sorted((_described(node) for node in state.nodes), key=lambda line: str(line["name"]))
     if as_json:
         for line in lines:
-            click.echo(json.dumps(line))
+            say(json.dumps(line))
     else:
         _print_table(lines)
 
@@ -142,6 +133,7 @@ def _print_table(lines: list[dict[str, Any]]) -> None:
 @click.option("--advertise", default=None, help="The address that others should use, where it is not --bind.")
 @click.option("--join", "seeds", multiple=True, help="A member's host:port; may be repeated.")
 @click.option("--tag", "tags", multiple=True, help="name=value; may be repeated.")
+@click.option("--no-key", is_flag=True, help="Listen beyond loopback without a key.")
 @_pool_options
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
 def monitor(
@@ -150,6 +142,7 @@ def monitor(
     advertise: str | None,
     seeds: tuple[str, ...],
     tags: tuple[str, ...],
+    no_key: bool,
     preset: str,
     label: str,
     compression: bool,
@@ -157,14 +150,14 @@ def monitor(
     as_json: bool,
 ) -> None:
     """Join a pool under NAME and print what happens in it, until interrupted; then leave."""
-    with _friendly():
+    with friendly():
         node = GossipNode(
             name,
             bind=parse_address(bind, port=0),
             advertise=parse_address(advertise, port=0) if advertise else None,
-            settings=GossipSettings.preset(preset, label=label, compression=compression),
+            settings=GossipSettings.preset(preset, label=label, compression=compression, no_key=no_key),
             tags=dict(_tag(tag) for tag in tags),
-            keyring=_keyring(key_file),
+            keyring=file_keyring(key_file) if key_file else None,
         )
         asyncio.run(_monitor(node, seeds, _Printer(as_json)))
 
@@ -215,12 +208,3 @@ class _Printer:
             text = f"{at:.3f}  {what:<10} {node}  {said}"
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _friendly() -> Iterator[None]:
-    """Returns an error in one line."""
-    try:
-        yield
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error

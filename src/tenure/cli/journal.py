@@ -15,10 +15,9 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.options import REFUSED, console, print_json, show
+from tenure.cli.options import REFUSED, console, friendly, print_json, say, show
 from tenure.engines.contracts import Engine, Entry, Journal, Snapshot
 from tenure.engines.urls import redact
-from tenure.errors import TenureError
 from tenure.jobs.topics import decode_event, decode_gate_event
 from tenure.jobs.why import utc
 from tenure.nodes.gate.leader import GateRules
@@ -124,11 +123,8 @@ def journal_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def opening(url: str, journal: str) -> Iterator[Opened]:
     kind = KINDS[journal]
-    try:
-        with Engine.open(url) as engine:
-            yield Opened(engine, engine.journal(kind.name), kind, redact(url))
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
+    with friendly(), Engine.open(url) as engine:
+        yield Opened(engine, engine.journal(kind.name), kind, redact(url))
 
 
 @click.group("journal")
@@ -179,7 +175,7 @@ def show_entries(seq: int | None, last: int, as_json: bool, opened_: Opened) -> 
     if as_json:
         print_json([msgspec.Raw(entry_record(one).encode()) for one in found])
     elif seq is not None:
-        click.echo("\n".join(entry_lines(found[0])))
+        say("\n".join(entry_lines(found[0])))
     else:
         show(listed(found, f"journal {opened_.kind.name!r} of {opened_.url} ends at {head.seq}, epoch {head.epoch}"))
 
@@ -200,11 +196,11 @@ def export(opened_: Opened) -> None:
     """Print a whole journal as lines of JSON: the snapshot first, then every entry, also what is damaged, byte for byte."""
     snapshot = opened_.journal.latest_snapshot()
     if snapshot is not None:
-        click.echo(snapshot_record(snapshot, opened(snapshot)))
+        say(snapshot_record(snapshot, opened(snapshot)))
     after = snapshot.seq if snapshot is not None else 0
     while page := opened_.journal.read(after):
         for one in page:
-            click.echo(entry_record(one))
+            say(entry_record(one))
         after = page[-1].seq
 
 
@@ -239,13 +235,13 @@ def repair(
     if found.state is None:
         raise click.ClickException("it cannot be mended without losing the snapshot, see above. Nothing was changed.")
     if dry_run or not write:
-        click.echo("Nothing was changed: this was a dry run. To do it: --write", err=True)
+        say("Nothing was changed: this was a dry run. To do it: --write", err=True)
         return
     refuse_beside_a_leader(opened_, force)
     kept = keep_copies(keep, opened_.kind.name, found.damages)
     mend(opened_.journal, found)
-    click.echo(f"Mended: a snapshot at {found.seq}. What was damaged is kept in {kept}.", err=True)
-    click.echo("Managers and gates that wait for it look every ten seconds; none needs a restart.", err=True)
+    say(f"Mended: a snapshot at {found.seq}. What was damaged is kept in {kept}.", err=True)
+    say("Managers and gates that wait for it look every ten seconds; none needs a restart.", err=True)
 
 
 def refuse_beside_a_leader(opened_: Opened, force: bool) -> None:

@@ -4,69 +4,153 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import click
 
 from tenure import tracing
-from tenure.cli.options import front_options, gossip_options, log_format_option
+from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, stop_signals
+from tenure.clock import SystemClock
 from tenure.control.admission import HttpLimits
-from tenure.control.port_security import from_options, page_url
-from tenure.errors import TenureError
+from tenure.control.messages.jobs import GATE_PORT, MANAGER_PORT
+from tenure.control.port_security import Front, from_options, page_url
+from tenure.errors import EngineError
 from tenure.jobs.settings import GateSettings
-from tenure.logs import node_log
+from tenure.logs import NodeLog, node_log
 from tenure.nodes.gate.probes import ProbeSettings
-from tenure.nodes.gate.serving import DEFAULT_PORT as GATE_PORT
 from tenure.nodes.gate.serving import GateNodeSettings, parse_datacenters, serve_gate
 from tenure.nodes.gossip_pool import PoolSettings
-from tenure.nodes.manager.serving import DEFAULT_PORT, ManagerSettings, serve
+from tenure.nodes.manager.serving import ManagerSettings, serve
+from tenure.service_manager import ServiceManager
+
+
+class FrontOptions(NamedTuple):
+    """The options of a node's port: where it listens, its tokens, its certificates, and how much it takes from one caller."""
+
+    security: Front
+    limits: HttpLimits
+
+
+def _front(
+    host: str, rate_limit: float, token: str, tokens: str, tls_cert: str, tls_key: str, tls_client_ca: str
+) -> FrontOptions:
+    security = from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca)
+    return FrontOptions(security, HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit))
+
+
+front_options = one_value(
+    "front",
+    _front,
+    click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Where to listen; beyond loopback needs tokens or client certificates.",
+    ),
+    click.option(
+        "--rate-limit",
+        default=HttpLimits().requests_per_s,
+        show_default=True,
+        help="Requests a second that one caller may send on average, and twice as many at once.",
+    ),
+    click.option(
+        "--token", default="", envvar="TENURE_TOKEN", help="One token that may do everything; or TENURE_TOKEN."
+    ),
+    click.option(
+        "--tokens",
+        default="",
+        envvar="TENURE_TOKENS",
+        metavar="FILE",
+        help="Tokens with names and roles, as TOML or JSON; read anew on SIGHUP. Or TENURE_TOKENS.",
+    ),
+    click.option("--tls-cert", default="", metavar="FILE", help="Serve TLS with this certificate (PEM)."),
+    click.option("--tls-key", default="", metavar="FILE", help="The certificate's key, if it is in a file of its own."),
+    click.option("--tls-client-ca", default="", metavar="FILE", help="Let in only who shows a certificate of this CA."),
+)
+"""Adds the options of a port. The command gets one `FrontOptions` as `front`."""
+
+
+def _manager_settings(
+    url: str,
+    name: str,
+    port: int,
+    advertise: str,
+    front: FrontOptions,
+    pool: PoolSettings,
+    term: float,
+    datacenter: str,
+    gates: tuple[str, ...],
+    report: float,
+    fallback: float,
+    keep_finished: float,
+    state_budget: float,
+    stuck: float | None,
+    healthcheck: float,
+) -> ManagerSettings:
+    return ManagerSettings(
+        engine_url=url,
+        name=name or _process_name(),
+        host=front.security.host,
+        port=port,
+        advertise=advertise,
+        token=front.security.token,
+        tokens_file=front.security.tokens_file,
+        limits=front.limits,
+        tls=front.security.tls,
+        term_s=term,
+        waits_for_engine=True,
+        stuck_s=stuck,
+        healthcheck_s=healthcheck,
+        gossip=pool,
+        datacenter=datacenter,
+        gates=gates,
+        report_s=report,
+        fallback_s=fallback,
+        keep_finished_s=keep_finished,
+        state_budget=int(state_budget * 1_048_576),
+    )
+
+
+def _process_name() -> str:
+    """Returns the name of a node that was given none."""
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @click.command("manager")
 @click.option("--engine", "url", required=True, envvar="TENURE_ENGINE", help="The engine's URL; or set TENURE_ENGINE.")
 @click.option("--name", default="", help="Names this manager; by default the host's name and the process id.")
-@click.option("--port", default=DEFAULT_PORT, show_default=True, help="The port; 0 for a free one.")
+@click.option("--port", default=MANAGER_PORT, show_default=True, help="The port; 0 for a free one.")
 @click.option("--advertise", default="", metavar="HOST:PORT", help="Where others reach it, if not where it listens.")
 @front_options
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
 @click.option("--datacenter", default="local", show_default=True, help="What gates call this datacenter.")
+@click.option(
+    "--gate",
+    "gates",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Report to these gates only, and show no other address this node's token. Repeatable.",
+)
 @click.option("--report", default=10.0, show_default=True, help="Seconds between two reports on a job to its gate.")
 @click.option("--fallback", default=300.0, show_default=True, help="Seconds a local timeout waits for its gate.")
 @click.option("--keep-finished", default=3600.0, show_default=True, help="Seconds that a finished job stays in lists.")
 @click.option(
     "--state-budget", default=48.0, show_default=True, help="MiB of state at which new jobs are refused; at most 48."
 )
-@click.option("--stuck", default=120.0, show_default=True, help="Seconds without progress before a job is stuck.")
+@click.option(
+    "--stuck",
+    type=float,
+    help="Seconds without progress before a job is stuck; by default 120, or twice its longest stall.",
+)
 @click.option(
     "--healthcheck", default=30.0, show_default=True, help="Seconds without proof before a worker is suspect."
 )
 @log_format_option
 @gossip_options
-def manager(
-    pool: PoolSettings,
-    url: str,
-    name: str,
-    host: str,
-    port: int,
-    advertise: str,
-    token: str,
-    tokens: str,
-    tls_cert: str,
-    tls_key: str,
-    tls_client_ca: str,
-    rate_limit: float,
-    term: float,
-    datacenter: str,
-    report: float,
-    fallback: float,
-    keep_finished: float,
-    state_budget: float,
-    stuck: float,
-    healthcheck: float,
-    log_format: str,
-) -> None:
+@one_value("settings", _manager_settings)
+def manager(settings: ManagerSettings, log_format: str) -> None:
     """Take part in leading a datacenter: start two or three of these on one engine.
 
     \b
@@ -76,49 +160,71 @@ def manager(
       tenure worker app.py --engine sqlite:///tenure.db --managed &
       tenure submit encode path=a.mov --wait
 
-    SIGTERM or Ctrl-C stops it; a leader resigns first. The exit code is 0 after that, 1 when it cannot go on.
+    SIGTERM, SIGHUP or Ctrl-C stops it; a leader resigns first. The exit code is 0 after that, 1 when it cannot go on.
     """
     tracing.set_up("tenure-manager")
-    try:
-        settings = ManagerSettings(
-            engine_url=url,
-            name=name or f"{socket.gethostname()}-{os.getpid()}",
-            host=host,
-            port=port,
-            advertise=advertise,
-            token=token,
-            tokens_file=tokens,
-            limits=HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit),
-            tls=from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca).tls,
-            term_s=term,
-            stuck_s=stuck,
-            healthcheck_s=healthcheck,
-            gossip=pool,
-            datacenter=datacenter,
-            report_s=report,
-            fallback_s=fallback,
-            keep_finished_s=keep_finished,
-            state_budget=int(state_budget * 1_048_576),
-        )
+    with friendly():
         asyncio.run(_run(settings, serve, node_log("manager", settings.name, log_format)))
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
 
 
 async def _run(
-    settings: ManagerSettings | GateNodeSettings, serve: Callable[..., Awaitable[None]], say: Callable[[str], None]
+    settings: ManagerSettings | GateNodeSettings, serve: Callable[..., Awaitable[None]], log: NodeLog
 ) -> None:
-    """Serves one node until SIGTERM or Ctrl-C."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    """Serves one node until SIGTERM, Ctrl-C or the end of its terminal."""
+    stop, service = asyncio.Event(), ServiceManager()
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
     def ready(address: str) -> None:
-        say(f"listens on {address}")
-        say(f"dashboard at {page_url(address)}")
+        log.info(f"listens on {address}")
+        log.info(f"dashboard at {page_url(address)}")
+        service.ready(f"listens on {address}")
 
-    await serve(settings, stop, say=say, on_ready=ready)
-    say("stopped")
+    signs = asyncio.create_task(service.keep_alive(SystemClock()))
+    try:
+        await serve(settings, stop, log=log, on_ready=ready)
+    except EngineError:
+        if not stop.is_set():  # it was told to stop while it waited for its engine
+            raise
+    finally:
+        service.stopping()
+        signs.cancel()
+    log.info("stopped")
+
+
+def _gate_settings(
+    datacenters: tuple[str, ...],
+    peers: tuple[str, ...],
+    url: str,
+    name: str,
+    port: int,
+    advertise: str,
+    front: FrontOptions,
+    term: float,
+    check: float,
+    report: float,
+    stuck: float,
+    probe: float,
+    probe_timeout: float,
+    suspicion: float,
+) -> GateNodeSettings:
+    return GateNodeSettings(
+        engine_url=url,
+        name=name or _process_name(),
+        datacenters=parse_datacenters(datacenters),
+        peers=peers,
+        host=front.security.host,
+        port=port,
+        advertise=advertise,
+        token=front.security.token,
+        tokens_file=front.security.tokens_file,
+        limits=front.limits,
+        tls=front.security.tls,
+        term_s=term,
+        waits_for_engine=True,
+        gate=GateSettings(check_interval=check, report_interval=report, stuck_threshold=stuck),
+        probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),
+    )
 
 
 @click.command("gate")
@@ -145,33 +251,14 @@ async def _run(
 @front_options
 @click.option("--term", default=10.0, show_default=True, help="Seconds after which a silent leader is replaced.")
 @click.option("--check", default=15.0, show_default=True, help="Seconds between two looks at a job that is overdue.")
+@click.option("--report", default=10.0, show_default=True, help="Seconds between two reports of a manager on a job.")
 @click.option("--stuck", default=180.0, show_default=True, help="Seconds without progress anywhere: stuck everywhere.")
 @click.option("--probe", default=2.0, show_default=True, help="Seconds between two probes of a manager or a gate.")
 @click.option("--probe-timeout", default=5.0, show_default=True, help="Seconds that an answer may take.")
 @click.option("--suspicion", default=30.0, show_default=True, help="Seconds of silence before it counts as dead.")
 @log_format_option
-def gate(
-    datacenters: tuple[str, ...],
-    peers: tuple[str, ...],
-    url: str,
-    name: str,
-    host: str,
-    port: int,
-    advertise: str,
-    token: str,
-    tokens: str,
-    tls_cert: str,
-    tls_key: str,
-    tls_client_ca: str,
-    rate_limit: float,
-    term: float,
-    check: float,
-    stuck: float,
-    probe: float,
-    probe_timeout: float,
-    suspicion: float,
-    log_format: str,
-) -> None:
+@one_value("settings", _gate_settings)
+def gate(settings: GateNodeSettings, log_format: str) -> None:
     """Place jobs in several datacenters, follow them there, and decide on their time: start two or three of these.
 
     \b
@@ -180,25 +267,7 @@ def gate(
       tenure gate --datacenter eu=10.0.1.1:8470 --datacenter us=10.0.2.1:8470 --port 8481 --peer 127.0.0.1:8480 &
       tenure submit encode path=a.mov --managers 127.0.0.1:8480 --wait
 
-    Clients use a gate's address as they would use a manager's. SIGTERM or Ctrl-C stops it; a leader resigns first.
+    Clients use a gate's address as they would use a manager's. SIGTERM, SIGHUP or Ctrl-C stops it; a leader resigns first.
     """
-    try:
-        settings = GateNodeSettings(
-            engine_url=url,
-            name=name or f"{socket.gethostname()}-{os.getpid()}",
-            datacenters=parse_datacenters(datacenters),
-            peers=peers,
-            host=host,
-            port=port,
-            advertise=advertise,
-            token=token,
-            tokens_file=tokens,
-            limits=HttpLimits(requests_per_s=rate_limit, burst=2 * rate_limit),
-            tls=from_options(host, token, tokens, tls_cert, tls_key, tls_client_ca).tls,
-            term_s=term,
-            gate=GateSettings(check_interval=check, stuck_threshold=stuck),
-            probes=ProbeSettings(interval_s=probe, timeout_s=probe_timeout, suspicion_s=suspicion),
-        )
+    with friendly():
         asyncio.run(_run(settings, serve_gate, node_log("gate", settings.name, log_format)))
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error

@@ -1,10 +1,8 @@
-"""The commands of an operator: nodes, drain, queue, dashboard, token, and dead letters."""
+"""The commands of an operator: nodes, status, drain, queue, dashboard."""
 
 from __future__ import annotations
 
-import base64
 import getpass
-import hashlib
 import sys
 import webbrowser
 from contextlib import closing
@@ -15,41 +13,27 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.options import (
-    REFUSED,
     UNREACHABLE,
     Where,
     address_options,
-    ask,
     datacenter_options,
     is_wide,
     placed_columns,
     print_json,
+    say,
     show,
     tell_missing,
 )
+from tenure.client.client import Client
 from tenure.control.caller import Caller
-from tenure.control.messages.jobs import AskLeader, Done
-from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
-from tenure.control.messages.operations import Role
+from tenure.control.messages.gates import GateView
+from tenure.control.messages.jobs import AskLeader
+from tenure.control.messages.nodes import NodeList, Overview
 from tenure.control.messages.queues import (
-    ChangeQueue,
-    DeadLetterList,
-    DeadLetterView,
-    DiscardDeadLetter,
-    GetDeadLetter,
-    LetterDone,
-    ListDeadLetters,
-    ListQueues,
-    QueueList,
     QueueView,
-    ReplayDeadLetter,
 )
 from tenure.control.port_security import page_url
-from tenure.control.tokens import Token, TokenBook
 from tenure.errors import NodeUnavailableError, TenureError
-from tenure.ids import secret_bytes
-from tenure.jobs.decisions import Outcome
-from tenure.jobs.why import utc
 
 _VERDICT_STYLES = {"route": "green", "investigate": "yellow", "drain": "yellow", "evict": "bold red"}
 
@@ -68,7 +52,7 @@ def nodes(as_json: bool, where: Where) -> None:
       tenure nodes --json | jq '.workers[] | select(.verdict != "route")'
     """
     with where.client() as client:
-        found = ask(client, ListNodes(), NodeList)
+        found = client.nodes()
     if as_json:
         print_json(found)
         return
@@ -89,12 +73,15 @@ def _gate_table(found: NodeList) -> Table:
 def _manager_table(found: NodeList, wide: bool) -> Table:
     placed = placed_columns(found.managers)
     head = ("datacenter", "manager") if placed else ("manager",)
-    table = Table(*head, "address", "leads", "heard", *(("skew", "read to", "version") if wide else ()))
+    closed = any(one.closed for one in found.managers)
+    more_head = ("skew", "read to", "version") if wide else ()
+    table = Table(*head, "address", "leads", "heard", *(("accepts no jobs",) if closed else ()), *more_head)
     for one in found.managers:
         where = (Text(one.datacenter),) if placed else ()
         leads = Text("leads", style="green") if one.leads else Text("")
         more = (f"{one.skew_s:+.3f} s", str(one.seq), one.version) if wide else ()
-        table.add_row(*where, Text(one.name), Text(one.address), leads, f"{one.heard_s_ago:.0f} s ago", *more)
+        why = (Text(one.closed, style="yellow"),) if closed else ()
+        table.add_row(*where, Text(one.name), Text(one.address), leads, f"{one.heard_s_ago:.0f} s ago", *why, *more)
     return table
 
 
@@ -112,6 +99,40 @@ def _worker_table(found: NodeList, wide: bool) -> Table:
     return table
 
 
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def status(as_json: bool, where: Where) -> None:
+    """Say how the datacenter is: who leads, what runs and waits, and what is wrong, each with its remedy. At a gate: how its datacenters are.
+
+    \b
+    Examples:
+      tenure status
+      tenure status --datacenter eu                       # at a gate
+      tenure status --json | jq '.troubles[]'
+    """
+    with where.client() as client:
+        found: Overview | GateView = client.overview() if where.datacenter or not _at_gate(client) else client.gate()
+    if as_json:
+        print_json(found)
+    elif isinstance(found, Overview):
+        counts = ", ".join(f"{number} {state}" for state, number in found.jobs.items() if number) or "none"
+        say(f"{found.datacenter}: {found.leader} leads (epoch {found.epoch}); jobs: {counts}")
+        say(f"slots: {found.free} of {found.slots} free; dead letters: {found.dead_letters}")
+        for one in found.troubles:
+            say(f"{one.severity}: {one.text}" + (f". {one.remedy}" if one.remedy else ""))
+    else:
+        table = Table("datacenter", "class", "free", "why", title=f"{found.gate_id}, led by {found.leader or 'nobody'}")
+        for place in found.datacenters:
+            table.add_row(place.name, place.health, str(place.capacity), place.reason)
+        show(table)
+
+
+def _at_gate(client: Client) -> bool:
+    """Returns True when a gate answers: its list of nodes has gates."""
+    return bool(client.nodes().gates)
+
+
 @click.command("drain")
 @click.argument("worker")
 @click.option("--reason", default="", help="Kept with the decision; `tenure nodes` shows it.")
@@ -121,19 +142,49 @@ def _worker_table(found: NodeList, wide: bool) -> Table:
 def drain(worker: str, reason: str, undo: bool, as_json: bool, where: Where) -> None:
     """Give WORKER no more work; what it runs goes on. It holds over restarts, until it is undone.
 
+    With manager/NAME as WORKER: that manager accepts no new jobs while it leads, and gates place jobs elsewhere.
+
     \b
     Examples:
       tenure drain worker-7 --reason "new kernel"
       tenure drain worker-7 --undo
+      tenure drain manager/m-1 --reason "moves to another rack"
       tenure drain worker-7 --datacenter eu               # at a gate
     """
     by = getpass.getuser()
-    request = UndrainNode(node=worker, by=by) if undo else DrainNode(node=worker, reason=reason, by=by)
     with where.client() as client:
-        done = ask(client, request, Done)
-    print_json(done) if as_json else click.echo(
-        f"{worker}: {'takes work again' if undo else 'drained'}: {done.outcome}"
-    )
+        done = client.undrain(worker, by=by) if undo else client.drain(worker, reason, by=by)
+    print_json(done) if as_json else say(f"{worker}: {'takes work again' if undo else 'drained'}: {done.outcome}")
+
+
+@click.command("hold")
+@click.argument("name")
+@click.option("--reason", default="", help="Kept with the decision; `tenure why` shows it.")
+@click.option("--for", "most_s", type=float, default=6 * 3_600.0, show_default=True, help="Seconds, at most.")
+@click.option(
+    "--rate", type=float, default=5.0, show_default=True, help="Attempts a second to release when it is back."
+)
+@click.option("--undo", is_flag=True, help="It is back: clocks run again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def hold(name: str, reason: str, most_s: float, rate: float, undo: bool, as_json: bool, where: Where) -> None:
+    """Say that NAME, which work waits for, is down: no clock of that work runs, and nothing is charged.
+
+    The leader says so by itself when most of those that wait for NAME are in trouble on several workers, and lets them go at a bounded rate
+    when it is back. Work names what it waits for with ctx.depends("s3") or ctx.silence(900, "model call", on="anthropic").
+
+    \b
+    Examples:
+      tenure hold anthropic --reason "their status page says so"
+      tenure hold anthropic --undo
+    """
+    by = getpass.getuser()
+    with where.client() as client:
+        if undo:
+            done = client.release(name, reason, by=by)
+        else:
+            done = client.hold(name, reason, most_s=most_s, rate=rate, by=by)
+    print_json(done) if as_json else say(f"{name}: {'released' if undo else 'held'}: {done.outcome}")
 
 
 @click.command("queue")
@@ -141,10 +192,19 @@ def drain(worker: str, reason: str, undo: bool, as_json: bool, where: Where) -> 
 @click.option("--pause/--resume", "paused", default=None, help="Start nothing more from it; or let it go on.")
 @click.option("--max-running", type=int, help="At most so many at once; 0 lifts the limit.")
 @click.option("--rate", type=float, help="At most so many starts a second; 0 lifts the limit.")
+@click.option("--job-timeout", type=float, help="The deadline, in seconds, of jobs without their own; 0 lifts it.")
+@click.option("--park/--no-park", default=None, help="Accept work that no worker has registered: it waits for one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
 def queue(
-    name: str, paused: bool | None, max_running: int | None, rate: float | None, as_json: bool, where: Where
+    name: str,
+    paused: bool | None,
+    max_running: int | None,
+    rate: float | None,
+    job_timeout: float | None,
+    park: bool | None,
+    as_json: bool,
+    where: Where,
 ) -> None:
     """List the queues; or change one.
 
@@ -155,21 +215,22 @@ def queue(
       tenure queue default --pause --datacenter eu        # at a gate
       tenure queue video --max-running 4 --rate 0.5
     """
-    change = ChangeQueue(
-        queue=name,
-        paused=UNSET if paused is None else paused,
-        max_running=UNSET if max_running is None else max_running or None,
-        rate=UNSET if rate is None else rate or None,
-        by=getpass.getuser(),
-    )
     with where.client() as client:
-        if not (paused is max_running is rate is None):
+        if not (paused is max_running is rate is job_timeout is park is None):
             if not name:
                 raise click.UsageError("which queue? tenure queue NAME --pause")
-            done = ask(client, change, Done)
-            print_json(done) if as_json else click.echo(f"{name}: {done.outcome}")
+            done = client.set_queue(
+                name,
+                paused=UNSET if paused is None else paused,
+                max_running=UNSET if max_running is None else max_running or None,
+                rate=UNSET if rate is None else rate or None,
+                job_timeout=UNSET if job_timeout is None else job_timeout or None,
+                park=UNSET if park is None else park,
+                by=getpass.getuser(),
+            )
+            print_json(done) if as_json else say(f"{name}: {done.outcome}")
             return
-        found = ask(client, ListQueues(), QueueList)
+        found = client.queues()
     shown = [one for one in found.queues if name in ("", one.name)]
     tell_missing(found.missing)
     if as_json:
@@ -184,7 +245,12 @@ def _queue_table(shown: list[QueueView]) -> Table:
     table = Table(*head, "state", "running", "queued", "held", "oldest", "limits")
     for one in shown:
         where = (Text(one.datacenter),) if placed else ()
-        limits = [f"{one.max_running} at once" if one.max_running else "", f"{one.rate:g}/s" if one.rate else ""]
+        limits = [
+            f"{one.max_running} at once" if one.max_running else "",
+            f"{one.rate:g}/s" if one.rate else "",
+            f"{one.job_timeout:g} s a job" if one.job_timeout else "",
+            f"{one.parked} parked" if one.parked else "",
+        ]
         state = Text("paused", style="yellow") if one.paused else Text("open", style="green")
         words = ", ".join(limit for limit in limits if limit)
         counts = (str(one.running), str(one.queued), str(one.held))
@@ -208,12 +274,12 @@ def dashboard(opens: bool | None, where: Where) -> None:
     try:
         url = page_url(_answering_address(where))
     except TenureError as error:
-        click.echo(f"Error: {error}", err=True)
+        say(f"Error: {error}", err=True)
         raise SystemExit(UNREACHABLE) from error
-    click.echo(url)
+    say(url)
     wanted = sys.stdout.isatty() if opens is None else opens
     if wanted and not webbrowser.open(url):
-        click.echo("No browser could be opened here: open it where you have one.", err=True)
+        say("No browser could be opened here: open it where you have one.", err=True)
 
 
 def _answering_address(where: Where) -> str:
@@ -228,105 +294,3 @@ def _answering_address(where: Where) -> str:
             else:
                 return address
     raise NodeUnavailableError("; ".join(said), remedy="Start a manager, or name one: --address HOST:PORT")
-
-
-@click.command("token")
-@click.argument("name")
-@click.option("--role", type=click.Choice([role.value for role in Role]), default="client", show_default=True)
-def token(name: str, role: str) -> None:
-    """Make a token for NAME. Its entry for a file of tokens goes to standard output, the token itself is shown once.
-
-    \b
-    Example:
-      tenure token ci --role client >> tokens.toml
-      tenure token worker-7 --role worker >> tokens.toml
-      tenure manager --tokens tokens.toml --engine sqlite:///tenure.db
-      kill -HUP PID                                  # a manager that runs reads the file anew
-
-    The file holds only the SHA-256: whoever reads it is not let in by it.
-    """
-    secret = base64.urlsafe_b64encode(secret_bytes(32)).decode().rstrip("=")
-    entry = Token(name=name, role=Role(role), sha256=hashlib.sha256(secret.encode()).hexdigest())
-    try:
-        TokenBook([entry])
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f'[[tokens]]\nname = "{entry.name}"\nrole = "{entry.role.value}"\nsha256 = "{entry.sha256}"\n')
-    click.echo(f"The token of {name}, shown once: {secret}", err=True)
-
-
-@click.group("dlq")
-def dlq() -> None:
-    """Look at dead letters: messages that were delivered too often, cannot be read, or were refused by their consumer.
-
-    \b
-    Examples:
-      tenure dlq list
-      tenure dlq show default.p0 0192…
-      tenure dlq replay default.p0 0192…
-      tenure dlq replay default.p0 0192… --datacenter eu  # at a gate
-    """
-
-
-@dlq.command("list")
-@click.argument("mailbox", required=False, default="")
-@click.option("--limit", default=100, show_default=True, help="Of each mailbox.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@datacenter_options
-def show_all(mailbox: str, limit: int, as_json: bool, where: Where) -> None:
-    """List the dead letters of MAILBOX (as default.p0), or of all lanes."""
-    with where.client() as client:
-        found = ask(client, ListDeadLetters(mailbox=mailbox, limit=limit), DeadLetterList)
-    if as_json:
-        print_json(found)
-        return
-    placed = placed_columns(found.letters)
-    head = ("datacenter", "mailbox") if placed else ("mailbox",)
-    table = Table(*head, "id", "died", "deliveries", "cause", "why", title=f"{found.count} dead letters")
-    for one in found.letters:
-        at = (Text(one.datacenter),) if placed else ()
-        what = (utc(one.died_at), str(one.deliveries), one.cause, Text(one.reason))
-        table.add_row(*at, Text(one.mailbox), Text(one.id), *what)
-    show(table)
-    tell_missing(found.missing)
-
-
-@dlq.command("show")
-@click.argument("mailbox")
-@click.argument("letter")
-@click.option("--json", "as_json", is_flag=True, help="The same: a letter is shown as JSON.")
-@datacenter_options
-def show_one(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
-    """Print one dead LETTER of MAILBOX with its body."""
-    with where.client() as client:
-        print_json(ask(client, GetDeadLetter(mailbox=mailbox, id=letter), DeadLetterView))
-
-
-@dlq.command("replay")
-@click.argument("mailbox")
-@click.argument("letter")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@datacenter_options
-def replay(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
-    """Put a dead LETTER back into MAILBOX. Refused when its job has ended, or a newer message has its key."""
-    with where.client() as client:
-        done = ask(client, ReplayDeadLetter(mailbox=mailbox, id=letter, by=getpass.getuser()), LetterDone)
-    _told(done, as_json)
-
-
-@dlq.command("discard")
-@click.argument("mailbox")
-@click.argument("letter")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@datacenter_options
-def discard(mailbox: str, letter: str, as_json: bool, where: Where) -> None:
-    """Forget a dead LETTER of MAILBOX for good."""
-    with where.client() as client:
-        done = ask(client, DiscardDeadLetter(mailbox=mailbox, id=letter, by=getpass.getuser()), LetterDone)
-    _told(done, as_json)
-
-
-def _told(done: LetterDone, as_json: bool) -> None:
-    print_json(done) if as_json else click.echo(f"{done.id}: {done.outcome}" + (f": {done.reason}" * bool(done.reason)))
-    if done.outcome is Outcome.REFUSED:
-        raise SystemExit(REFUSED)

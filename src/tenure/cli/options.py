@@ -1,32 +1,38 @@
-"""Options and output that commands share: the address of a datacenter, the client, tables and JSON; and for nodes the port, gossip and the log."""
+"""Options and output that commands share: the address of a datacenter, the client, tables and JSON; and for nodes gossip and the log.
+
+It imports no node: every command pays for what this file imports.
+"""
 
 from __future__ import annotations
 
+import inspect
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from tenure.client.client import Client
+from tenure.client.job_messages import BulkDone
 from tenure.clock import SystemClock
-from tenure.control.admission import HttpLimits
-from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, address_of
+from tenure.control.messages.jobs import GATE_ELECTION, MANAGER_ELECTION, MANAGER_PORT, address_of
 from tenure.control.messages.wire import Missing, Reply, Request
 from tenure.engines.contracts import Engine
 from tenure.engines.urls import redact
-from tenure.errors import NodeUnavailableError, TenureError
+from tenure.errors import NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.states import JobState
 from tenure.logs import LogForm
 from tenure.nodes.gossip_pool import PoolSettings
-from tenure.nodes.manager.serving import DEFAULT_PORT
+from tenure.plain_text import plain
 
-ReplyT = TypeVar("ReplyT", bound=Reply)
+if TYPE_CHECKING:  # drawing tables is slow to import, and a node draws none
+    from rich.console import Console
+    from rich.table import Table
 
 REFUSED, UNREACHABLE, NOT_COMPLETED = 1, 3, 4
 """Exit codes: the node refused the request; no node answered; the job ended, but did not complete. 2 is click's, for wrong usage."""
@@ -54,15 +60,18 @@ class Where(NamedTuple):
     def client(self) -> Iterator[Client]:
         """Yields a client. An error of Tenure ends the command with its exit code."""
         try:
-            with Client(
+            with TellingClient(
                 self.addresses(), token=self.token, patience_s=self.patience, datacenter=self.datacenter
             ) as client:
-                yield client
+                try:
+                    yield client
+                except UnknownJobError as error:
+                    raise click.ClickException(f"{error}{_meant(client, error.job_id)}") from error
         except NodeUnavailableError as error:
-            click.echo(f"Error: {error}", err=True)
+            say(f"Error: {error}", err=True)
             raise SystemExit(UNREACHABLE) from error
         except TenureError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(plain(str(error), lines=True)) from error
 
     def addresses(self) -> list[str]:
         """Returns the addresses that were given; else the leader's, where an engine is named; else the usual one. Raises `TenureError`."""
@@ -71,8 +80,8 @@ class Where(NamedTuple):
     def _elected(self) -> list[str]:
         """Returns the leader's address, read from the engine's election; the usual address where no engine is named."""
         if not self.engine:
-            return [f"127.0.0.1:{DEFAULT_PORT}"]
-        clock = SystemClock()
+            return [f"127.0.0.1:{MANAGER_PORT}"]
+        clock, told = SystemClock(), False
         begun = clock.monotonic()
         with Engine.open(self.engine, clock=clock) as engine:
             while True:
@@ -80,6 +89,9 @@ class Where(NamedTuple):
                     leader = engine.election(name).current()
                     if leader is not None and address_of(leader.candidate):
                         return [address_of(leader.candidate)]
+                if not told:
+                    say(f"waiting for somebody to lead on {redact(self.engine)}{_most(self.patience)}", err=True)
+                told = True
                 if clock.monotonic() - begun > self.patience:
                     raise NodeUnavailableError(
                         f"nobody leads on {redact(self.engine)}",
@@ -88,53 +100,172 @@ class Where(NamedTuple):
                 clock.sleep(0.2)
 
 
-def datacenter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the address options and `--datacenter`, for commands about one of a gate's datacenters."""
-
-    @wraps(function)
-    def called(*args: Any, where: Where, datacenter: str, **options: Any) -> Any:
-        return function(*args, where=where._replace(datacenter=datacenter), **options)
-
-    said = "At a gate: of this datacenter; or TENURE_DATACENTER. Without it: of all, or what the gate itself knows."
-    option = click.option("--datacenter", default="", envvar="TENURE_DATACENTER", metavar="NAME", help=said)
-    return address_options(option(called))
+TELL_AFTER_S = 0.7
+"""A command that has no answer for this long says whom it waits for."""
 
 
-def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say which nodes the command asks. The command gets them as the argument `where`."""
+class TellingClient(Client):
+    """A client that says on the error stream whom it waits for, once, when an answer takes longer than it should."""
 
-    @wraps(function)
-    def called(*args: Any, address: str, engine: str, token: str, patience: float, **options: Any) -> Any:
-        return function(*args, where=Where(address, engine, token, patience), **options)
+    _told = False
 
-    found: Callable[..., Any] = called
-    for option in (
-        click.option(
-            "--patience", default=30.0, show_default=True, help="Seconds to go on asking while nobody answers."
-        ),
-        click.option("--token", default="", envvar="TENURE_TOKEN", help="The datacenter's token; or TENURE_TOKEN."),
-        click.option(
-            "--engine",
-            default="",
-            envvar="TENURE_ENGINE",
-            help="Find the leader through this engine; or TENURE_ENGINE.",
-        ),
-        click.option(
-            "--address",
-            "--managers",
-            default="",
-            envvar=["TENURE_ADDRESS", "TENURE_MANAGERS"],
-            help=f"host:port of managers or gates, with commas; or TENURE_ADDRESS. Without either: 127.0.0.1:{DEFAULT_PORT}.",
-        ),
-    ):
-        found = option(found)
+    def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
+        timer = threading.Timer(TELL_AFTER_S + wait_s, self._tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            return super().ask(request, wait_s)
+        finally:
+            timer.cancel()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            whom = ", ".join(self.addresses)
+            say(f"waiting for an answer of {whom}{_most(self.patience_s)}", err=True)
+
+
+def _most(patience_s: float) -> str:
+    return f", {patience_s:g} s at most (--patience)"
+
+
+def _meant(client: Client, job_id: str) -> str:
+    """Returns a hint for an id that was cut short or misspelt: ids end with chance, which nobody types."""
+    with suppress(TenureError):
+        stem = job_id.rpartition("-")[0] or job_id
+        near = [row.job_id for name in dict.fromkeys((job_id, stem)) for row in client.jobs(name=name, limit=3).jobs]
+        if near:
+            return plain(f". Did you mean {' or '.join(dict.fromkeys(near[:3]))}?")
+    return ""
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@contextmanager
+def friendly() -> Iterator[None]:
+    """Ends the command with one line for an error of Tenure, instead of a traceback."""
+    try:
+        yield
+    except TenureError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Returns the signals by which a node ends in good order. Under `nohup`, the end of its terminal is none of them."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGTERM, signal.SIGINT) if ignores_hangup else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def one_value(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Returns a decorator that adds `options` to a command. In their place the command gets one argument `name`, which `make` returns.
+
+    `make` is called with the options that its parameters name, also those that other decorators added.
+    """
+    wanted = inspect.signature(make).parameters
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, **given: Any) -> Any:
+            with friendly():
+                value = make(**{option: given.pop(option) for option in wanted})
+            return function(*args, **{name: value}, **given)
+
+        found: Callable[..., Any] = called
+        for option in reversed(options):
+            found = option(found)
+        return found
+
+    return decorated
+
+
+_ADDRESS_OPTIONS = (
+    click.option(
+        "--address",
+        "--managers",
+        default="",
+        envvar=["TENURE_ADDRESS", "TENURE_MANAGERS"],
+        help=f"host:port of managers or gates, with commas; or TENURE_ADDRESS. Without either: 127.0.0.1:{MANAGER_PORT}.",
+    ),
+    click.option(
+        "--engine", default="", envvar="TENURE_ENGINE", help="Find the leader through this engine; or TENURE_ENGINE."
+    ),
+    click.option("--token", default="", envvar="TENURE_TOKEN", help="The datacenter's token; or TENURE_TOKEN."),
+    click.option("--patience", default=30.0, show_default=True, help="Seconds to go on asking while nobody answers."),
+)
+_DATACENTER_OPTION = click.option(
+    "--datacenter",
+    default="",
+    envvar="TENURE_DATACENTER",
+    metavar="NAME",
+    help="At a gate: of this datacenter; or TENURE_DATACENTER. Without it: of all, or what the gate itself knows.",
+)
+
+
+def _where(address: str, engine: str, token: str, patience: float, datacenter: str = "") -> Where:
+    """Returns where to ask. What stands on the command line beats the environment: `--engine` beats TENURE_ADDRESS."""
+    context = click.get_current_context(silent=True)
+    typed = click.core.ParameterSource.COMMANDLINE
+    sources = [context.get_parameter_source(name) if context is not None else None for name in ("engine", "address")]
+    if sources[0] is typed and sources[1] is not typed:
+        address = ""
+    return Where(address, engine, token, patience, datacenter)
+
+
+def _any_datacenter(address: str, engine: str, token: str, patience: float) -> Where:
+    return _where(address, engine, token, patience)
+
+
+address_options = one_value("where", _any_datacenter, *_ADDRESS_OPTIONS)
+"""Adds the options that say which nodes the command asks. The command gets them as one `where`."""
+datacenter_options = one_value("where", _where, *_ADDRESS_OPTIONS, _DATACENTER_OPTION)
+"""Adds those options and `--datacenter`, for commands about one of a gate's datacenters."""
+
+
+def _filters(
+    state: str | None, queue: str, name: str, function: str, label: str, arg: str, since: str
+) -> dict[str, Any]:
+    """Returns the filters of `Client.jobs` that were given."""
+    given = {"queue": queue, "name": name, "function": function, "label": label, "arg": arg}
+    found: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if state:
+        found["state"] = JobState(state)
+    if since:
+        found["since"] = SystemClock().wall() - _span(since)
     return found
+
+
+def _span(text: str) -> float:
+    """Returns the seconds of a span as people write it: `90s`, `15m`, `2h`, `3d`."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no span of time: write 90s, 15m, 2h or 3d", param_hint="--since"
+        ) from None
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+job_filters = one_value(
+    "filters",
+    _filters,
+    click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only jobs in this state."),
+    click.option("--queue", default="", help="Only jobs of this queue."),
+    click.option("--name", default="", help="Only jobs whose name or id begins so."),
+    click.option("--function", default="", help="Only jobs that call this workflow."),
+    click.option("--label", default="", metavar="KEY[=VALUE]", help="Only jobs with this label."),
+    click.option("--arg", default="", metavar="NAME[=VALUE]", help="Only jobs with this argument; a.b=7 looks inside."),
+    click.option("--since", default="", metavar="SPAN", help="Only jobs of the last 15m, 2h, 3d."),
+)
+"""Adds the filters of a list of jobs. The command gets those that were given as one dictionary `filters`."""
 
 
 def tell_missing(missing: Sequence[Missing]) -> None:
     """Names the missing datacenters on the error stream, so that the output can be piped."""
     for one in missing:
-        click.echo(f"datacenter {one.datacenter} is not in this: {one.reason}", err=True)
+        say(f"datacenter {one.datacenter} is not in this: {one.reason}", err=True)
 
 
 def placed_columns(rows: Sequence[Any]) -> bool:
@@ -142,16 +273,30 @@ def placed_columns(rows: Sequence[Any]) -> bool:
     return any(row.datacenter for row in rows)
 
 
-def ask(client: Client, request: Request, wanted: type[ReplyT]) -> ReplyT:
-    """Sends a request for which the client has no method, and returns the reply. Fails the command where the reply has another type."""
-    reply = client.ask(request)
-    if not isinstance(reply, wanted):
-        raise click.ClickException(f"a node answered a {type(request).__name__} with {type(reply).__name__}")
-    return reply
+def tell_many(done: Sequence[BulkDone], as_json: bool) -> None:
+    """Prints the outcomes of a request for many. Ends the command with `REFUSED` where one of them was refused."""
+    if as_json:
+        print_json(done)
+    else:
+        for one in done:
+            say(f"{one.id}: {one.outcome}" + "".join(f": {more}" for more in (one.new_job_id, one.reason) if more))
+        say(f"{len(done)} in all", err=True)
+    if any(one.outcome == "refused" for one in done):
+        raise SystemExit(REFUSED)
 
 
 def print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+    say(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def print_line(value: Any) -> None:
+    """Prints a value as one line of JSON."""
+    say(msgspec.json.encode(value).decode())
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Prints text that may hold what others wrote: names, errors, log lines. Every command prints such text through this or `show`."""
+    click.echo(plain(text, lines=True), err=err, nl=nl)
 
 
 def show(*tables: Table) -> None:
@@ -160,7 +305,25 @@ def show(*tables: Table) -> None:
     for table in tables:
         if not screen.is_terminal:
             table.box, table.pad_edge = None, False
-        screen.print(table)
+        screen.print(_as_text(table))
+
+
+def _as_text(table: Table) -> Table:
+    """Returns the table with nothing in it that a terminal obeys, or that rich takes for its markup."""
+    from rich.text import Text
+
+    def clean(cell: Any) -> Any:
+        if isinstance(cell, str):
+            return Text(plain(cell))
+        if isinstance(cell, Text):
+            cell.plain = plain(cell.plain)
+        return cell
+
+    table.title = None if table.title is None else clean(table.title)
+    for column in table.columns:
+        column.header = clean(column.header)
+        column._cells = [clean(cell) for cell in column._cells]
+    return table
 
 
 def is_wide() -> bool:
@@ -169,79 +332,35 @@ def is_wide() -> bool:
 
 
 def console() -> Console:
+    from rich.console import Console
+
     # Without a terminal there is no width to fit. 200 columns hold each row of a log or a pipe on one line.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+def _pool(
+    gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, gossip_no_key: bool
+) -> PoolSettings:
+    if join and not gossip:
+        raise click.UsageError("--join needs --gossip: say where this node listens, as --gossip 127.0.0.1:0")
+    return PoolSettings(gossip, join, gossip_advertise, gossip_key_file or "", gossip_no_key)
 
 
-def front_options(function: FunctionT) -> FunctionT:
-    """Adds the options of a port: where it listens, its tokens and its certificates."""
-    for option in (
-        click.option(
-            "--tls-client-ca", default="", metavar="FILE", help="Let in only who shows a certificate of this CA."
-        ),
-        click.option(
-            "--tls-key", default="", metavar="FILE", help="The certificate's key, if it is in a file of its own."
-        ),
-        click.option("--tls-cert", default="", metavar="FILE", help="Serve TLS with this certificate (PEM)."),
-        click.option(
-            "--tokens",
-            default="",
-            envvar="TENURE_TOKENS",
-            metavar="FILE",
-            help="Tokens with names and roles, as TOML or JSON; read anew on SIGHUP. Or TENURE_TOKENS.",
-        ),
-        click.option(
-            "--token", default="", envvar="TENURE_TOKEN", help="One token that may do everything; or TENURE_TOKEN."
-        ),
-        click.option(
-            "--rate-limit",
-            default=HttpLimits().requests_per_s,
-            show_default=True,
-            help="Requests a second that one caller may send on average, and twice as many at once.",
-        ),
-        click.option(
-            "--host",
-            default="127.0.0.1",
-            show_default=True,
-            help="Where to listen; beyond loopback needs tokens or client certificates.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-_GOSSIP_OPTIONS = (
+gossip_options = one_value(
+    "pool",
+    _pool,
     click.option("--gossip", default="", metavar="HOST:PORT", help="Gossip here, with port 0 on a free one."),
-    click.option("--join", multiple=True, metavar="HOST:PORT", help="Members of the pool to join. Repeatable."),
+    click.option("--join", multiple=True, metavar="HOST:PORT", help="Members elsewhere to join. Repeatable."),
     click.option("--gossip-advertise", default="", metavar="HOST:PORT", help="Where members reach it, if elsewhere."),
     click.option(
         "--gossip-key-file",
         type=click.Path(exists=True, dir_okay=False),
         envvar="TENURE_GOSSIP_KEY_FILE",
-        help="Keys of the pool in base64, one a line; the first encrypts.",
+        help="Keys of the pool in base64, one a line; the first encrypts. Beyond loopback a key is required.",
     ),
+    click.option("--gossip-no-key", is_flag=True, help="Gossip beyond loopback without a key: anybody can join."),
 )
-
-
-def gossip_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of gossip. The command gets one `pool` in their place."""
-
-    def command(
-        *, gossip: str, join: tuple[str, ...], gossip_advertise: str, gossip_key_file: str | None, **rest: Any
-    ) -> Any:
-        if join and not gossip:
-            raise click.UsageError("--join needs --gossip: say where this node listens, as --gossip 127.0.0.1:0")
-        return function(pool=PoolSettings(gossip, join, gossip_advertise, gossip_key_file or ""), **rest)
-
-    command.__doc__ = function.__doc__
-    command.__dict__.update(function.__dict__)
-    for option in reversed(_GOSSIP_OPTIONS):
-        command = option(command)
-    return command
-
+"""Adds the options of gossip. The command gets one `PoolSettings` as `pool`."""
 
 log_format_option = click.option(
     "--log-format",

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from tenure.cli.options import NOT_COMPLETED, STYLES, Where, datacenter_options, is_wide, print_json, show
+from tenure.cli.options import (
+    NOT_COMPLETED,
+    STYLES,
+    Where,
+    datacenter_options,
+    is_wide,
+    job_filters,
+    print_json,
+    print_line,
+    say,
+    show,
+)
 from tenure.client.client import Client
 from tenure.client.job_messages import ENDED
-from tenure.control.messages.events import EventLine
+from tenure.control.messages.events import EventLine, ProgressLine
 from tenure.control.messages.jobs import JobList, JobView
+from tenure.control.messages.wire import Grant, GrantKind
 from tenure.errors import JobFailed, JobNotEndedError
+from tenure.jobs.attempt_evidence import evidence_lines
+from tenure.jobs.eta import eta_in_words
 from tenure.jobs.event_text import words_of
 from tenure.jobs.states import JobState
 from tenure.jobs.why import utc
@@ -22,28 +37,23 @@ from tenure.jobs.why import utc
 
 @click.command("ps")
 @click.argument("job_id", required=False, metavar="[JOB]")
-@click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only jobs in this state.")
-@click.option("--queue", default="", help="Only jobs of this queue.")
-@click.option("--name", default="", help="Only jobs whose name or id begins so.")
-@click.option("--label", default="", metavar="KEY[=VALUE]", help="Only jobs with this label.")
+@job_filters
+@click.option("--args", is_flag=True, help="Show the arguments; secrets are masked.")
 @click.option("--limit", default=50, show_default=True, help="The newest so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
-def ps(
-    job_id: str | None, state: str | None, queue: str, name: str, label: str, limit: int, as_json: bool, where: Where
-) -> None:
+def ps(job_id: str | None, filters: dict[str, Any], args: bool, limit: int, as_json: bool, where: Where) -> None:
     """List the newest jobs with their progress, or the workflows of one JOB.
 
     \b
     Examples:
-      tenure ps --state running
+      tenure ps --state running --args
+      tenure ps --arg tenant=7
       tenure ps encode-5f1c09aa12b4c3d2
       tenure ps --json | jq '.jobs[].job_id'
     """
     with where.client() as client:
-        wanted = JobState(state) if state else None
-        filters = {"queue": queue, "name": name, "label": label}
-        answer = client.job(job_id) if job_id else client.jobs(state=wanted, limit=limit, **filters)
+        answer = client.job(job_id) if job_id else client.jobs(limit=limit, args=args, **filters)
     if as_json:
         print_json(answer)
     else:
@@ -54,19 +64,28 @@ def _jobs_table(found: JobList, wide: bool) -> Table:
     title = f"{found.known} jobs" + (f", the newest {len(found.jobs)}" if found.known > len(found.jobs) else "")
     # A narrow terminal shows only the id, the state, the progress and the age of a job. `tenure ps JOB` and `why` tell the rest.
     more = ("what", "workflows", "attempts", "why") if wide else ()
+    if any(row.args for row in found.jobs):
+        more = (*more, "arguments")
     table = Table("job", "state", "done", "age", *more, title=title)
     for row in found.jobs:
         done = f"{row.completed}/{row.total}" + (f", {row.failed} failed" if row.failed else "")
-        reason = "" if row.state is JobState.COMPLETED else row.reason
+        waits = f"waits for {row.waits_for}" if row.waits_for else ""
+        reason = "" if row.state is JobState.COMPLETED else row.reason or waits or deadline_note(row.grants)
         more_cells = (Text(row.name), done, str(row.attempts), Text(reason)) if wide else ()
         table.add_row(
             Text(row.job_id, overflow="fold"),
-            Text(row.state, style=STYLES[row.state]),
+            Text("parked", style="yellow") if row.waits_for else Text(row.state, style=STYLES[row.state]),
             f"{row.progress:.0%}",
             age((row.ended_at or found.now) - row.submitted_at),
             *more_cells,
+            *((row.args,) if "arguments" in more else ()),
         )
     return table
+
+
+def deadline_note(grants: tuple[Grant, ...]) -> str:
+    """Returns what is to be said of a job's deadline: the time that it earned past it, and the last denial."""
+    return next((one.note for one in grants if one.kind is GrantKind.DEADLINE), "")
 
 
 def age(seconds: float) -> str:
@@ -76,18 +95,19 @@ def age(seconds: float) -> str:
 
 
 def _job_table(view: JobView) -> Table:
-    left = view.deadline - view.now
-    title = f"{view.job_id}: {view.state}" + (f", {left:.0f} s left" if not view.ended else f", {view.reason}")
+    left = "no deadline" if view.deadline is None else f"{view.deadline - view.now:.0f} s left"
+    left += f" ({note})" if (note := deadline_note(view.grants)) else ""
+    title = f"{view.job_id}: {view.state}, {view.reason if view.ended else left}"
     table = Table("workflow", "state", "attempt", "steps", "progress", "worker", "error", title=title)
     for one in view.workflows:
         table.add_row(
             Text(one.name),
-            Text(one.state),
-            f"{one.attempt}/{one.max_attempts}",
+            Text("parked" if one.waits_for else one.state),
+            f"{one.attempt}/{one.max_attempts}" if one.attempt <= one.max_attempts else str(one.attempt),
             str(one.steps),
-            "" if one.fraction is None else f"{one.fraction:.0%}",
+            "" if one.fraction is None else f"{one.fraction:.0%}" + (f", {eta_in_words(one.eta)}" if one.eta else ""),
             Text(one.worker[:12]),
-            Text(one.error),
+            Text(f"waits for {one.waits_for}" if one.waits_for else one.error),
         )
     return table
 
@@ -105,7 +125,7 @@ def why(job_id: str, as_json: bool, where: Where) -> None:
     """
     with where.client() as client:
         answer = client.why(job_id)
-    print_json(answer.why) if as_json else click.echo(answer.text, nl=False)
+    print_json(answer.why) if as_json else say(answer.text, nl=False)
 
 
 WATCH_WAIT_S = 10.0
@@ -115,40 +135,51 @@ WATCH_WAIT_S = 10.0
 @click.argument("job_id", required=False, default="", metavar="[JOB]")
 @click.option("--queue", default="", help="Only jobs of this queue.")
 @click.option("--after", default="", help="From this cursor on; 0 for all that is kept.")
+@click.option("--progress", is_flag=True, help="Also progress, notes and the estimated end, once a second.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON document for each event, with the cursor to resume after it."
 )
 @datacenter_options
-def watch(job_id: str, queue: str, after: str, as_json: bool, where: Where) -> None:
+def watch(job_id: str, queue: str, after: str, progress: bool, as_json: bool, where: Where) -> None:
     """Follow one JOB to its end, or everything until Ctrl-C. A change of leaders costs no event.
 
     \b
     Examples:
-      tenure watch encode-5f1c09aa12b4c3d2
+      tenure watch encode-5f1c09aa12b4c3d2 --progress
       tenure watch --json | jq -r .event.type
     """
     try:
         with where.client() as client:
-            _follow(client, job_id, queue, after or ("0" if job_id else None), as_json)
+            _follow(client, job_id, queue, after or ("0" if job_id else None), progress, as_json)
     except (KeyboardInterrupt, BrokenPipeError):
         return
 
 
-def _follow(client: Client, job_id: str, queue: str, after: str | None, as_json: bool) -> None:
+def _follow(client: Client, job_id: str, queue: str, after: str | None, progress: bool, as_json: bool) -> None:
     if job_id:
         client.job(job_id)  # fails at once for a wrong id, instead of waiting for its events
     while True:
-        page = client.events(job_id, after, queue=queue, wait_s=WATCH_WAIT_S)
+        page = client.events(job_id, after, queue=queue, wait_s=WATCH_WAIT_S, progress=progress)
         if page.gap is not None:
-            click.echo(f"{page.gap.reason} (up to {page.gap.cursor})", err=True)
+            say(f"{page.gap.reason} (up to {page.gap.cursor})", err=True)
+        for one in page.progress:
+            print_line(one) if as_json else say(_progress_line(one))
         for line in page.events:
-            click.echo(msgspec.json.encode(line).decode() if as_json else _event_line(line))
+            print_line(line) if as_json else say(_event_line(line))
             if job_id and line.event["type"] in ENDED:
                 return
         sys.stdout.flush()
         if job_id and not page.events and client.job(job_id).ended and page.gap is not None:
             return
         after = page.cursor
+
+
+def _progress_line(one: ProgressLine) -> str:
+    words = [f"{one.workflow!r}, attempt {one.attempt}", f"{one.steps} beats"]
+    words += [f"{one.fraction:.0%}"] if one.fraction is not None else []
+    words += [one.note] if one.note else []
+    words += [eta_in_words(one.eta)] if one.eta is not None else []
+    return f"{utc(one.at)[11:19]}  {one.job_id:<24}  {', '.join(words)}"
 
 
 def _event_line(line: EventLine) -> str:
@@ -174,9 +205,39 @@ def logs(job_id: str, workflow: str, attempt: int, follow: bool, as_json: bool, 
         with where.client() as client:
             for line in client.get(job_id).logs(follow=follow, attempt=attempt, workflow=workflow):
                 said = f"{utc(line.at)[11:19]}  {line.level:<7}  {line.text}"
-                click.echo(msgspec.json.encode(line).decode() if as_json else said)
+                print_line(line) if as_json else say(said)
+            found = client.evidence(job_id, workflow=workflow, attempt=attempt).evidence
+            if found is not None and found.cause and not as_json:
+                say("\n".join(evidence_lines(msgspec.structs.replace(found, log=()))), err=True)
     except (KeyboardInterrupt, BrokenPipeError):
         return
+
+
+@click.command("evidence")
+@click.argument("job_id", metavar="JOB")
+@click.option("--workflow", default="", help="Which of its workflows; may be left out where there is one.")
+@click.option("--attempt", default=0, help="Which attempt; the newest by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@datacenter_options
+def evidence(job_id: str, workflow: str, attempt: int, as_json: bool, where: Where) -> None:
+    """Print all that was found of an attempt that failed, was killed or died: traceback, stacks, exit, beats, the end of its log.
+
+    \b
+    Examples:
+      tenure evidence encode-5f1c09aa12b4c3d2
+      tenure evidence encode-5f1c09aa12b4c3d2 --attempt 1 --json | jq -r .evidence.stacks
+    """
+    with where.client() as client:
+        found = client.evidence(job_id, workflow=workflow, attempt=attempt)
+    if as_json:
+        print_json(found)
+    elif found.evidence is None or not found.evidence.cause:
+        say(f"nothing was kept of attempt {found.attempt}: it ended well, still runs, or is too long ago")
+    else:
+        one = found.evidence
+        say("\n".join([f"{one.cause}: {one.reason}", *evidence_lines(one)]))
+        if one.stacks:
+            say(f"\n{one.stacks}", nl=False)
 
 
 @click.command("result")
@@ -197,5 +258,5 @@ def result(job_id: str, wait: bool, as_json: bool, where: Where) -> None:
         try:
             print_json(client.get(job_id).wait(None if wait else 0.0))
         except (JobFailed, JobNotEndedError) as error:
-            click.echo(str(error), err=True)
+            say(str(error), err=True)
             raise SystemExit(NOT_COMPLETED) from error

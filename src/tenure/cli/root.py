@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -23,6 +24,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "ps": ("read_jobs", "The jobs of a datacenter and their progress, or one of them"),
         "why": ("read_jobs", "The chain of decisions that brought a job to where it is"),
         "watch": ("read_jobs", "Follow a job, or everything, as it is decided"),
+        "evidence": ("read_jobs", "What was found of an attempt that failed, was killed or died"),
         "logs": ("read_jobs", "What a job's workflow logged"),
         "result": ("read_jobs", "What a job returned"),
         "cancel": ("write_jobs", "End a job now"),
@@ -30,14 +32,17 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "schedule": ("schedule", "Jobs that come again: by cron, or every so often"),
     },
     "Operate": {
+        "status": ("operate", "How the datacenter is, and what is wrong"),
         "dashboard": ("operate", "The page that shows a datacenter: print its address, open it"),
         "top": ("top", "What this machine's workers run now: progress, last proof, time left on every grant"),
         "nodes": ("operate", "Managers and workers, and how they are"),
         "drain": ("operate", "Give a worker no more work, or let it take work again"),
+        "workflows": ("workflows", "The workflows that workers serve: arguments, settings, versions"),
+        "hold": ("operate", "Say that something that work waits for is down, or back"),
         "queue": ("operate", "What each queue holds, its limits; pause and resume"),
-        "dlq": ("operate", "Messages that were given up: look, replay, discard"),
+        "dlq": ("dead_letters", "Messages that were given up: look, replay, discard"),
         "journal": ("journal", "Look at what was decided, entry by entry; find and mend damage"),
-        "token": ("operate", "Make a token for a client, a worker, a node or an operator"),
+        "token": ("token", "Create, list and revoke tokens: who may do what, where, how much and until when"),
         "doctor": ("doctor", "Check machine, engine, clocks and timeouts, and say what to do"),
         "gossip": ("gossip", "Who is in a pool, what happens in it, and keys for it"),
         "completion": ("root", "What your shell needs to complete these commands"),
@@ -61,6 +66,17 @@ class LazyGroup(click.Group):
             return None
         found: click.Command = getattr(import_module(f"tenure.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], COMMANDS, n=2)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {' or '.join(near)}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():

@@ -11,29 +11,24 @@ from rich.text import Text
 
 from tenure.cli.options import (
     Where,
-    ask,
     datacenter_options,
+    friendly,
     is_wide,
     placed_columns,
     print_json,
+    say,
     show,
     tell_missing,
 )
 from tenure.cli.write_jobs import parse
 from tenure.client.client import Client
 from tenure.control.messages.jobs import Done
-from tenure.control.messages.schedules import (
-    DropSchedule,
-    ListSchedules,
-    ScheduleList,
+from tenure.control.messages.queues import (
     ScheduleView,
-    SetSchedule,
-    TriggerSchedule,
 )
-from tenure.errors import TenureError
-from tenure.ids import new_id
 from tenure.jobs.model import Missed, Overlap, Schedule
 from tenure.jobs.why import utc
+from tenure.randomness import new_id
 from tenure.work.job_submission import SubmitOptions, submission_for
 
 
@@ -72,7 +67,7 @@ def schedule() -> None:
     show_default=True,
     help="What becomes of an instant while the last run goes on.",
 )
-@click.option("--timeout", default=3600.0, show_default=True, help="Seconds that each run may take.")
+@click.option("--timeout", type=float, help="Seconds that each run may take; without it, as long as it advances.")
 @click.option("--queue", default="default", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @datacenter_options
@@ -85,7 +80,7 @@ def add(
     zone: str,
     missed: str,
     overlap: str,
-    timeout: float,
+    timeout: float | None,
     queue: str,
     as_json: bool,
     where: Where,
@@ -93,11 +88,11 @@ def add(
     """Run WORKFLOW under NAME again and again. The same again changes nothing; another under the same name replaces it."""
     if bool(cron) == bool(every):
         raise click.UsageError("say when: either --cron or --every")
-    options = SubmitOptions(timeout=timeout, queue=queue, job_id=name)
-    try:
+    options = SubmitOptions(queue=queue, job_id=name)
+    if timeout is not None:
+        options["timeout"] = timeout
+    with friendly():
         job = submission_for(workflow, parse(arguments), options, new_id)
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
     schedule = Schedule(
         name=name,
         job=job,
@@ -117,7 +112,7 @@ def add(
 def list_all(as_json: bool, where: Where) -> None:
     """Every schedule: when it fires next, and what became of its instants."""
     with where.client() as client:
-        found = ask(client, ListSchedules(), ScheduleList)
+        found = client.schedules()
     if as_json:
         print_json(found)
         return
@@ -142,7 +137,7 @@ def list_all(as_json: bool, where: Where) -> None:
 def remove(name: str, as_json: bool, where: Where) -> None:
     """End the schedule NAME; what runs goes on."""
     with where.client() as client:
-        _tell(name, ask(client, DropSchedule(name=name, by=getpass.getuser()), Done), as_json)
+        _tell(name, client.drop_schedule(name, by=getpass.getuser()), as_json)
 
 
 @schedule.command("trigger")
@@ -153,9 +148,8 @@ def remove(name: str, as_json: bool, where: Where) -> None:
 def trigger(name: str, job_id: str, as_json: bool, where: Where) -> None:
     """Run the job of the schedule NAME now, beside its instants. Prints the job's id."""
     with where.client() as client:
-        request = TriggerSchedule(name=name, job_id=job_id or f"{name}/{new_id()[:12]}", by=getpass.getuser())
-        done = ask(client, request, Done)
-    print_json(done) if as_json else click.echo(done.job_id)
+        made = client.trigger_schedule(name, job_id=job_id, by=getpass.getuser())
+    print_json({"job_id": made}) if as_json else say(made)
 
 
 @schedule.command("pause")
@@ -171,7 +165,7 @@ def pause(name: str, undo: bool, as_json: bool, where: Where) -> None:
 
 
 def _find(client: Client, name: str) -> ScheduleView:
-    found = ask(client, ListSchedules(), ScheduleList).schedules
+    found = client.schedules().schedules
     fitting = [one for one in found if one.schedule.name == name]
     if len(fitting) == 1:
         return fitting[0]
@@ -181,9 +175,9 @@ def _find(client: Client, name: str) -> ScheduleView:
 
 
 def _set(client: Client, schedule: Schedule, datacenter: str = "") -> Done:
-    return ask(client, SetSchedule(schedule=schedule, datacenter=datacenter, by=getpass.getuser()), Done)
+    return client.set_schedule(schedule, datacenter=datacenter, by=getpass.getuser())
 
 
 def _tell(name: str, done: Done, as_json: bool) -> None:
     words = f"{name}: {done.outcome}" + (f": {done.reason}" if done.reason else "")
-    print_json(done) if as_json else click.echo(words)
+    print_json(done) if as_json else say(words)

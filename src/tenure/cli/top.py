@@ -14,10 +14,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tenure.beat.board import BeatBoard, Phase, board_folder
+from tenure.beat.board import BeatBoard, board_folder
+from tenure.beat.record import Phase
 from tenure.clock import Clock, SystemClock
 from tenure.errors import BoardError
-from tenure.work.slots.processes import is_alive
+from tenure.work.slots.slot_deliveries import owner_is_gone
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ def rows(clock: Clock) -> Iterator[Row]:
         except BoardError:
             continue  # a worker is just making or removing this board
         try:
-            if is_alive(board.identity.pid, board.identity.pid_started):
+            if not owner_is_gone(board):
                 yield from _rows_of(board, clock)
         finally:
             board.close()

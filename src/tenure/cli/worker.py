@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import NamedTuple
 
 import click
 
 from tenure import __version__
 from tenure.bound_checks import check
 from tenure.bounds import Priority, QueueName, as_name
-from tenure.cli.options import gossip_options, log_format_option
+from tenure.cli.options import friendly, gossip_options, log_format_option, one_value, stop_signals
 from tenure.clock import SystemClock
-from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
-from tenure.logs import node_log
+from tenure.logs import NodeLog, node_log
 from tenure.nodes.gossip_pool import PoolSettings
 from tenure.nodes.worker.courier import CONNECT
 from tenure.nodes.worker.metrics import serve_probes
 from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
+from tenure.service_manager import ServiceManager
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.supervisor import Supervisor
+from tenure.work.slots.supervisor import BROKEN, ENGINE_LOST, Supervisor
+
+ENDINGS = {
+    0: (logging.INFO, "drained"),
+    ENGINE_LOST: (logging.ERROR, "the engine lost what it had accepted; the lines above say more"),
+    BROKEN: (logging.ERROR, "the modules cannot be served; the lines above say why"),
+}
+"""The last line of a worker's log, by its exit code."""
+
+
+class ProbePort(NamedTuple):
+    """The address at which an orchestrator asks for the health of this worker."""
+
+    host: str
+    port: int
+
+
+def _probe_port(health_host: str, health_port: int | None) -> ProbePort | None:
+    return None if health_port is None else ProbePort(health_host, health_port)
+
+
+def _slot_settings(
+    queues: tuple[str, ...],
+    managed: bool,
+    priorities: tuple[int, ...],
+    token: str,
+    slots: int,
+    concurrency: int,
+    lease: float,
+    stall: float,
+    grace: float,
+    settle: float | None,
+    memory_limit: int | None,
+    drain: str,
+    drain_timeout: float,
+) -> SlotSettings:
+    lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
+    return SlotSettings(
+        queue=lanes[0],
+        more_queues=lanes[1:],
+        slots=slots,
+        concurrency=concurrency,
+        lease_s=lease,
+        claim_s=min(10.0, lease / 2),
+        stall_s=stall,
+        grace_s=grace,
+        settle_s=settle,
+        memory_limit_mb=memory_limit,
+        drain="handover" if drain == "handover" else "finish",
+        drain_timeout_s=drain_timeout,
+        courier=CONNECT if managed else "",
+        token=token,
+        waits_for_engine=True,
+    )
 
 
 @click.command("worker")
@@ -65,30 +121,24 @@ from tenure.work.slots.supervisor import Supervisor
     help="On SIGTERM: let running work finish, or stop it and let another worker resume from its checkpoint.",
 )
 @click.option("--drain-timeout", default=3600.0, show_default=True, help="Seconds after which a drain hands over.")
-@click.option("--health-port", type=int, help="Serve /health/live, /health/ready and /metrics here; 0 for a free port.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Where; an orchestrator needs 0.0.0.0.")
+@one_value(
+    "probes",
+    _probe_port,
+    click.option(
+        "--health-port", type=int, help="Serve /health/live, /health/ready and /metrics here; 0 for a free port."
+    ),
+    click.option("--health-host", default="127.0.0.1", show_default=True, help="Where; an orchestrator needs 0.0.0.0."),
+)
 @log_format_option
 @gossip_options
+@one_value("settings", _slot_settings)
 def worker(
     modules: tuple[str, ...],
     url: str,
     pool: PoolSettings,
     name: str,
-    queues: tuple[str, ...],
-    managed: bool,
-    priorities: tuple[int, ...],
-    token: str,
-    slots: int,
-    concurrency: int,
-    lease: float,
-    stall: float,
-    grace: float,
-    settle: float | None,
-    memory_limit: int | None,
-    drain: str,
-    drain_timeout: float,
-    health_port: int | None,
-    health_host: str,
+    settings: SlotSettings,
+    probes: ProbePort | None,
     log_format: str,
 ) -> None:
     """Serve the workflows of MODULE (a dotted name or a .py file).
@@ -99,53 +149,44 @@ def worker(
       tenure worker app.py --engine sqlite:///tenure.db --managed
       tenure worker app.py --engine sqlite:///tenure.db --managed --queue web --queue batch --priority 0 --priority 9
 
-    SIGTERM or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
-    The exit code is 0 after a drain, 2 when the modules cannot be served.
+    SIGTERM, SIGHUP or Ctrl-C drains: nothing new is claimed, running work ends as --drain says. A second one hands over now.
+    The exit code is 0 after a drain, 1 when the engine lost what it had accepted, 2 when the modules cannot be served.
     """
-    lanes = lanes_of(queues, priorities) if managed else queues or ("work",)
-    try:
-        settings = SlotSettings(
-            queue=lanes[0],
-            more_queues=lanes[1:],
-            slots=slots,
-            concurrency=concurrency,
-            lease_s=lease,
-            claim_s=min(10.0, lease / 2),
-            stall_s=stall,
-            grace_s=grace,
-            settle_s=settle,
-            memory_limit_mb=memory_limit,
-            drain="handover" if drain == "handover" else "finish",
-            drain_timeout_s=drain_timeout,
-            courier=CONNECT if managed else "",
-            token=token,
-        )
-        name = name or (as_name(f"{socket.gethostname()[:80]}-{os.getpid()}") if managed else "")
-        say = node_log("worker", name, log_format)
+    managed = bool(settings.courier)
+    name = name or (as_name(f"{socket.gethostname()[:80]}-{os.getpid()}") if managed else "")
+    log, service, clock = node_log("worker", name, log_format), ServiceManager(), SystemClock()
 
-        def supervisor(on_change: Callable[[], None]) -> Supervisor:
-            made = Supervisor(list(modules), url, settings, say=say, worker=name, on_change=on_change)
-            say(f"incarnation {made.incarnation}: {slots} slots on {', '.join(map(repr, lanes))}")
-            return made
+    def supervisor(on_change: Callable[[], None]) -> Supervisor:
+        made = Supervisor(list(modules), url, settings, log=log, worker=name, on_change=on_change)
+        made.on_turn = lambda: service.turned(clock.monotonic(), ready=made.ready.is_set())
+        log.info(f"incarnation {made.incarnation}: {settings.slots} slots on {', '.join(map(repr, settings.lanes))}")
+        return made
 
-        runner = SupervisedSlots(supervisor, clock=SystemClock())
-        _obey_signals(runner)
-        about = WorkerSettings(name, url, token, __version__, pool)
-        node = WorkerThread(about, runner, clock=SystemClock(), say=say)
+    with friendly():
+        runner = SupervisedSlots(supervisor, clock=clock)
+        _obey_signals(runner, service)
+        node = WorkerThread(WorkerSettings(name, url, settings.token, __version__, pool), runner, clock=clock, log=log)
         if managed:
             node.start()
-        probes = None
-        if health_port is not None:
-            probes = serve_probes(runner, lambda: node.node, health_host, health_port, SystemClock())
-            say(f"probes on {probes.address}")
-        code = runner.run()
-        node.stop()
-        if probes is not None:
-            probes.stop()
-    except TenureError as error:
-        raise click.ClickException(str(error)) from error
-    say("drained" if code == 0 else "the modules cannot be served; the lines above say why")
+        with _probed(runner, node, probes, log):
+            code = runner.run()
+            node.stop()
+    log.log(*ENDINGS[code])
     raise SystemExit(code)
+
+
+@contextmanager
+def _probed(slots: SupervisedSlots, node: WorkerThread, port: ProbePort | None, log: NodeLog) -> Iterator[None]:
+    """Serves the probes of this worker within the block, where a port is given."""
+    if port is None:
+        yield
+        return
+    server = serve_probes(slots, lambda: node.node, port.host, port.port, SystemClock())
+    log.info(f"probes on {server.address}")
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str, ...]:
@@ -158,9 +199,10 @@ def lanes_of(queues: tuple[str, ...], priorities: tuple[int, ...]) -> tuple[str,
     return tuple(mailbox_name(queue, priority) for priority in ordered for queue in queues or ("default",))
 
 
-def _obey_signals(slots: SupervisedSlots) -> None:
+def _obey_signals(slots: SupervisedSlots, service: ServiceManager) -> None:
     def on_signal(number: int, frame: FrameType | None) -> None:
         slots.drain()
+        service.stopping()
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    for number in stop_signals():
+        signal.signal(number, on_signal)

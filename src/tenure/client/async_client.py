@@ -17,44 +17,54 @@ from typing import Any, Self, TypeVar, overload
 from tenure import tracing
 from tenure.bound_checks import check
 from tenure.client.async_job import AsyncJob, AsyncJobMap
-from tenure.client.job_messages import LONG_POLL_S, accepted, batches
+from tenure.client.async_operator_calls import AsyncOperatorCalls
+from tenure.client.job_messages import LONG_POLL_S, accepted, batches, decoded, decoded_result
 from tenure.clock import Clock, SystemClock
+from tenure.codec import Codec
 from tenure.control.async_caller import HttpCaller
 from tenure.control.failover import Ask, Directory
 from tenure.control.messages.events import EventPage, GetEvents
-from tenure.control.messages.job_details import GetLogs, LogPage, ManySubmitted, RetryJob, SubmitMany
 from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
     Done,
+    EvidenceView,
+    GetEvidence,
     GetJob,
+    GetLogs,
+    GetResult,
     JobList,
     JobView,
     LeaderView,
     ListJobs,
+    LogPage,
+    ManySubmitted,
+    ResultView,
+    RetryJob,
     Submit,
+    SubmitMany,
     WhyReply,
 )
 from tenure.control.messages.wire import Reply, Request, placed
 from tenure.control.tls import ClientTls
 from tenure.errors import JobNotEndedError, NodeRefusedError, NodeUnavailableError
-from tenure.ids import IdSource, new_id
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState
-from tenure.randomness import fresh_random
-from tenure.work.job_submission import Target, split, spread, submission_for, submit_span, traced
+from tenure.randomness import IdSource, fresh_random, new_id
+from tenure.work.job_submission import Target, split, spread, submission_for, submit_span, traced, with_codec
 from tenure.work.registry import Workflow
 
 ReplyT = TypeVar("ReplyT")
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperatorCalls):
     # sync: """Talks to the managers of one datacenter, or to gates. Several threads may use one client."""
     """Talks to the managers of one datacenter, or to gates, from one event loop. Any number of tasks may ask at once."""  # async only
 
-    default_queue = "default"
+    default_queue = ""
+    """The queue of submissions that name none; empty leaves it to the function and its workers."""
 
     def __init__(
         self,
@@ -67,10 +77,14 @@ class AsyncClient:
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
+        codec: Codec | None = None,
     ) -> None:
         """`datacenter`: through gates, ask for what is in this one: its jobs, nodes, queues, schedules. A submission says itself where its job runs.
-        `tls`: the authorities to trust and the certificate to show; without it, those that `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name."""
+        `tls`: the authorities to trust and the certificate to show; without it, those that `TENURE_CA`, `TENURE_CERT` and `TENURE_KEY` name.
+        `codec`: encodes arguments and decodes results, so that nodes and engines cannot read them; the workers need the same one."""
+        self._codec = codec
         self._clock, self._ids, self._datacenter = clock or SystemClock(), ids, datacenter
+        self.addresses, self.patience_s = [addresses] if isinstance(addresses, str) else list(addresses), patience_s
         self._directory = Directory(
             addresses, patience_s=patience_s, random=random or fresh_random(), monotonic=self._clock.monotonic
         )
@@ -102,7 +116,7 @@ class AsyncClient:
     ) -> AsyncJob[Any]:
         """Submits one run of a workflow. When this returns, the job is durable.
 
-        Options: timeout, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, name,
+        Options: timeout, grace, queue, priority, delay, job_id, idempotency_key, labels, retry, max_attempts, stall, stuck, version, park, name,
         submitted_by; at a gate target_datacenters or datacenters. Every other name is an argument of the workflow; one that is called as an
         option is, goes into `arguments`.
         """
@@ -111,7 +125,8 @@ class AsyncClient:
 
     async def submit_many(self, workflow: Target, inputs: Iterable[Any], /, **options: Any) -> list[AsyncJob[Any]]:
         """Submits one job for each input: a dictionary of arguments, or the value of the workflow's first argument."""
-        made = [self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs)]
+        each = (self._submission(workflow, arguments, options) for arguments in spread(workflow, inputs))
+        made = [with_codec(self._codec, one) for one in each]
         jobs = []
         for part in batches(made):
             with tracing.span(f"submit {len(part)} jobs", {}, kind="PRODUCER") as span:
@@ -140,6 +155,8 @@ class AsyncClient:
 
     async def submit_job(self, submission: JobSubmission) -> Done:
         """Submits a whole job: several workflows, `after` and all. Retried with the same id until a manager has it."""
+        submission = with_codec(self._codec, submission)
+        check(submission, field="submission")
         with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
             return await self._expect(Done, Submit(submission=traced(submission, span.traceparent)))
 
@@ -154,10 +171,11 @@ class AsyncClient:
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobView:
         """Returns how a job stands; with `wait_s`, as soon as it has ended, or after that time."""
-        return await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+        view = await self._expect(JobView, GetJob(job_id=job_id, wait_s=wait_s), wait_s)
+        return decoded(self._codec, view)
 
     async def jobs(self, *, state: JobState | None = None, limit: int = 100, **filters: Any) -> JobList:
-        """Returns the newest jobs. Filters: queue, name, function, label, since, until, after."""
+        """Returns the newest jobs. Filters: queue, name, function, label, arg, since, until, after. `args=True` shows the arguments."""
         return await self._expect(JobList, ListJobs(state=state, limit=limit, **filters))
 
     async def retry(self, job_id: str, *, by: str = "") -> str:
@@ -168,14 +186,34 @@ class AsyncClient:
         """Returns a page of the lines that an attempt logged; the newest attempt by default."""
         return await self._expect(LogPage, GetLogs(job_id=job_id, workflow=workflow, attempt=attempt, offset=offset))
 
+    async def result(self, job_id: str, *, workflow: str = "", wait_s: float = 0.0) -> ResultView:
+        """Returns what one workflow returned, as plain JSON types, or that it is not ready. `get(job_id).wait()` decodes it and raises."""
+        reply = await self._expect(ResultView, GetResult(job_id=job_id, workflow=workflow, wait_s=wait_s), wait_s)
+        return decoded_result(self._codec, reply)
+
+    async def evidence(self, job_id: str, *, workflow: str = "", attempt: int = 0) -> EvidenceView:
+        """Returns what was found of an attempt that failed, was killed or died; the newest attempt by default."""
+        return await self._expect(EvidenceView, GetEvidence(job_id=job_id, workflow=workflow, attempt=attempt))
+
     async def why(self, job_id: str) -> WhyReply:
+        """Returns who ended the job or what it waits for, what was found of its failed attempts, and every decision; as data and as text."""
         return await self._expect(WhyReply, AskWhy(job_id=job_id))
 
     async def events(
-        self, job_id: str = "", after: str | None = None, *, queue: str = "", wait_s: float = 0.0
+        self,
+        job_id: str = "",
+        after: str | None = None,
+        *,
+        queue: str = "",
+        wait_s: float = 0.0,
+        progress: bool = False,
     ) -> EventPage:
-        """Returns the decisions after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or all."""
-        return await self._expect(EventPage, GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s), wait_s)
+        """Returns the decisions after a cursor ("0": all that is kept, None: from now on), of one job, one queue, or all.
+
+        With `progress`, also how what runs stands now; such a page is held back for a second at most while something runs.
+        """
+        request = GetEvents(job_id=job_id, after=after, queue=queue, wait_s=wait_s, progress=progress)
+        return await self._expect(EventPage, request, wait_s)
 
     async def leader(self) -> LeaderView:
         """Returns who leads, in the words of the first node that answers."""

@@ -11,11 +11,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tenure.client.job_messages import ENDED, LONG_POLL_S, LOOK_EVERY_S, attempts_of, link_of, result_of
-from tenure.client.progress_bar import ProgressBar
+from tenure.client.job_messages import (
+    ENDED,
+    LONG_POLL_S,
+    LOOK_EVERY_S,
+    JobUpdate,
+    ProgressBar,
+    attempts_of,
+    link_of,
+    result_of,
+    update_of_progress,
+    update_of_view,
+)
 from tenure.clock import Clock
-from tenure.control.messages.job_details import LogLine
-from tenure.control.messages.jobs import MAX_LISTED, JobView
+from tenure.control.messages.jobs import MAX_LISTED, JobView, LogLine
 from tenure.errors import JobFailed, JobNotEndedError, JobsFailed, LimitError, TenureError
 from tenure.jobs.states import JobState
 from tenure.jobs.why import Link
@@ -52,7 +61,8 @@ class Job(Generic[R]):
                 if timeout is not None and self._clock.monotonic() - begun >= timeout:
                     raise JobNotEndedError(self.id, view.state, timeout)
         if view.state is not JobState.COMPLETED:
-            raise JobFailed(self.id, view.state, view.reason, self.why())
+            told = self._client.why(self.id)
+            raise JobFailed(self.id, view.state, view.reason, told.text, told.why.found)
         return cast("R", result_of(view, self._workflow))
 
     def result(self) -> R:
@@ -91,6 +101,26 @@ class Job(Generic[R]):
                 if line.event["type"] in ENDED:
                     return
             after = page.cursor
+
+    def watch(self) -> Iterator[JobUpdate]:
+        """Yields how the job stands, from now on: its progress at most once a second, and each decision, to its end. The last one has `ended`.
+
+        Through a gate, progress comes from a client with `datacenter=`.
+        """
+        view, after = self.status(), None
+        yield update_of_view(view)
+        while not view.ended:
+            page = self._client.events(self.id, after, wait_s=LONG_POLL_S, progress=True)
+            after = page.cursor
+            for one in page.progress:
+                yield update_of_progress(view, one)
+            told = [link_of(line, view.submitted_at) for line in page.events]
+            if told or page.gap is not None:
+                view = self.status()
+            for link in told:
+                yield update_of_view(view, link)
+            if view.ended and not told:
+                yield update_of_view(view)
 
     def cancel(self, reason: str = "") -> None:
         """Ends the job now. Its queued work is never claimed, its running work is stopped."""

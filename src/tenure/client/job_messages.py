@@ -1,20 +1,24 @@
-"""Reads the answers about jobs (results, attempts, the words for an event), and splits many submissions into few requests. Pure."""
+"""Reads the answers about jobs (results, attempts, the words for an event), splits many submissions into few requests, and draws the bar of a job."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tenure.bound_checks import check
-from tenure.control.messages.events import EventLine
-from tenure.control.messages.job_details import MAX_SUBMISSIONS, ManySubmitted
-from tenure.control.messages.jobs import JobView
+from tenure.codec import Codec, opened_value
+from tenure.control.messages.events import EventLine, ProgressLine
+from tenure.control.messages.jobs import MAX_SUBMISSIONS, JobView, ManySubmitted, ResultView, WorkflowView
 from tenure.errors import NodeRefusedError
 from tenure.jobs.endings import JobEnded
+from tenure.jobs.eta import Eta, eta_in_words
 from tenure.jobs.gate_decisions import GateJobEnded
 from tenure.jobs.model import JobSubmission
+from tenure.jobs.states import WorkflowState
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.why import Link, link
 from tenure.work.registry import Workflow
@@ -27,9 +31,74 @@ ENDED = frozenset({JobEnded.__name__, GateJobEnded.__name__})
 """The event that ends a job: a manager writes the first kind, a gate the second."""
 
 
+class BulkDone(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome for one of many jobs or dead letters that were asked for at once."""
+
+    id: str
+    outcome: str
+    """`retried`, `cancelled`, `replayed`; `would be …` for a dry run; `refused`."""
+    reason: str = ""
+    new_job_id: str = ""
+
+
 def link_of(line: EventLine, begun: float) -> Link:
     """Returns an event in the words of `why`."""
     return link(decode_any_event(msgspec.json.encode(line.event)), begun)
+
+
+class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `job.watch()`: how the job stands now. `str()` of it is for people, `json()` for a page."""
+
+    job_id: str
+    state: str
+    ended: bool = False
+    progress: float = 0.0
+    """From 0 to 1, over all its workflows."""
+    workflow: str = ""
+    attempt: int = 0
+    steps: int = 0
+    note: str = ""
+    eta: Eta | None = None
+    decision: str = ""
+    """The words of the decision that this line is about; else empty."""
+    reason: str = ""
+
+    def json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        eta = eta_in_words(self.eta) if self.eta is not None else ""
+        beats = f"{self.steps} beats" if self.steps else ""
+        words = [f"{self.state} {self.progress:.0%}", beats, self.note, eta, self.decision]
+        return ", ".join(word for word in words if word)
+
+
+def update_of_view(view: JobView, link: Link | None = None) -> JobUpdate:
+    """Returns how a job stands, and a decision about it where there was one."""
+    done = sum(1.0 if one.state == "completed" else one.fraction or 0.0 for one in view.workflows)
+    newest = next((one for one in view.workflows if one.state == "running"), None)
+    return JobUpdate(
+        job_id=view.job_id,
+        state=view.state,
+        ended=view.ended,
+        progress=round(done / max(1, len(view.workflows)), 4),
+        decision=link.what if link is not None else "",
+        reason=view.reason if view.ended else "",
+        **({} if newest is None else _of_workflow(newest.name, newest)),
+    )
+
+
+def update_of_progress(view: JobView, line: ProgressLine) -> JobUpdate:
+    """Returns how a job stands by the newest word of one of its workflows."""
+    others = sum(
+        1.0 if one.state == "completed" else one.fraction or 0.0 for one in view.workflows if one.name != line.workflow
+    )
+    done = (others + (line.fraction or 0.0)) / max(1, len(view.workflows))
+    return JobUpdate(job_id=view.job_id, state="running", progress=round(done, 4), **_of_workflow(line.workflow, line))
+
+
+def _of_workflow(name: str, one: WorkflowView | ProgressLine) -> dict[str, Any]:
+    return {"workflow": name, "attempt": one.attempt, "steps": one.steps, "note": one.note, "eta": one.eta}
 
 
 def attempts_of(view: JobView) -> int:
@@ -43,6 +112,28 @@ def result_of(view: JobView, workflow: Workflow[..., Any] | None) -> Any:
         return {one.name: one.result for one in view.workflows}
     value = view.workflows[0].result
     return workflow.decode_result(value) if workflow is not None else value
+
+
+def decoded(codec: Codec | None, view: JobView) -> JobView:
+    """Returns the view of a job with its results as the workflows returned them. Raises `CodecError` for one that a codec did not encode."""
+    if codec is None:
+        return view
+    return msgspec.structs.replace(view, workflows=tuple(_decoded(codec, view, one) for one in view.workflows))
+
+
+def _decoded(codec: Codec, view: JobView, one: WorkflowView) -> WorkflowView:
+    if one.state is not WorkflowState.COMPLETED or view.results_expired:
+        return one
+    # A gate calls the workflow DATACENTER/NAME; the worker that encoded its result knows the name only.
+    about = f"result {view.job_id}/{one.name.rpartition('/')[2]}"
+    return msgspec.structs.replace(one, result=opened_value(codec, one.result, about))
+
+
+def decoded_result(codec: Codec | None, reply: ResultView) -> ResultView:
+    if codec is None or not reply.ready:
+        return reply
+    about = f"result {reply.job_id}/{reply.workflow.rpartition('/')[2]}"
+    return msgspec.structs.replace(reply, result=opened_value(codec, reply.result, about))
 
 
 BATCH_BYTES = 4 << 20
@@ -77,3 +168,59 @@ def accepted(answer: ManySubmitted) -> list[str]:
         if one.problem is not None:
             raise NodeRefusedError(one.problem, f"job {one.job_id!r} of {len(answer.jobs)} was refused: {one.reason}")
     return [one.job_id for one in answer.jobs]
+
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+class ProgressBar:
+    """One bar. Without a label, or without a terminal, it is silent and costs nothing."""
+
+    def __init__(self, label: str, total: float = 1.0) -> None:
+        self.shown = bool(label) and on_terminal()
+        self._label, self._total = label, total
+        self._progress: Progress | None = None
+
+    def show(self, view: JobView) -> None:
+        """Shows how far a job is: fractions where its workflows report them, else counted steps."""
+        if self._progress is None:
+            return
+        done = sum(one.fraction or 0.0 for one in view.workflows) / max(1, len(view.workflows))
+        running = [one for one in view.workflows if one.state == "running"]
+        steps = sum(one.steps for one in running)
+        tries = max((one.attempt for one in view.workflows), default=1)
+        eta = next((eta_in_words(one.eta) for one in running if one.eta is not None), "")
+        words = [str(view.state), f"{steps} beats" if steps else "", f"attempt {tries}" if tries > 1 else "", eta]
+        self.move(done, ", ".join(word for word in words if word))
+
+    def move(self, done: float, words: str) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, words=words)
+
+    def __enter__(self) -> ProgressBar:
+        if self.shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+            console = Console(stderr=True)
+            wide = console.width >= 80
+            columns = [TextColumn("{task.description}"), BarColumn(bar_width=30 if wide else 12), TaskProgressColumn()]
+            self._progress = Progress(
+                *columns, TimeElapsedColumn(), TextColumn("{task.fields[words]}"), console=console
+            )
+            label = self._label if wide else self._label[:20]
+            self._task = self._progress.add_task(label, total=self._total, words="")
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

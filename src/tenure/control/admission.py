@@ -11,11 +11,26 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from tenure.clock import Clock
+from tenure.control.claims import (
+    Scope,
+    scope_of,
+    why_not_a_gates,
+    why_not_forwarded,
+    why_not_that_worker,
+    why_not_within,
+)
+from tenure.control.messages.gates import Forward
 from tenure.control.messages.jobs import Problem, ProblemKind
-from tenure.control.tokens import ANYBODY, EVERYTHING, CallerIdentity, TokenBook
+from tenure.control.messages.operations import BY_NAME, Operation
+from tenure.control.messages.wire import Request
+from tenure.control.problems import problem
+from tenure.control.request_decoding import read_body
+from tenure.control.tokens import ANYBODY, CallerIdentity, TokenBook
 from tenure.errors import ConfigurationError, LimitError
 
 _MOST_BUCKETS = 10_000
+NAMESPACE_HEADER = "X-Tenure-Namespace"
+"""A later release will have namespaces. A node that ignored the header would do what was asked in the wrong one, so it is refused (0332)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +145,7 @@ class Visitor(NamedTuple):
     origin: str = ""
     certificate: str = ""
     """The common name of a certificate that our CA signed."""
+    namespace: str = ""
 
 
 class AdmittedCaller(NamedTuple):
@@ -147,13 +163,20 @@ class AdmittedCaller(NamedTuple):
 
 
 def check_bind(host: str, token: str, *, tokens: bool = False, mutual_tls: bool = False) -> None:
-    """Raises `ConfigurationError` for a port that other machines reach without a token or a certificate: any caller could run workflows."""
-    if token or tokens or mutual_tls or is_loopback(host):
+    """Raises `ConfigurationError` for a port that other machines reach without a token: any caller could run workflows. A certificate alone
+    says who a caller is, and not what it may do."""
+    if token or tokens:
+        return
+    if mutual_tls:
+        raise ConfigurationError(
+            "certificates of clients are asked for (--tls-client-ca), and none of them has a role",
+            remedy="Give --tokens FILE, with [[certificates]] name and role for each common name; or a token (TENURE_TOKEN)",
+        )
+    if is_loopback(host):
         return
     raise ConfigurationError(
-        f"host {host!r} can be reached from other machines, and neither a token nor a CA for clients is set",
-        remedy="Set a token (TENURE_TOKEN or --tokens) for this node, its workers and its clients, "
-        "or ask for client certificates (--tls-client-ca), or listen on 127.0.0.1",
+        f"host {host!r} can be reached from other machines, and no token is set",
+        remedy="Set a token (TENURE_TOKEN or --tokens) for this node, its workers and its clients, or listen on 127.0.0.1",
     )
 
 
@@ -167,8 +190,9 @@ def is_loopback(host: str) -> bool:
 class Admission:
     """Decides for one port which callers are let in."""
 
-    def __init__(self, tokens: TokenBook, limits: HttpLimits, clock: Clock, *, mutual_tls: bool = False) -> None:
-        self.tokens, self._clock, self._mutual_tls = tokens, clock, mutual_tls
+    def __init__(self, tokens: TokenBook, limits: HttpLimits, clock: Clock, here: str = "") -> None:
+        """`here` is the datacenter of this node; empty for a gate."""
+        self.tokens, self._clock, self._here = tokens, clock, here
         self._requests = Buckets(limits.requests_per_s, limits.burst)
         self._wrong = Buckets(limits.wrong_tokens_per_s, limits.wrong_tokens_burst)
         self.answering = Turnstile(limits.in_flight)
@@ -182,6 +206,12 @@ class Admission:
                 fact=f"the page that asks is from {visitor.origin[:100]!r}",
                 remedy="Ask from a program, or from a page that this node serves",
             )
+        if visitor.namespace:
+            return Problem(
+                kind=ProblemKind.IMPOSSIBLE,
+                fact=f"the request is for the namespace {visitor.namespace[:100]!r}, and this release has none",
+                remedy=f"Leave {NAMESPACE_HEADER} out, or update this node",
+            )
         identity = self._identify(visitor)
         if isinstance(identity, Problem):
             return identity
@@ -191,8 +221,6 @@ class Admission:
 
     def _identify(self, visitor: Visitor) -> CallerIdentity | Problem:
         if self.tokens.empty:
-            if self._mutual_tls:
-                return CallerIdentity(visitor.certificate, EVERYTHING)
             if visitor.host and not is_loopback(_hostname(visitor.host)):
                 # DNS rebinding: a stranger's DNS name may point at this machine, and then the browser takes their page for this node's.
                 return Problem(
@@ -203,16 +231,49 @@ class Admission:
             return ANYBODY
         scheme, _, given = visitor.authorization.partition(" ")
         found = self.tokens.identify(given.strip()) if scheme.lower() == "bearer" else None
-        if found is not None:
+        if found is not None and found.expires_at > self._clock.wall():
             return found
+        if not visitor.authorization:
+            certified = self.tokens.certified(visitor.certificate)
+            if certified is not None and certified.expires_at > self._clock.wall():
+                return certified
         wait = self._wrong.take(visitor.address, self._clock.monotonic())
         if wait:
             return _too_many("wrong tokens", wait)
         return Problem(
             kind=ProblemKind.FORBIDDEN,
-            fact="wrong or no token",
+            fact=self._lacks(visitor, found),
             remedy="Set TENURE_TOKEN, or send Authorization: Bearer TOKEN",
         )
+
+    def _lacks(self, visitor: Visitor, expired: CallerIdentity | None) -> str:
+        if expired is not None:
+            return f"the token of {expired.name!r} has expired"
+        if visitor.certificate and not visitor.authorization:
+            return f"no token, and the certificate {visitor.certificate[:100]!r} has no role here"
+        return "wrong or no token"
+
+    def scope_of(self, request: Request, caller: CallerIdentity) -> Scope:
+        """Returns the bounds under which a request of this caller is answered."""
+        return scope_of(request, caller, self.tokens)
+
+    def refuse(self, operation: Operation, request: Request, caller: CallerIdentity) -> Problem | None:
+        """Returns the refusal of a request that claims more than its caller may; None where it claims nothing, or what is true."""
+        return (
+            why_not_a_gates(request, caller)
+            or why_not_that_worker(request, caller)
+            or why_not_forwarded(request, caller, self.tokens, self._clock.wall())
+            or self._refuse_bound(operation, request, self.scope_of(request, caller))
+        )
+
+    def _refuse_bound(self, operation: Operation, request: Request, within: Scope) -> Problem | None:
+        if within.bounds and isinstance(request, Forward) and request.name in BY_NAME:
+            operation = BY_NAME[request.name]
+            try:
+                request = read_body(operation, bytes(request.body))
+            except ConfigurationError as error:
+                return problem(error)
+        return why_not_within(operation, request, within, self._here) if within.bounds else None
 
     def admit_reader(self, address: str) -> Problem | None:
         """Checks the rate of an address for paths that every caller may read. Returns the refusal, or None."""
@@ -221,7 +282,8 @@ class Admission:
 
     def still_knows(self, caller: AdmittedCaller) -> bool:
         """Returns True when a caller would be let in again, after tokens were read anew."""
-        return self.tokens.empty or self.tokens.knows(caller.identity)
+        identity = caller.identity
+        return self.tokens.empty or (identity.expires_at > self._clock.wall() and self.tokens.knows(identity))
 
 
 def _hostname(host: str) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import h11
 import msgspec
 
-from tenure.control.caller import MAX_REPLY_BYTES, parse_address, read_answer
+from tenure.control.caller import MAX_REPLY_BYTES, parse_address, read_answer, redirected
 from tenure.control.messages.jobs import Problem, Redirect
 from tenure.control.messages.wire import Reply, Request, path_of
 from tenure.control.tls import ClientTls, Reached, unanswered
@@ -175,6 +175,20 @@ def _head(address: str, request: Request, token: str, size: int) -> h11.Request:
     return h11.Request(method="POST", target=path_of(request), headers=headers)
 
 
+class ConfiguredCaller:
+    """Asks only the addresses that an operator named. A node shows its token to whomever it asks, and others may tell it whom to ask."""
+
+    def __init__(self, caller: AsyncCaller, addresses: Iterable[str]) -> None:
+        self._caller, self._allowed = caller, {address.rpartition("//")[2] for address in addresses}
+
+    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        if address.rpartition("//")[2] not in self._allowed:
+            raise NodeUnavailableError(
+                f"{address[:100]} is none of the gates that this node was told of", remedy="Name it: --gate HOST:PORT"
+            )
+        return await self._caller.ask(address, request, timeout)
+
+
 MOST_HOPS = 3
 
 
@@ -203,7 +217,7 @@ class Route:
                     break
                 if isinstance(reply, Redirect):
                     said.append(f"{address} says that {reply.address} leads")
-                    address, hops = reply.address, hops + 1
+                    address, hops = redirected(address, reply.address), hops + 1
                 elif isinstance(reply, Problem) and reply.retryable:
                     said.append(f"{address}: {reply.fact}")
                     break

@@ -25,6 +25,16 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def redirected(origin: str, address: str) -> str:
+    """Returns the address to ask after a redirect from `origin`; empty where it would lead from TLS to plain HTTP, and the token with it.
+
+    An address without a scheme has that of the node which named it.
+    """
+    if origin.startswith("https://") and "://" not in address:
+        return f"https://{address}"
+    return "" if address.startswith("http://") and not origin.startswith("http://") else address
+
+
 def read_answer(status: int, retry_after: str, body: bytes) -> Reply:
     """Returns the reply in an HTTP answer. Raises `msgspec.DecodeError`.
 

@@ -1,4 +1,4 @@
-"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen; and encodes that stream.
+"""Gives the events of a node's journal to listeners: page by page, or as a stream for as long as they listen.
 
 It queues nothing for a listener. Each listener has a cursor and reads the events after it: from the newest entries, which are in memory once
 for all listeners, or from the journal. A slow listener only falls behind. A listener whose events the journal has truncated gets a `gap`, with
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.claims import Scope, scope
 from tenure.control.messages.events import (
     MAX_EVENTS,
     Cursor,
@@ -23,12 +23,16 @@ from tenure.control.messages.events import (
     EventLine,
     EventPage,
     GetEvents,
+    ProgressLine,
     parse_cursor,
 )
+from tenure.control.stream_format import StreamItem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Entry, Journal
 from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import Truncated
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.shown_arguments import masked_event
 
 BEAT_S = 10.0
 """The seconds after which a stream without events sends a beat, with its cursor."""
@@ -38,10 +42,14 @@ READ_ENTRIES = 20
 KEPT_ENTRIES = 2_000
 KEPT_BYTES = 8 << 20
 _KNOWN_QUEUES = 10_000
+CARRIES_ARGUMENTS = frozenset({"JobSubmitted", "GateJobAccepted", "ScheduleSet"})
+PROGRESS_S = 1.0
+"""A listener gets the progress of a workflow at most this often."""
 
 
 class SubmittedQueue(msgspec.Struct, frozen=True):
     queue: str = "default"
+    labels: dict[str, str] = {}
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -57,18 +65,8 @@ class Glance(msgspec.Struct, frozen=True):
 _glance = msgspec.json.Decoder(Glance)
 
 
-class StreamItem(NamedTuple):
-    """One item of a stream."""
-
-    what: str
-    """`event`, `gap` or `beat`."""
-    cursor: str
-    name: str = ""
-    """An event's type."""
-    data: bytes = b""
-    """JSON on one line."""
-
-
+Progress = Callable[[GetEvents], tuple[ProgressLine, ...]]
+"""Returns how the work that a request asks about stands now. Raises `DeposedError` where only another node knows."""
 State = Callable[[GetEvents], Awaitable[tuple[int, Any]]]
 """Returns the state from which a listener that missed events begins, after a sequence that the state certainly covers."""
 
@@ -83,20 +81,22 @@ class EventFeed:
         *,
         clock: Clock,
         state: State,
-        queue_of: Callable[[str], str],
+        submission_of: Callable[[str], JobSubmission | None],
         keep: Callable[[str, Callable[[], Awaitable[None]]], Coroutine[Any, Any, None]],
         beat_s: float = BEAT_S,
+        progress: Progress | None = None,
+        masked: Callable[[bytes], bytes] = masked_event,
     ) -> None:
-        """`keep` runs a loop for as long as the node runs, whatever it raises (`LoopKeeper.keep`)."""
-        self._keep_loop = keep
+        """`keep` runs a loop for as long as the node runs, whatever it raises (`LoopKeeper.keep`). `progress`: where workers report to this node."""
+        self._keep_loop, self._progress, self._masked = keep, progress, masked
         self._journal, self._calls, self._clock, self._state = journal, calls, clock, state
-        self._queue_of, self._beat_s = queue_of, beat_s
+        self._submission_of, self._beat_s = submission_of, beat_s
         self._kept: deque[tuple[Entry, int]] = deque()
         self._kept_bytes = 0
         self._kept_after = 0
         """All entries above this sequence, up to `_tail`, are in `_kept`."""
         self._tail = 0
-        self._queues: dict[str, str] = {}
+        self._submitted: dict[str, SubmittedQueue] = {}
         self._listeners = 0
         self._following: asyncio.Task[None] | None = None
         self._waiters: set[LoopWaiter] = set()
@@ -117,7 +117,8 @@ class EventFeed:
 
     async def page(self, request: GetEvents) -> EventPage:
         """Returns events after the cursor. Waits up to `wait_s` for the first one."""
-        until = self._clock.monotonic() + request.wait_s
+        shown = self._shown(request)
+        until = self._clock.monotonic() + (min(request.wait_s, PROGRESS_S) if shown else request.wait_s)
         gap: EventGap | None = None
         async with self._listening():
             position = await self._begin(request)
@@ -138,13 +139,24 @@ class EventFeed:
                         break
                     await self._more(position.seq, left)
         events = tuple(EventLine(cursor=line.cursor, event=msgspec.Raw(line.data)) for line in lines)
-        return EventPage(events=events, cursor=str(position), gap=gap)
+        return EventPage(events=events, cursor=str(position), gap=gap, progress=self._shown(request))
+
+    def _shown(self, request: GetEvents) -> tuple[ProgressLine, ...]:
+        if not request.progress or self._progress is None:
+            return ()
+        within, found = scope(), []
+        for line in self._progress(request):
+            job = self._submission_of(line.job_id)
+            if job is not None and request.queue in ("", job.queue) and within.covers_job(job.queue, job.labels):
+                found.append(line)
+        return tuple(found)
 
     async def stream(self, request: GetEvents) -> AsyncGenerator[list[StreamItem], None]:
         """Yields all events after the cursor, until the node stops or the listener leaves."""
+        shown = _ShownProgress(self._clock, self._shown)
         async with self._listening():
             position = await self._begin(request)
-            yield [StreamItem("beat", str(position))]
+            yield [*shown.news(request, position), StreamItem("beat", str(position))]
             beat_at = self._clock.monotonic() + self._beat_s
             while not self._closed:
                 try:
@@ -154,7 +166,7 @@ class EventFeed:
                     position = parse_cursor(gap.cursor)
                     yield [StreamItem("gap", gap.cursor, data=msgspec.json.encode(gap))]
                     continue
-                if lines:
+                if lines := [*lines, *shown.news(request, position)]:
                     yield lines
                 now = self._clock.monotonic()
                 if lines:
@@ -164,7 +176,7 @@ class EventFeed:
                     yield [StreamItem("beat", str(position))]
                     beat_at = now + self._beat_s
                 elif position.seq >= self._tail:
-                    await self._more(position.seq, beat_at - now)
+                    await self._more(position.seq, min(beat_at - now, PROGRESS_S if request.progress else beat_at))
 
     # Where to begin, and what is missing
 
@@ -197,7 +209,8 @@ class EventFeed:
                 data = entry.events[index]
                 name = self._matches(request, data)
                 if name:
-                    found.append(StreamItem("event", str(position), name, data))
+                    shown = self._masked(data) if name in CARRIES_ARGUMENTS else data
+                    found.append(StreamItem("event", str(position), name, shown))
                     if len(found) >= most:
                         return found, position
             position = Cursor(entry.seq)
@@ -223,23 +236,34 @@ class EventFeed:
         """Returns the type of an event; empty where the request does not ask for it, or it is damaged. The ledger reports damage, not this feed."""
         try:
             event = _glance.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ""
         if event.submission is not None:
-            if len(self._queues) >= _KNOWN_QUEUES:
-                self._queues.clear()
-            self._queues[event.job_id] = event.submission.queue
+            if len(self._submitted) >= _KNOWN_QUEUES:
+                self._submitted.clear()
+            self._submitted[event.job_id] = event.submission
         if request.kind and event.type not in request.kind:
             return ""
         if request.job_id and event.job_id != request.job_id and request.job_id not in event.jobs:
             return ""
         if request.queue and request.queue not in self._queues_of(event):
             return ""
+        within = scope()
+        if within.scoped and not self._is_in(within, event):
+            return ""
         return event.type
 
     def _queues_of(self, event: Glance) -> set[str]:
+        return {event.queue, *(one.queue for one in self._submissions_of(event) if one is not None)} - {""}
+
+    def _submissions_of(self, event: Glance) -> list[SubmittedQueue | JobSubmission | None]:
         names = {event.job_id, *event.jobs} - {""}
-        return {event.queue, *(self._queues.get(name) or self._queue_of(name) for name in names)} - {""}
+        return [self._submitted.get(name) or self._submission_of(name) for name in names]
+
+    def _is_in(self, within: Scope, event: Glance) -> bool:
+        """Returns True for an event that is about jobs, all of them within the caller's bounds."""
+        found = self._submissions_of(event)
+        return bool(found) and all(one is not None and within.covers_job(one.queue, one.labels) for one in found)
 
     # The newest entries, once for all listeners
 
@@ -309,6 +333,28 @@ class EventFeed:
             waiter.ring()
 
 
+class _ShownProgress:
+    """Remembers the progress that one stream has shown, so that it shows only what is new, and that not too often."""
+
+    def __init__(self, clock: Clock, look: Progress) -> None:
+        self._clock, self._look = clock, look
+        self._due = 0.0
+        self._before: dict[tuple[str, str], tuple[int, int, float | None, str]] = {}
+
+    def news(self, request: GetEvents, position: Cursor) -> list[StreamItem]:
+        now = self._clock.monotonic()
+        if not request.progress or now < self._due:
+            return []
+        self._due = now + PROGRESS_S
+        lines = self._look(request)
+        stand = {(one.job_id, one.workflow): (one.attempt, one.steps, one.fraction, one.note) for one in lines}
+        fresh = [
+            one for one in lines if stand[one.job_id, one.workflow] != self._before.get((one.job_id, one.workflow))
+        ]
+        self._before = stand
+        return [StreamItem("progress", str(position), data=msgspec.json.encode(one)) for one in fresh]
+
+
 class _Listening:
     def __init__(self, feed: EventFeed) -> None:
         self._feed = feed
@@ -322,51 +368,3 @@ class _Listening:
 
     async def __aexit__(self, *error: object) -> None:
         self._feed.leave()
-
-
-RETRY_MS = 500
-"""The milliseconds that a browser waits before it resumes."""
-
-
-class StreamFormat(StrEnum):
-    """The formats that a listener may ask for with `Accept`."""
-
-    SSE = "text/event-stream"
-    LINES = "application/x-ndjson"
-
-
-def format_for(accept: str) -> StreamFormat | None:
-    """Returns the format that the header asks for, or None for one page of JSON. A browser's or curl's `*/*` gets server-sent events."""
-    for part in accept.lower().split(","):
-        match part.partition(";")[0].strip():
-            case "text/event-stream" | "*/*" | "text/*" | "":
-                return StreamFormat.SSE
-            case "application/x-ndjson" | "application/jsonl" | "application/json-lines":
-                return StreamFormat.LINES
-            case "application/json" | "application/*":
-                return None
-    return StreamFormat.SSE
-
-
-def preamble(form: StreamFormat) -> bytes:
-    return f"retry: {RETRY_MS}\n\n".encode() if form is StreamFormat.SSE else b""
-
-
-def encode(told: StreamItem, form: StreamFormat) -> bytes:
-    """Encodes one item of a stream. Its JSON has no line break in it, so one `data:` line holds it."""
-    return _sse(told) if form is StreamFormat.SSE else _line(told)
-
-
-def _sse(told: StreamItem) -> bytes:
-    if told.what == "beat":
-        # An id without data moves a browser's `lastEventId` and tells its page nothing.
-        return b": beat\nid: " + told.cursor.encode() + b"\n\n"
-    name = told.name if told.what == "event" else told.what
-    return b"id: " + told.cursor.encode() + b"\nevent: " + name.encode() + b"\ndata: " + told.data + b"\n\n"
-
-
-def _line(told: StreamItem) -> bytes:
-    head = b'{"what":"' + told.what.encode() + b'","cursor":"' + told.cursor.encode() + b'"'
-    if told.what == "beat":
-        return head + b"}\n"
-    return head + b',"' + told.what.encode() + b'":' + told.data + b"}\n"

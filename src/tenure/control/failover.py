@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from tenure.backoff import Backoff
-from tenure.control.caller import parse_address
+from tenure.control.caller import parse_address, redirected
 from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import (
@@ -119,7 +119,7 @@ class Directory:
             if reply is None and (rest := _retry_after(answer)):
                 heard.not_before[address] = self._monotonic() + rest * self._random.uniform(1.0, LATER)
             if isinstance(reply, Redirect):
-                targets.insert(0, reply.address)
+                targets[:0] = [leader] if (leader := redirected(address, reply.address)) else []
             elif reply is not None:
                 self._preferred = address
                 return reply

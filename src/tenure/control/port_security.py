@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tenure.control.admission import check_bind, is_loopback
-from tenure.control.tls import ServerTls, read_anew
+from tenure.control.tls import ClientTls, ServerTls, read_anew
 from tenure.control.tokens import TokenBook, read_tokens
 from tenure.control.transport import HttpServer
 from tenure.errors import ConfigurationError, TenureError
+from tenure.logs import NodeLog
 
 BARE = "the wire is not encrypted: whoever can read it can read tokens and results. Give --tls-cert and --tls-key"
 
@@ -48,25 +49,34 @@ class Front:
         """Returns the tokens. Raises `ConfigurationError` for a file that cannot be used, or that has no token."""
         if not self.tokens_file:
             return TokenBook(shared=self.token)
-        book = TokenBook(read_tokens(self.tokens_file))
+        found = read_tokens(self.tokens_file)
+        book = TokenBook(found.tokens, found.certificates)
         if book.empty:
-            raise ConfigurationError(f"{self.tokens_file} names no token", remedy="Write [[tokens]] for each")
+            raise ConfigurationError(
+                f"{self.tokens_file} names no token", remedy="Write [[tokens]] or [[certificates]] for each"
+            )
         return book
 
     @contextlib.contextmanager
-    def reloading(self, server: HttpServer, say: Callable[[str], None]) -> Iterator[None]:
-        """Within the block, SIGHUP reads tokens and certificates anew. Where a file cannot be used, the old ones stay."""
+    def reloading(self, server: HttpServer, install: Callable[[TokenBook], None], log: NodeLog) -> Iterator[None]:
+        """Within the block, SIGHUP reads tokens and certificates anew, and `install` gets the tokens. Where a file cannot be used, the old ones stay.
+
+        A node without such files leaves SIGHUP to its process, which ends by it as by SIGTERM: its terminal is gone.
+        """
+        if not (self.tokens_file or self.tls is not None or ClientTls.from_environment().given):
+            yield
+            return
 
         def reload() -> None:
             try:
                 book = self.book()
                 server.reload_certificates()
             except TenureError as error:
-                say(f"tokens and certificates stay as they were: {error}")
+                log.warning(f"tokens and certificates stay as they were: {error}")
                 return
-            server.admission.tokens = book
+            install(book)
             read_anew()  # this node's own requests use the new certificate, too
-            say("read tokens and certificates anew")
+            log.info("read tokens and certificates anew")
 
         loop = asyncio.get_running_loop()
         try:
@@ -77,7 +87,7 @@ class Front:
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGHUP)
+            loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the node is ending, and must not be cut short
 
 
 def page_url(address: str) -> str:

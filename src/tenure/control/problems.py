@@ -8,6 +8,7 @@ from math import ceil
 from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
 from tenure.control.messages.wire import Reply
 from tenure.errors import (
+    ArgumentsError,
     ConfigurationError,
     DatacenterFullError,
     DeposedError,
@@ -15,22 +16,27 @@ from tenure.errors import (
     KeyRefusedError,
     NodeUnavailableError,
     OutOfBoundsError,
+    QuotaExceededError,
     SubmissionConflictError,
     TenureError,
     UnknownJobError,
     UnknownScheduleError,
     UnknownWorkerError,
+    UnknownWorkflowError,
 )
 
 _KINDS: dict[type[TenureError], ProblemKind] = {
     SubmissionConflictError: ProblemKind.CONFLICT,
     KeyRefusedError: ProblemKind.CONFLICT,
     DatacenterFullError: ProblemKind.TOO_MANY,
+    QuotaExceededError: ProblemKind.TOO_MANY,
     UnknownJobError: ProblemKind.UNKNOWN,
     UnknownScheduleError: ProblemKind.UNKNOWN,
     UnknownWorkerError: ProblemKind.UNKNOWN,
     OutOfBoundsError: ProblemKind.INVALID,
     ConfigurationError: ProblemKind.IMPOSSIBLE,
+    UnknownWorkflowError: ProblemKind.IMPOSSIBLE,
+    ArgumentsError: ProblemKind.IMPOSSIBLE,
     EngineError: ProblemKind.UNAVAILABLE,
     DeposedError: ProblemKind.UNAVAILABLE,
     NodeUnavailableError: ProblemKind.UNAVAILABLE,
@@ -39,7 +45,11 @@ _KINDS: dict[type[TenureError], ProblemKind] = {
 
 def problem(error: TenureError) -> Problem:
     kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), ProblemKind.FAILED)
-    rest = error.retry_after_s if isinstance(error, (NodeUnavailableError, DatacenterFullError)) else 0.0
+    rest = (
+        error.retry_after_s
+        if isinstance(error, (NodeUnavailableError, DatacenterFullError, QuotaExceededError))
+        else 0.0
+    )
     return Problem(kind=kind, fact=error.fact, remedy=error.remedy, retryable=error.retryable, retry_after_s=rest)
 
 
@@ -64,6 +74,11 @@ class Refused(Exception):
         super().__init__(fact)
         self.problem = Problem(kind=kind, fact=fact, remedy=remedy)
         self.status, self.headers = status, headers
+
+
+def wrong_method(method: str, what: str, allow: str) -> Refused:
+    use = f"Use {allow.replace(', HEAD', '') if allow == 'GET, HEAD' else allow}"
+    return Refused(ProblemKind.INVALID, f"{method[:20]} is not for {what[:200]!r}", use, status=405, Allow=allow)
 
 
 def too_large(most: int) -> Refused:

@@ -1,4 +1,5 @@
 """Decodes a request from a body or a query. Everything that callers send comes through here, and only a request within its bounds gets on.
+It is the one door: a node answers what it is given, and only `jobs.submission.validate` looks at a submission again, as every submission passes there.
 
 JSON may not nest deeper than `MAX_DEPTH`, so that every later reader (of the journal, a snapshot, a worker's message) can decode it on its own stack.
 """

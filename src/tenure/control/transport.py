@@ -1,8 +1,8 @@
-"""Serves the control plane of one node over HTTP. No other file of the serving side imports aiohttp's server.
+"""Serves the control plane of one node over HTTP. No other file of the serving side but `stream_answers` imports aiohttp's server.
 
 Each node has one port. A request is `POST /v1/NAME` with a JSON body, or, where it only reads, `GET /v1/NAME?field=value`; the reply is JSON. A
 problem has a status for its kind, and a standby answers a write with 307 and the leader's address. `admission` decides which callers are let in,
-`request_bounds` reads bodies and ends late answers, `request_decoding` decodes requests, and `event_feed` encodes streams.
+`claims` checks what requests say of their callers, `request_bounds` reads bodies and ends late answers, and `request_decoding` decodes requests.
 
 It uses aiohttp's low-level server without its router, because the operations are a table already.
 """
@@ -13,8 +13,7 @@ import asyncio
 import logging
 import re
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,22 +21,40 @@ from aiohttp import web
 
 from tenure.clock import Clock, SystemClock
 from tenure.control.access_log import AccessLog
-from tenure.control.admission import Admission, AdmittedCaller, HttpLimits, Visitor, check_bind, is_loopback
+from tenure.control.admission import (
+    NAMESPACE_HEADER,
+    Admission,
+    AdmittedCaller,
+    HttpLimits,
+    Visitor,
+    check_bind,
+    is_loopback,
+)
+from tenure.control.claims import bearer, scope, showing, sign, who, why_not_open
 from tenure.control.connections import READ_BYTES, PortConnections
 from tenure.control.dashboard_files import PREFIX, page_files
-from tenure.control.event_feed import StreamFormat, StreamItem, encode, format_for, preamble
 from tenure.control.messages.jobs import MAX_WAIT_S, Problem, ProblemKind
 from tenure.control.messages.operations import BY_NAME, MAX_REQUEST_BYTES, Operation
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.openapi import document
-from tenure.control.problems import Refused, base_headers, full, head_of, not_in_time, problem, refused, too_large
+from tenure.control.problems import (
+    Refused,
+    base_headers,
+    full,
+    head_of,
+    not_in_time,
+    refused,
+    too_large,
+    wrong_method,
+)
 from tenure.control.request_bounds import AnswerDeadlines, BodyReader, Visit
 from tenure.control.request_decoding import read_body, read_query
+from tenure.control.stream_answers import StreamAnswers, Streams
 from tenure.control.tls import ServerTls, peer_name
-from tenure.control.tokens import TokenBook, sign, who
-from tenure.errors import ConfigurationError, PortTakenError, TenureError
-from tenure.ids import IdSource, new_id
+from tenure.control.tokens import TokenBook
+from tenure.errors import ConfigurationError, PortTakenError
 from tenure.logs import facts
+from tenure.randomness import IdSource, new_id
 
 __all__ = ["MAX_REQUEST_BYTES", "Handler", "HttpServer", "check_bind", "is_loopback"]
 
@@ -55,8 +72,6 @@ _aiohttp_log.setLevel(logging.CRITICAL)
 
 Handler = Callable[[str, Request], Awaitable[Reply]]
 """Takes the caller's name for the log and the request, and returns the reply. Raises nothing."""
-Streams = Callable[[Any], AsyncGenerator[list[StreamItem], None]]
-"""Takes a request that streams, and yields batches for as long as the caller listens."""
 Metrics = Callable[[], tuple[bytes, str]]
 Ready = Callable[[], tuple[bool, Any]]
 """Returns for the probes True when the node can serve, and a report with the reasons."""
@@ -95,13 +110,14 @@ class HttpServer:
         tokens = tokens if tokens is not None else TokenBook(shared=token)
         mutual = tls is not None and bool(tls.client_ca)
         check_bind(host, token, tokens=not tokens.empty, mutual_tls=mutual)
-        self._handler, self._streams, self._ready, self._metrics = handler, streams, ready, metrics
+        self._handler, self._ready, self._metrics = handler, ready, metrics
         self._follow, self._about = follow, about
         self._host, self._port, self._ids, self._log = host, port, ids, log or AccessLog()
         self._clock, self._limits = clock or SystemClock(), limits or HttpLimits()
         self._tls, self._ssl = tls, tls.context() if tls is not None else None
         self._scheme = "https" if tls is not None else "http"
-        self.admission = Admission(tokens, self._limits, self._clock, mutual_tls=mutual)
+        self.admission = Admission(tokens, self._limits, self._clock, (about or {}).get("datacenter", ""))
+        self._streams = StreamAnswers(streams, self.admission, self._limits) if streams is not None else None
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
         self._deadlines = AnswerDeadlines()
@@ -191,7 +207,7 @@ class HttpServer:
         caller = self._admit(visit)
         if path == "/v1/me":
             return self._plain(visit, _encode(who(caller.identity, self._about or {})))
-        if path == "/metrics" and self._metrics is not None:
+        if path == "/metrics" and self._metrics is not None and not caller.identity.bounds.scoped:
             body, kind = self._metrics()
             return self._plain(visit, body, kind)
         if path == "/v1/openapi.json":
@@ -201,12 +217,8 @@ class HttpServer:
             known = f"POST /v1/NAME, where NAME is one of: {', '.join(BY_NAME)}"
             raise Refused(ProblemKind.UNKNOWN, f"there is no {path[:200]!r}", known)
         visit.name = operation.name
-        if not operation.open_to(caller.identity.roles):
-            raise Refused(
-                ProblemKind.DENIED,
-                f"{operation.name!r} needs the role {operation.role.value}",
-                f"The token {caller.identity.name!r} has: {', '.join(sorted(caller.identity.roles))}",
-            )
+        if lacking := why_not_open(operation, caller.identity):
+            raise refused(lacking)
         return await self._ask(visit, caller, operation)
 
     def _admit(self, visit: Visit) -> AdmittedCaller:
@@ -219,6 +231,7 @@ class HttpServer:
             headers.get("Host", ""),
             headers.get("Origin", ""),
             peer_name(certificate),
+            headers.get(NAMESPACE_HEADER, ""),
         )
         caller = self.admission.admit(visitor)
         if isinstance(caller, AdmittedCaller):
@@ -227,9 +240,17 @@ class HttpServer:
 
     async def _ask(self, visit: Visit, caller: AdmittedCaller, operation: Operation) -> web.StreamResponse:
         message = await self._read(visit, operation)
-        form = self._stream_form(visit.request, operation)
-        if form is not None:
-            return await self._stream(visit, caller, message, form)
+        if found := self.admission.refuse(operation, message, caller.identity):
+            raise refused(found)
+        within = self.admission.scope_of(message, caller.identity)
+        with facts(request=visit.request_id), showing(message, bearer(visit.request.headers), within):
+            if self._streams is not None and (form := self._streams.form_of(visit.request, operation)) is not None:
+                return await self._streams.answer(visit, caller, message, form)
+            return await self._answer(visit, caller, operation, message)
+
+    async def _answer(
+        self, visit: Visit, caller: AdmittedCaller, operation: Operation, message: Request
+    ) -> web.StreamResponse:
         wait_s: float = getattr(message, "wait_s", 0.0)
         stile = self.admission.waiting if wait_s > 0 else self.admission.answering
         if not stile.enter(caller.key):
@@ -239,11 +260,10 @@ class HttpServer:
         scope = self._deadlines.begin(most_s)
         try:
             async with scope:
-                with facts(request=visit.request_id):
-                    reply = await self._passed_on(visit, caller, message)
-                    if reply is None:
-                        message = sign(message, caller.identity)
-                        reply = await self._handler(str(caller), message)
+                reply = await self._passed_on(visit, caller, message)
+                if reply is None:
+                    message = sign(message, caller.identity)
+                    reply = await self._handler(str(caller), message)
         except TimeoutError as error:
             if not scope.expired():
                 raise
@@ -251,6 +271,8 @@ class HttpServer:
         finally:
             self._deadlines.end(scope)
             stile.leave(caller.key)
+        if wait_s > 0 and not self.admission.still_knows(caller):  # it was revoked, or expired, while it waited
+            raise Refused(ProblemKind.FORBIDDEN, "the token is not known any more", "Ask with another one")
         if not operation.reads:
             self._log.wrote(visit.request_id, caller, message, reply)
         return self._respond(visit, reply)
@@ -259,8 +281,11 @@ class HttpServer:
         """Returns the leader's answer to a caller that cannot follow a redirect to another host, as a browser cannot; None for other callers."""
         if self._follow is None or visit.request.headers.get(FOLLOW_HEADER) != "leader":
             return None
-        given = visit.request.headers.get("Authorization", "").partition(" ")[2].strip()
-        # The leader identifies the caller by the token. It does not see the caller's certificate, so this node signs with the certificate's name.
+        given = bearer(visit.request.headers)
+        # The leader identifies the caller by the token. It does not see the caller's certificate, so this node signs with the certificate's name;
+        # but this node's own token has no bounds, so a certificate with bounds is answered here.
+        if not given and scope().bounds:
+            return None
         return await self._follow(message if given else sign(message, caller.identity), given)
 
     def _page(self, visit: Visit, path: str) -> web.Response:
@@ -268,8 +293,7 @@ class HttpServer:
         if found := self.admission.admit_reader(request.remote or ""):
             raise refused(found)
         if request.method not in ("GET", "HEAD"):
-            fact = f"{request.method[:20]} is not for {path[:200] or '/'!r}"
-            raise Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+            raise wrong_method(request.method, path or "/", "GET, HEAD")
         headers = request.headers
         answer = page_files().answer(
             request.path, have=headers.get("If-None-Match", ""), accepts=headers.get("Accept-Encoding", "")
@@ -291,14 +315,7 @@ class HttpServer:
                 return read_query(operation, [*request.query.items(), *([("after", last)] if last else [])])
         except ConfigurationError as error:
             raise Refused(ProblemKind.INVALID, error.fact, error.remedy) from error
-        allow = "GET, HEAD, POST" if operation.reads else "POST"
-        raise Refused(
-            ProblemKind.INVALID,
-            f"{request.method[:20]} is not for {operation.name!r}",
-            f"Use {allow}",
-            status=405,
-            Allow=allow,
-        )
+        raise wrong_method(request.method, operation.name, "GET, HEAD, POST" if operation.reads else "POST")
 
     async def _body(self, visit: Visit, operation: Operation) -> bytes:
         request = visit.request
@@ -324,47 +341,6 @@ class HttpServer:
         visit.connection.body_read()
         return body
 
-    # Streams
-
-    def _stream_form(self, request: web.BaseRequest, operation: Operation) -> StreamFormat | None:
-        if not operation.streams or self._streams is None or request.method != "GET":
-            return None
-        return format_for(request.headers.get("Accept", ""))
-
-    async def _stream(
-        self, visit: Visit, caller: AdmittedCaller, message: Request, form: StreamFormat
-    ) -> web.StreamResponse:
-        assert self._streams is not None
-        if not self.admission.waiting.enter(caller.key):
-            raise full()
-        headers = {"Content-Type": form.value, "X-Accel-Buffering": "no", **base_headers(visit.request_id)}
-        response = web.StreamResponse(headers=headers)
-        try:
-            async with aclosing(self._streams(message)) as stream:
-                try:
-                    batch = await anext(stream)
-                except TenureError as error:
-                    raise refused(problem(error)) from error
-                await response.prepare(visit.request)
-                async with asyncio.timeout(self._limits.send_s):
-                    await response.write(preamble(form) + b"".join(encode(told, form) for told in batch))
-                with suppress(TenureError):  # the stream ends, and the listener resumes at another node
-                    async for batch in stream:
-                        if not self.admission.still_knows(caller):
-                            break
-                        async with asyncio.timeout(self._limits.send_s):
-                            await response.write(b"".join(encode(told, form) for told in batch))
-                with suppress(ConnectionError):
-                    await response.write_eof()
-                return response
-        except (ConnectionError, TimeoutError):
-            # The listener is gone, or has read nothing for `send_s`.
-            if visit.request.transport is not None:
-                visit.request.transport.abort()
-            return response
-        finally:
-            self.admission.waiting.leave(caller.key)
-
     # Answers
 
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
@@ -381,8 +357,7 @@ class HttpServer:
 
     def _plain(self, visit: Visit, body: bytes, kind: str = "application/json", status: int = 200) -> web.Response:
         if visit.request.method not in ("GET", "HEAD"):
-            fact = f"{visit.request.method[:20]} is not for {visit.request.path[:200]!r}"
-            raise Refused(ProblemKind.INVALID, fact, "Use GET", status=405, Allow="GET, HEAD")
+            raise wrong_method(visit.request.method, visit.request.path, "GET, HEAD")
         return web.Response(body=body, status=status, headers={"Content-Type": kind, **base_headers(visit.request_id)})
 
     def _respond(

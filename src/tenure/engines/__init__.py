@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tenure.engines.contracts import (
+    NO_REPLY,
+    Consumer,
     DeadLetter,
     DeadLetters,
     Depth,
     Election,
     Engine,
     Entry,
+    Exchanged,
     Failure,
     FailureCause,
     Fence,
@@ -24,10 +27,12 @@ from tenure.engines.contracts import (
     Outgoing,
     Refusal,
     Sent,
+    Settlement,
     Snapshot,
     Store,
     Term,
     Ticket,
+    Withdrawal,
 )
 
 if TYPE_CHECKING:
@@ -44,12 +49,15 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "NO_REPLY",
+    "Consumer",
     "DeadLetter",
     "DeadLetters",
     "Depth",
     "Election",
     "Engine",
     "Entry",
+    "Exchanged",
     "Failure",
     "FailureCause",
     "Fence",
@@ -65,8 +73,10 @@ __all__ = [
     "Outgoing",
     "Refusal",
     "Sent",
+    "Settlement",
     "Snapshot",
     "Store",
     "Term",
     "Ticket",
+    "Withdrawal",
 ]

@@ -8,22 +8,34 @@ inline, and its long polls wait on the loop, so that a simulation does the same 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from tenure.clock import Clock
 from tenure.engines.checks import check_seconds
-from tenure.engines.contracts import MAX_WAIT_S, Engine, Entry, Journal, Mailbox, Message
+from tenure.engines.contracts import (
+    MAX_WAIT_S,
+    Consumer,
+    Engine,
+    Entry,
+    Exchanged,
+    Journal,
+    Mailbox,
+    Message,
+    Settlement,
+)
 from tenure.engines.long_poll import LoopWaiter
+from tenure.engines.memory.consumer import MemoryConsumer
 from tenure.engines.memory.engine import MemoryEngine
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
+from tenure.engines.memory.polls import MemoryPolls
 from tenure.errors import EngineClosedError, TenureError
 
 ResultT = TypeVar("ResultT")
-POLLS = ("receive", "follow")
+POLLS = ("receive", "follow", "exchange")
 MOST_POLLS = 4_096  # threads are made when needed and used again; this many long polls is a mistake
 
 
@@ -54,10 +66,13 @@ async def calling(engine: Engine) -> AsyncIterator[Calls]:
             engine.close()
 
 
-def polled(function: Callable[..., Any]) -> Mailbox[Any, Any] | Journal | None:
-    """Returns the object that a call may wait on: `mailbox.receive` or `journal.follow` have one."""
+PollSource = Mailbox[Any, Any] | Consumer[Any, Any] | Journal
+
+
+def polled(function: Callable[..., Any]) -> PollSource | None:
+    """Returns the object that a call may wait on: `mailbox.receive`, `consumer.exchange` and `journal.follow` have one."""
     owner = getattr(function, "__self__", None)
-    waits = isinstance(owner, (Mailbox, Journal)) and getattr(function, "__name__", "") in POLLS
+    waits = isinstance(owner, (Mailbox, Consumer, Journal)) and getattr(function, "__name__", "") in POLLS
     return owner if waits else None
 
 
@@ -77,11 +92,13 @@ class ThreadCalls:
         if source is None:
             return await asyncio.wrap_future(self._short.submit(function, *args, **options))
         future = self._polls.submit(function, *args, **options)
+        waiting = asyncio.wrap_future(future)
         try:
             # Shielded: a thread cannot be cancelled, and what it claims after we left must not be stranded.
-            return await asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.shield(waiting)
         except asyncio.CancelledError:
             future.add_done_callback(_give_back)
+            waiting.add_done_callback(_look_at)  # or asyncio would log that nobody did
             if not future.done():
                 self._short.submit(_wake, source)
             raise
@@ -94,18 +111,25 @@ class ThreadCalls:
         self._polls.shutdown(wait=False)
 
 
-def _wake(source: Mailbox[Any, Any] | Journal) -> None:
+def _wake(source: PollSource) -> None:
     try:
         source.wake()
     except TenureError:  # closed meanwhile: then the poll has ended
         return
 
 
+def _look_at(poll: asyncio.Future[Any]) -> None:
+    """Takes note of the error of a poll that nobody waits for any more."""
+    if not poll.cancelled():
+        poll.exception()
+
+
 def _give_back(poll: Future[Any]) -> None:
     """Nobody waits for these any more: let another consumer have them at once."""
     if poll.cancelled() or poll.exception() is not None:
         return
-    for claimed in poll.result():
+    result = poll.result()
+    for claimed in result.messages if isinstance(result, Exchanged) else result:
         if isinstance(claimed, Message):
             try:
                 claimed.release()
@@ -125,6 +149,8 @@ class InlineCalls:
         found: Any
         if isinstance(source, MemoryMailbox):
             found = await self._receive(source, function, *args, **options)
+        elif isinstance(source, MemoryConsumer):
+            found = await self._exchange(source, function, *args, **options)
         elif isinstance(source, MemoryJournal):
             found = await self._follow(source, function, *args, **options)
         else:
@@ -142,24 +168,52 @@ class InlineCalls:
         *,
         provisional: bool = False,
     ) -> list[Message[Any, Any]]:
+        def look() -> list[Message[Any, Any]]:
+            found: list[Message[Any, Any]] = receive(max_messages, visibility_timeout, 0, provisional=provisional)
+            return found
+
+        return await self._poll(mailbox, wait_time_seconds, look)
+
+    async def _exchange(
+        self,
+        consumer: MemoryConsumer[Any, Any],
+        exchange: Callable[..., Any],
+        settlements: Sequence[Settlement[Any, Any]] = (),
+        *,
+        max_messages: int = 1,
+        wait_time_seconds: float = 0,
+        **options: Any,
+    ) -> Exchanged[Any, Any]:
+        first: Exchanged[Any, Any] = exchange(settlements, max_messages=max_messages, **options)
+        if first.messages or not max_messages:
+            return first
+
+        def look() -> list[Message[Any, Any]]:
+            found: list[Message[Any, Any]] = exchange(max_messages=max_messages, **options).messages
+            return found
+
+        return first._replace(messages=await self._poll(consumer, wait_time_seconds, look))
+
+    async def _poll(
+        self, handle: MemoryPolls, wait_time_seconds: float, look: Callable[[], list[Message[Any, Any]]]
+    ) -> list[Message[Any, Any]]:
         check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
         deadline = self._clock.boottime() + wait_time_seconds
         while True:
-            found: list[Message[Any, Any]]
-            found = receive(max_messages, visibility_timeout, 0, provisional=provisional)
+            found = look()
             if found or self._clock.boottime() >= deadline:
                 return found
             rung = LoopWaiter()
-            waiter = mailbox.listen(rung.ring, deadline)
+            waiter = handle.listen(rung.ring, deadline)
             try:
                 await rung.wait(self._clock, waiter.until - self._clock.boottime())
                 # Rung only because the watch over the timers is its now: it keeps its place in the line. If it left, the
                 # next in line would be rung for the same reason, and so on for ever.
-                while self._clock.boottime() < waiter.until and mailbox.waits(waiter):
+                while self._clock.boottime() < waiter.until and handle.waits(waiter):
                     rung.reset()
                     await rung.wait(self._clock, waiter.until - self._clock.boottime())
             finally:
-                goes_on = mailbox.unlisten(waiter)
+                goes_on = handle.unlisten(waiter)
             if not goes_on:
                 return []
 
@@ -173,10 +227,10 @@ class InlineCalls:
             if found or self._clock.boottime() >= deadline:
                 return found
             rung = LoopWaiter()
-            journal.listen(rung.ring, after)
+            poll = journal.listen(rung.ring, after)
             try:
                 await rung.wait(self._clock, deadline - self._clock.boottime())
             finally:
-                goes_on = journal.unlisten(rung.ring)
+                goes_on = journal.unlisten(poll)
             if not goes_on:
                 return []

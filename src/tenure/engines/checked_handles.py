@@ -1,16 +1,20 @@
-"""The front of a journal, an election and a store, the same on every engine that uses it: checks, refusals, and terms by our own clock.
+"""The front of every engine, and of its journals, elections and stores. The handles of a `PolledEngine` (SQLite, PostgreSQL, Redis) wait in threads.
 
+The front has what they do alike: checks, refusals, terms by our own clock, and metrics for Prometheus: the duration of each operation, and its errors.
+The instruments are made when the first operation is counted, so that opening an engine does not import the library. Labels are the kind of
+engine, the operation and the class of the error: their number is bounded by the code, not by the traffic.
 It does not know how an engine keeps them. An engine implements the methods that begin with `_`; they are given what was checked.
 """
 
 from __future__ import annotations
 
 import builtins
+import threading
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from weakref import WeakKeyDictionary
 
-from tenure.clock import Clock
 from tenure.engines.checks import (
     check_append,
     check_key,
@@ -21,7 +25,23 @@ from tenure.engines.checks import (
     check_store_value,
     check_ttl,
 )
-from tenure.engines.contracts import MAX_WAIT_S, Election, Entry, Fence, Journal, Store, Term, term_margin
+from tenure.engines.contracts import (
+    MAX_SCAN_BYTES,
+    MAX_WAIT_S,
+    BodyT,
+    Consumer,
+    Election,
+    Engine,
+    Entry,
+    Fence,
+    Head,
+    Journal,
+    Mailbox,
+    ReplyT,
+    Store,
+    Term,
+    term_margin,
+)
 from tenure.engines.long_poll import LongPolls, LookResult, WakeupSource
 from tenure.errors import (
     LimitError,
@@ -32,19 +52,131 @@ from tenure.errors import (
     TermLostError,
 )
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Histogram
 
-class CheckedJournal(Journal):
-    """A handle on a journal whose follows wait in threads. Safe to share between threads."""
 
-    def __init__(self, name: str, wakeups: WakeupSource[Any], topic: str) -> None:
-        self.name = check_name(name, "journal name")
-        self.polls: LongPolls = wakeups.long_polls(topic)
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_lock = threading.Lock()
 
-    # What an engine implements, beside `head`, `latest_snapshot` and `truncate`
+
+class _Instruments(NamedTuple):
+    seconds: Histogram
+    errors: Counter
+
+
+# One set per registry: a second instrument of the same name would be refused by it.
+_instruments: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
+
+
+def _of(registry: CollectorRegistry | None) -> _Instruments:
+    import prometheus_client as prometheus
+
+    registry = registry if registry is not None else prometheus.REGISTRY
+    with _lock:
+        if registry not in _instruments:
+            _instruments[registry] = _Instruments(
+                prometheus.Histogram(
+                    "tenure_engine_operation_seconds",
+                    "Round trips to the engine, by operation; waiting for a message is not part of them.",
+                    ["engine", "operation"],
+                    buckets=_BUCKETS,
+                    registry=registry,
+                ),
+                prometheus.Counter(
+                    "tenure_engine_errors",
+                    "Operations that the engine did not do, by class of error.",
+                    ["engine", "operation", "error"],
+                    registry=registry,
+                ),
+            )
+        return _instruments[registry]
+
+
+class OperationMetrics:
+    """Counts the operations of one engine object."""
+
+    def __init__(self, engine: str, registry: CollectorRegistry | None = None) -> None:
+        self._engine, self._registry = engine, registry
+        self._timers: dict[str, Histogram] = {}
+
+    def took(self, operation: str, seconds: float) -> None:
+        timer = self._timers.get(operation)
+        if timer is None:
+            timer = self._timers[operation] = _of(self._registry).seconds.labels(self._engine, operation)
+        timer.observe(seconds)
+
+    def failed(self, operation: str, error: BaseException) -> None:
+        _of(self._registry).errors.labels(self._engine, operation, type(error).__name__).inc()
+
+
+class HandleTypes(NamedTuple):
+    """The classes of an engine's handles. Each is made with the engine and a name, a mailbox with its types and limit too."""
+
+    mailbox: Callable[..., Mailbox[Any, Any]]
+    journal: Callable[..., Journal]
+    election: type[CheckedElection]
+    store: type[CheckedStore]
+    consumer: Callable[..., Consumer[Any, Any]]
+
+
+class CheckedEngine(Engine):
+    """Hands out handles while it is open."""
+
+    handles: ClassVar[HandleTypes]
 
     @abstractmethod
-    def check_engine_open(self) -> None:
+    def check_open(self) -> None:
         """Raises `EngineClosedError` when the engine was closed."""
+
+    def mailbox(
+        self,
+        name: str,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Mailbox[BodyT, ReplyT]:
+        self.check_open()
+        return self.handles.mailbox(self, name, body, reply, max_delivery_count)
+
+    def consumer(
+        self,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Consumer[BodyT, ReplyT]:
+        self.check_open()
+        return self.handles.consumer(self, body, reply, max_delivery_count)
+
+    def journal(self, name: str) -> Journal:
+        self.check_open()
+        return self.handles.journal(self, name)
+
+    def election(self, name: str) -> Election:
+        self.check_open()
+        return self.handles.election(self, name)
+
+    def store(self, name: str) -> Store:
+        self.check_open()
+        return self.handles.store(self, name)
+
+
+class PolledEngine(CheckedEngine):
+    """Its handles wait in threads."""
+
+    wakeups: WakeupSource[Any]
+
+
+class CheckedJournal(Journal):
+    """A handle on a journal. Safe to share between threads."""
+
+    def __init__(self, engine: CheckedEngine, name: str) -> None:
+        self.engine: CheckedEngine = engine
+        self.name = check_name(name, "journal name")
+
+    # What an engine implements, beside `head`, `wake`, `latest_snapshot` and `truncate`
 
     @abstractmethod
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
@@ -52,6 +184,10 @@ class CheckedJournal(Journal):
 
     @abstractmethod
     def _read(self, after: int, limit: int) -> list[Entry]: ...
+
+    @abstractmethod
+    def _follow(self, after: int, wait_s: float) -> list[Entry]:
+        """Reads, and waits for the first entry at most `wait_s`, which may be 0."""
 
     @abstractmethod
     def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
@@ -69,15 +205,7 @@ class CheckedJournal(Journal):
         return self._read(after, limit)
 
     def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        if not wait_time_seconds:
-            return self.read(after)
-        # Time alone brings no entry, so nothing is ever due.
-        return self.polls.poll(wait_time_seconds, lambda: LookResult(self.read(after)))
-
-    def wake(self) -> None:
-        self.check_engine_open()
-        self.polls.wake()
+        return self._follow(after, check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S))
 
     def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
         check_snapshot(state)
@@ -91,6 +219,17 @@ class CheckedJournal(Journal):
             raise StaleEpochError(epoch, newest)
         raise SequenceConflictError(expect, last)
 
+    def _check_snapshot(self, seq: int, epoch: int, head: Head, kept: Head | None) -> None:
+        """Refuses a snapshot by the head of the journal and by the place of the one that is kept, for engines that know both."""
+        if kept is not None and kept.epoch > head.epoch:
+            head = Head(head.seq, kept.epoch)
+        if epoch < head.epoch:
+            self._refuse_snapshot("epoch", seq, epoch, head.epoch)
+        if not 0 <= seq <= head.seq:
+            self._refuse_snapshot("ahead", seq, epoch, head.seq)
+        if kept is not None and seq < kept.seq:
+            self._refuse_snapshot("older", seq, epoch, kept.seq)
+
     def _refuse_snapshot(self, reason: str, seq: int, epoch: int, current: int) -> NoReturn:
         """`current` is the newest epoch, the last sequence, or the sequence of the snapshot that is kept."""
         if reason == "epoch":
@@ -100,11 +239,34 @@ class CheckedJournal(Journal):
         raise StaleSnapshotError(seq, current)
 
 
+class PolledJournal(CheckedJournal):
+    """A handle on a journal whose follows wait in threads."""
+
+    topic_prefix: ClassVar[str]
+    """Before the journal's name, it is the topic that an append rings."""
+
+    def __init__(self, engine: PolledEngine, name: str) -> None:
+        super().__init__(engine, name)
+        self.topic = f"{self.topic_prefix}{name}"
+        self.polls: LongPolls = engine.wakeups.long_polls(self.topic)
+
+    def _follow(self, after: int, wait_s: float) -> list[Entry]:
+        if not wait_s:
+            return self.read(after)
+        # Time alone brings no entry, so nothing is ever due.
+        return self.polls.poll(wait_s, lambda: LookResult(self.read(after)))
+
+    def wake(self) -> None:
+        self.engine.check_open()
+        self.polls.wake()
+
+
 class CheckedElection(Election):
     """A handle on an election. Safe to share between threads."""
 
-    def __init__(self, name: str, clock: Clock) -> None:
-        self.name, self._clock = check_name(name, "election name"), clock
+    def __init__(self, engine: CheckedEngine, name: str) -> None:
+        self.engine: CheckedEngine = engine
+        self.name, self._clock = check_name(name, "election name"), engine.clock
 
     # What an engine implements, beside `resign` and `current`
 
@@ -143,7 +305,8 @@ def _safe_until(asked: float, ttl: float) -> float:
 class CheckedStore(Store):
     """A handle on a store. Safe to share between threads."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, engine: CheckedEngine, name: str) -> None:
+        self.engine: CheckedEngine = engine
         self.name = check_name(name, "store name")
 
     # What an engine implements
@@ -160,6 +323,15 @@ class CheckedStore(Store):
 
     @abstractmethod
     def _list(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]: ...
+
+    @abstractmethod
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None: ...
+
+    @abstractmethod
+    def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]: ...
+
+    @abstractmethod
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> builtins.list[tuple[str, bytes]]: ...
 
     # The contract
 
@@ -180,6 +352,39 @@ class CheckedStore(Store):
 
     def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> builtins.list[str]:
         return self._list(prefix, check_max_messages(limit), after)
+
+    def put_many(self, values: Mapping[str, bytes | None], *, fence: Fence, ttl: float | None = None) -> None:
+        for key, value in values.items():
+            check_key(key)
+            check_store_value(value or b"")
+        if ttl is not None:
+            check_ttl(ttl)
+        if values:
+            check_max_messages(len(values))
+            self._put_many(dict(values), fence, None if ttl is None else float(ttl))
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        if not keys:
+            return {}
+        check_max_messages(len(keys))
+        return self._get_many([check_key(key) for key in keys])
+
+    def scan(
+        self, prefix: str = "", *, limit: int = 1_000, after: str | None = None, reverse: bool = False
+    ) -> builtins.list[tuple[str, bytes]]:
+        return self._scan(prefix, check_max_messages(limit), after, reverse)
+
+
+def page_of(found: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Returns the beginning of `found`, up to about `MAX_SCAN_BYTES`, and reads no more of it."""
+    page: list[tuple[str, bytes]] = []
+    size = 0
+    for key, value in found:
+        page.append((key, value))
+        size += len(value)
+        if size >= MAX_SCAN_BYTES:
+            break
+    return page
 
 
 def first_above(prefix: str) -> str | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from tenure.clock import Clock
+from tenure.engines.checked_handles import PolledEngine
 from tenure.engines.checks import (
+    BodyCodec,
     check_batch,
     check_checkpoint,
     check_delivery_limit,
@@ -27,11 +29,11 @@ from tenure.engines.checks import (
     check_reply_to,
     check_seconds,
 )
-from tenure.engines.codec import Codec
 from tenure.engines.contracts import (
     MAX_VISIBILITY_S,
     MAX_WAIT_S,
     BodyT,
+    DeadLetter,
     Failure,
     FailureCause,
     Mailbox,
@@ -40,8 +42,9 @@ from tenure.engines.contracts import (
     ReplyT,
     Sent,
     Ticket,
+    Withdrawal,
 )
-from tenure.engines.long_poll import LongPolls, WakeupSource
+from tenure.engines.long_poll import HandlePolls, LongPolls
 from tenure.errors import EngineUnavailableError, KeyRefusedError, MailboxClosedError, ReplyNotAvailableError
 
 
@@ -78,13 +81,20 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         "suspect",
     )
 
-    def __init__(self, ticket: Ticket, content: DeliveredContent, reply_codec: Codec, clock: Clock) -> None:
+    def __init__(self, ticket: Ticket, content: DeliveredContent, reply_codec: BodyCodec, clock: Clock) -> None:
         self._reply_codec, self._clock = reply_codec, clock
         self.id, self.receipt_handle = ticket.id, ticket.receipt_handle
         self.delivery_count, self.forgiven = ticket.delivery_count, ticket.forgiven
         self.enqueued_at, self.lease_until = ticket.enqueued_at, ticket.lease_until
         self.reply_to, self.key, self.generation = ticket.reply_to, ticket.key, ticket.generation
         self.body, self.failure, self.checkpoint, self.suspect = content
+
+    _mailbox: CheckedMailbox[Any, Any]
+    """The handle that it came from. An engine's class has its slot."""
+
+    @property
+    def mailbox(self) -> str:
+        return self._mailbox.name
 
     # What an engine implements, beside `acknowledge` and `release`
 
@@ -120,15 +130,16 @@ class LeasedMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.lease_until = max(self.lease_until, asked + seconds)
 
     def reply(self, body: ReplyT) -> None:
-        self._reply(self._encode_reply(body))
+        self._reply(self.encode_reply(body))
 
     def settle(self, reply: ReplyT) -> None:
-        self._settle(self._encode_reply(reply))
+        self._settle(self.encode_reply(reply))
 
     def dead_letter(self, reason: str) -> None:
         self._give_up(FailureCause.REJECTED, plain_text(reason))
 
-    def _encode_reply(self, body: ReplyT) -> bytes:
+    def encode_reply(self, body: ReplyT) -> bytes:
+        """Raises what a `settle` with this reply would raise before it asks the engine."""
         if self.reply_to is None:
             raise ReplyNotAvailableError(f"message {self.id} has no reply_to")
         return self._reply_codec.encode(body, "reply")
@@ -145,26 +156,20 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """The errors of a body that does not decode."""
 
 
-class CheckedMessage(NamedTuple):
+class CheckedMessage(msgspec.Struct, frozen=True, gc=False):
     """One message to be queued, after all checks, with its body encoded."""
 
     body: bytes
-    key: str | None
-    generation: int
-    reply_to: str | None
-    delay: float
-
-    @property
-    def is_plain(self) -> bool:
-        """True when it has nothing but a body: engines queue such messages in fewer words."""
-        return self.key is None and self.reply_to is None and not self.delay and not self.generation
+    key: str | None = None
+    generation: int = 0
+    reply_to: str | None = None
+    delay: float = 0.0
+    is_plain: bool = True
+    """True when it has nothing but a body: engines queue such messages in fewer words."""
 
 
-class DecodedBody(NamedTuple):
-    """A delivery's body, decoded. `failure` is set, and `body` None, where it is the news of a dead letter."""
-
-    body: Any
-    failure: Failure | None
+DecodedBody = tuple[Any, Failure | None]
+"""A delivery's body, decoded. The failure is set, and the body None, where it is the news of a dead letter."""
 
 
 class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -173,9 +178,14 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(self, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
         self.name = check_name(name, "mailbox name")
         self.max_delivery_count = check_delivery_limit(max_delivery_count)
-        self.body_codec, self.reply_codec = Codec(body), Codec(reply)
+        self.body_codec, self.reply_codec = BodyCodec(body), BodyCodec(reply)
+        self._known_reply_to: str | None = None
+        """The last name that was found to be a mailbox's: a sender names the same one again and again."""
 
     # What an engine implements
+
+    handle: HandlePolls[Any]
+    """Has the flag that is looked at before each call, without a call of its own."""
 
     @abstractmethod
     def check_open(self) -> None:
@@ -185,10 +195,6 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _send(self, message: CheckedMessage) -> str:
         """Queues it and returns its id. Raises `KeyRefusedError`."""
 
-    def _send_plain(self, encoded: bytes) -> str:
-        """Queues a message that has nothing but a body, and returns its id."""
-        return self._send(CheckedMessage(encoded, None, 0, None, 0.0))
-
     @abstractmethod
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         """Queues at least one, in order."""
@@ -196,6 +202,9 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     @abstractmethod
     def _receive(self, most: int, lease_s: float, wait_s: float, *, provisional: bool) -> list[Message[BodyT, ReplyT]]:
         """Claims up to `most`, waiting for the first one at most `wait_s`."""
+
+    @abstractmethod
+    def _withdraw_key(self, key: str, generation: int) -> Withdrawal: ...
 
     @abstractmethod
     def _adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]: ...
@@ -211,30 +220,38 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         reply_to: Mailbox[ReplyT, Any] | str | None = None,
         delay: float = 0,
     ) -> str:
-        if key is None and reply_to is None and not delay and not generation:  # nothing else to check
-            encoded = self.body_codec.encode(body)
+        if key is None and reply_to is None and not delay and not generation:
+            message = CheckedMessage(self.body_codec.encode(body))
+        else:
+            message = self._checked(body, key, generation, reply_to, delay)
+        if self.handle.closed:
             self.check_open()
-            return self._send_plain(encoded)
-        message = self._checked(body, key, generation, self.reply_address(reply_to), delay)
-        self.check_open()
         return self._send(message)
 
     def send_many(self, messages: Sequence[Outgoing[BodyT]]) -> list[Sent]:
         check_batch(messages)
         # All of it is checked before any of it is queued.
-        checked = [self._checked(m.body, m.key, m.generation, check_reply_to(m.reply_to), m.delay) for m in messages]
-        self.check_open()
+        checked = [self._checked(m.body, m.key, m.generation, m.reply_to, m.delay) for m in messages]
+        if self.handle.closed:
+            self.check_open()
         return self._send_many(checked) if checked else []
 
     def _checked(
-        self, body: BodyT, key: str | None, generation: int, reply_to: str | None, delay: float
+        self, body: BodyT, key: str | None, generation: int, reply_to: Mailbox[ReplyT, Any] | str | None, delay: float
     ) -> CheckedMessage:
+        """Called for each message that is sent: a check is a call only where there is something to check."""
         encoded = self.body_codec.encode(body)
-        check_seconds("delay", delay)
-        check_generation(generation)
+        if key is None and reply_to is None and not delay and not generation:
+            return CheckedMessage(encoded)
+        if delay:
+            check_seconds("delay", delay)
+        if generation:
+            check_generation(generation)
         if key is not None:
             check_key(key)
-        return CheckedMessage(encoded, key, generation, reply_to, float(delay))
+        if reply_to is not None and reply_to != self._known_reply_to:
+            reply_to = self.reply_address(reply_to)
+        return CheckedMessage(encoded, key, generation, reply_to, delay + 0.0, False)
 
     def receive(
         self,
@@ -251,8 +268,15 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             check_seconds("visibility_timeout", visibility_timeout)
         if wait_time_seconds:
             check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        self.check_open()
+        if self.handle.closed:
+            self.check_open()
         return self._receive(max_messages, visibility_timeout + 0.0, wait_time_seconds, provisional=provisional)
+
+    def withdraw(self, key: str, generation: int) -> Withdrawal:
+        check_key(key)
+        check_generation(generation)
+        self.check_open()
+        return self._withdraw_key(key, generation)
 
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
         self.check_open()
@@ -260,16 +284,17 @@ class CheckedMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     # For the engine
 
-    def reply_address(self, reply_to: Mailbox[ReplyT, Any] | str | None) -> str | None:
+    def reply_address(self, reply_to: Mailbox[ReplyT, Any] | str) -> str:
         """Returns the name of the mailbox that is to get the answers."""
-        return check_reply_to(reply_to)
+        self._known_reply_to = name = check_reply_to(reply_to)
+        return name
 
     def open_or_bury(self, encoded: bytes, is_failure: bool, bury: Callable[[str], object]) -> DecodedBody | None:
         """Decodes a body. One that cannot be decoded is given to `bury` with the reason; the answer is then None."""
         try:
             if is_failure:
-                return DecodedBody(None, decode_failure(encoded))
-            return DecodedBody(self.body_codec.decode(encoded), None)
+                return None, decode_failure(encoded)
+            return self.body_codec.decode(encoded), None
         except UNDECODABLE as error:
             bury(self.why_undecodable(error))
             return None
@@ -285,22 +310,28 @@ def sent_or_refused(message: CheckedMessage, message_id: str, newest: int | None
     return Sent(message_id, str(KeyRefusedError(message.key, message.generation, newest, revoked=revoked)))
 
 
+def dead_letter(*values: Any) -> DeadLetter:
+    """Returns the dead letter whose fields have these values, in their order."""
+    fields = dict(zip(DeadLetter.__struct_fields__, values, strict=True))
+    return DeadLetter(**{**fields, "cause": FailureCause(fields["cause"])})
+
+
 class PolledMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox whose long polls wait in threads: on SQLite, PostgreSQL and Redis."""
 
-    def __init__(
-        self, name: str, body: Any, reply: Any, max_delivery_count: int | None, wakeups: WakeupSource[Any], topic: str
-    ) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
-        self.polls: LongPolls = wakeups.long_polls(topic)
+    topic_prefix: ClassVar[str]
+    """Before the mailbox's name, it is the topic that a send rings."""
 
-    @abstractmethod
-    def check_engine_open(self) -> None:
-        """Raises `EngineClosedError` when the engine was closed."""
+    def __init__(self, engine: PolledEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
+        super().__init__(name, body, reply, max_delivery_count)
+        self.engine = engine
+        self.topic = f"{self.topic_prefix}{name}"
+        self.polls: LongPolls = engine.wakeups.long_polls(self.topic)
+        self.handle = self.polls.handle
 
     def check_open(self) -> None:
         if self.polls.closed:
-            self.check_engine_open()
+            self.engine.check_open()
             raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
 
     def wake(self) -> None:
@@ -328,6 +359,11 @@ class LostClaims(Generic[TokenT]):
     def add(self, *tokens: TokenT) -> None:
         with self._lock:
             self._tokens.extend(tokens)
+
+    def forget(self, tokens: Sequence[TokenT]) -> None:
+        """These were found again: they are not given back."""
+        with self._lock:
+            self._tokens = [token for token in self._tokens if token not in tokens]
 
     def give_back(self, give_back: Callable[[list[TokenT]], object]) -> None:
         """Gives the tokens to the engine, if there are any. Raises its `EngineUnavailableError`: then they are kept."""

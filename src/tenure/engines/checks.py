@@ -1,13 +1,18 @@
-"""The checks that every engine makes before it acts, so that bad input gets the same answer everywhere."""
+"""The checks that every engine makes before it acts, so that bad input gets the same answer everywhere, and the codec of bodies.
+
+Bodies are JSON that a person can read, checked against the type of their mailbox.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from tenure.engines import contracts as c
-from tenure.errors import LimitError
+from tenure.errors import LimitError, SerializationError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/\-]{0,127}")
 
@@ -32,6 +37,24 @@ def check_max_messages(value: int) -> int:
     if not 1 <= value <= c.MAX_MESSAGES:
         raise LimitError("max_messages", value, f"between 1 and {c.MAX_MESSAGES:,}")
     return value
+
+
+def check_claim_size(value: int) -> int:
+    """As `check_max_messages`; 0 claims nothing."""
+    return value if value == 0 else check_max_messages(value)
+
+
+def check_cover(ranks: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Returns the ranks, without empty ones and names that a rank before has."""
+    known: dict[str, int] = {}
+    for place, rank in enumerate(ranks):
+        for name in rank:
+            known.setdefault(check_name(name, "mailbox name"), place)
+    if len(known) > c.MAX_COVERED:
+        remedy = "Use several workers, each for some of the workflows"
+        raise LimitError("cover", f"{len(known):,} mailboxes", f"at most {c.MAX_COVERED:,}", remedy=remedy)
+    wanted = (tuple(name for name, own in known.items() if own == place) for place in sorted({*known.values()}))
+    return tuple(wanted)
 
 
 def check_batch(messages: Sequence[Any]) -> None:
@@ -76,10 +99,8 @@ def check_generation(generation: int) -> int:
     return generation
 
 
-def check_reply_to(reply_to: c.Mailbox[Any, Any] | str | None) -> str | None:
+def check_reply_to(reply_to: c.Mailbox[Any, Any] | str) -> str:
     """The name of the mailbox that is to get the answers."""
-    if reply_to is None:
-        return None
     return check_name(reply_to if isinstance(reply_to, str) else reply_to.name, "reply_to")
 
 
@@ -117,3 +138,43 @@ def check_ttl(ttl: float) -> float:
     if not 0 < ttl <= c.MAX_TTL_S:
         raise LimitError("ttl", ttl, f"above 0 and at most {c.MAX_TTL_S:,} s")
     return ttl
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class BodyCodec:
+    """Encodes and decodes the bodies, or the replies, of one mailbox."""
+
+    __slots__ = ("decode", "kind")
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        try:
+            # `decode` raises `msgspec.DecodeError` (its message says where and why) for what does not fit the type.
+            self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+        except TypeError as error:
+            raise SerializationError(
+                f"{kind!r} cannot be a message type: {error}",
+                remedy="Use a dataclass, a msgspec.Struct, a TypedDict or plain JSON types",
+            ) from error
+
+    def encode(self, body: Any, field: str = "body") -> bytes:
+        """Raises `SerializationError` for what JSON cannot say or the type does not allow, `LimitError` for its size."""
+        try:
+            encoded = _encode(body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerializationError(
+                f"a {field} of type {type(body).__name__} cannot be written as JSON: {error}",
+                remedy="Send a dataclass, a msgspec.Struct or plain JSON types",
+            ) from error
+        if self.kind is not Any:
+            # The sender should hear of a body that no consumer could read, not the dead letters.
+            try:
+                self.decode(encoded)
+            except msgspec.DecodeError as error:
+                raise SerializationError(
+                    f"a {field} of type {type(body).__name__} does not fit {self.kind!r}: {error}",
+                    remedy="Send what the mailbox was opened for",
+                ) from error
+        return encoded if len(encoded) <= c.MAX_BODY_BYTES else check_body(encoded, field)

@@ -16,9 +16,11 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
+
+import msgspec
 
 from tenure.clock import Clock
 from tenure.errors import EngineClosedError
@@ -50,10 +52,10 @@ class HandlePolls(Generic[PollT]):
     ones. It has no lock: its owner makes each call under its own lock, or on its own loop.
     """
 
-    __slots__ = ("_under_way", "_wake_next", "closed")
+    __slots__ = ("_wake_next", "closed", "under_way")
 
     def __init__(self) -> None:
-        self._under_way: dict[PollT, None] = {}
+        self.under_way: dict[PollT, None] = {}
         self._wake_next = False
         self.closed = False
 
@@ -67,14 +69,14 @@ class HandlePolls(Generic[PollT]):
         if self.ended:
             self._wake_next, poll.over = False, True
             return False
-        self._under_way[poll] = None
+        self.under_way[poll] = None
         return True
 
     def end(self, poll: PollT) -> None:
-        self._under_way.pop(poll, None)
+        self.under_way.pop(poll, None)
 
     def wake(self) -> None:
-        self._wake_next = not self._under_way
+        self._wake_next = not self.under_way
         self.end_all()
 
     def close(self) -> None:
@@ -83,18 +85,21 @@ class HandlePolls(Generic[PollT]):
 
     def forget(self) -> None:
         """Forgets the polls under way: in a forked child, the threads that polled are not there."""
-        self._under_way.clear()
+        self.under_way.clear()
 
     def end_all(self) -> None:
         """Ends the polls under way, and remembers nothing for the next one."""
         # They stay under way until they have seen it: a second `wake` meanwhile is for them too, and not for the next poll.
-        for poll in self._under_way:
+        for poll in self.under_way:
             poll.over = True
             poll.ring()
 
 
-class LookResult(NamedTuple, Generic[T]):
-    """The outcome of one look: results, a flag to look again at once, and the seconds until something is due (None: nothing is)."""
+class LookResult(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """The outcome of one look: results, a flag to look again at once, and the seconds until something is due (None: nothing is).
+
+    A struct, because to make a named tuple is a call of Python: one is made for each receive.
+    """
 
     found: list[T]
     again: bool = False
@@ -112,11 +117,15 @@ class WakeupTopic:
         """Only grows. A waiter that finds it changed since before its look has to look again."""
         self.waiting = 0
         """The polls that wait, of all handles. Only the source changes it, under its lock."""
+        self.bundles: tuple[WakeupTopic, ...] = ()
+        """The topics of consumers that cover this one: they are rung with it."""
 
     def ring(self) -> None:
         with self.condition:
             self.rings += 1
             self.condition.notify_all()
+        for bundle in self.bundles:
+            bundle.ring()
 
     def renew(self) -> None:
         """In a forked child: another thread of the parent may have held the condition, and none of its waiters is here."""
@@ -139,6 +148,7 @@ class WakeupSource(ABC, Generic[TopicT]):
         """Guards the topics, their `waiting`, and what the source itself keeps."""
         self._topics: dict[str, TopicT] = {}
         self._handles: WeakSet[LongPolls] = WeakSet()
+        self._bundles = 0
         self._pid = os.getpid()
 
     # What an engine brings
@@ -161,6 +171,13 @@ class WakeupSource(ABC, Generic[TopicT]):
         """Makes sure, within `seconds`, that the topic is rung. Returns True when that is new: earlier news are not announced, so look again."""
         return False
 
+    def announced_as(self, name: str) -> str:
+        """Returns the topic that a bundle waits on for this one: several may share one, where listening to each costs something."""
+        return name
+
+    def covered(self, bundle: TopicT, topics: list[TopicT]) -> None:
+        """A bundle covers these topics from now on. The lock is held."""
+
     def look_every(self, topic: TopicT) -> float:
         """Returns the seconds that a waiter may wait before it looks by itself."""
         return math.inf
@@ -177,10 +194,37 @@ class WakeupSource(ABC, Generic[TopicT]):
 
     def long_polls(self, name: str) -> LongPolls:
         """The long polls of a new handle on this topic."""
-        polls = LongPolls(self, self.topic(name))
+        return self.polls_on(self.topic(name))
+
+    def polls_on(self, topic: TopicT) -> LongPolls:
+        polls = LongPolls(self, topic)
         with self.lock:
             self._handles.add(polls)
         return polls
+
+    def new_bundle(self) -> TopicT:
+        """Returns a topic for one consumer, which is rung with each of the topics that it covers."""
+        self._bundles += 1
+        return self.topic(f"*{self._bundles}")
+
+    def cover(self, bundle: TopicT, names: Iterable[str]) -> None:
+        """Replaces the topics that a bundle is rung with. A poll that waits for it looks again."""
+        self.check_fork()
+        wanted = {name: self.topic(name) for name in map(self.announced_as, names)}
+        with self.lock:
+            for name, topic in self._topics.items():
+                covers = bundle in topic.bundles
+                if covers and name not in wanted:
+                    topic.bundles = tuple(other for other in topic.bundles if other is not bundle)
+                elif not covers and name in wanted:
+                    topic.bundles = (*topic.bundles, bundle)
+            self.covered(bundle, list(wanted.values()))
+        bundle.ring()
+
+    def drop_bundle(self, bundle: TopicT) -> None:
+        self.cover(bundle, ())
+        with self.lock:
+            self._topics.pop(bundle.name, None)
 
     def enter(self, topic: TopicT) -> bool:
         with self.lock:
@@ -224,11 +268,11 @@ class LongPolls:
     def __init__(self, source: WakeupSource[Any], topic: WakeupTopic) -> None:
         self.topic = topic
         self._source, self._clock = source, source.clock
-        self._polls: HandlePolls[Poll] = HandlePolls()
+        self.handle: HandlePolls[Poll] = HandlePolls()
 
     @property
     def closed(self) -> bool:
-        return self._polls.closed
+        return self.handle.closed
 
     def poll(
         self,
@@ -250,19 +294,19 @@ class LongPolls:
             while True:
                 # Read before the look: a ring that comes during the look is then not waited for.
                 rings = self.topic.rings
-                found, again, due_in = (first or look)() if poll is None else self._source.look_again(self.topic, look)
-                if found:
-                    return found
+                seen = (first or look)() if poll is None else self._source.look_again(self.topic, look)
+                if seen.found:
+                    return seen.found
+                again = seen.again
                 if poll is None:
                     if (poll := self._begin()) is None:
                         return []
                     again = self._source.enter(self.topic) or again
-                left = end - self._clock.monotonic()
-                if left <= 0 or poll.over:
+                if (left := end - self._clock.monotonic()) <= 0 or poll.over:
                     return []
                 if again or self._source.watch(self.topic, left, poll):
                     continue
-                if not self._wait(poll, rings, min(left, self._pause(due_in)), handed) or self.closed:
+                if not self._wait(poll, rings, min(left, self._pause(seen.due_in)), handed) or self.closed:
                     return []
         except EngineClosedError:
             if poll is None:
@@ -275,27 +319,27 @@ class LongPolls:
     def wake(self) -> None:
         self._source.check_fork()
         with self.topic.condition:
-            self._polls.wake()
+            self.handle.wake()
         self._source.stir()
 
     def close(self) -> None:
         self._source.check_fork()
         with self.topic.condition:
-            self._polls.close()
+            self.handle.close()
         self._source.stir()
 
     def forget(self) -> None:
-        self._polls.forget()
+        self.handle.forget()
 
     def _begin(self) -> Poll | None:
         """Returns a poll that is under way, or None when a `wake` that came before says not to wait."""
         poll = Poll(self._notify)
         with self.topic.condition:
-            return poll if self._polls.begin(poll) else None
+            return poll if self.handle.begin(poll) else None
 
     def _end(self, poll: Poll) -> None:
         with self.topic.condition:
-            self._polls.end(poll)
+            self.handle.end(poll)
         self._source.leave(self.topic)
 
     def _notify(self) -> None:

@@ -7,6 +7,8 @@ from math import inf
 
 import msgspec
 
+from tenure.engines.contracts import DeadLetter, Failure, FailureCause
+
 
 class MessageState(IntEnum):
     """The three things that a live message can be. One that was settled, withdrawn or buried is none of them: it has no ticket."""
@@ -55,7 +57,8 @@ class MessageRecord(msgspec.Struct, gc=False):
     receipt: str = ""
     count: int = 0
     base: int = 0  # deliveries that are forgiven: before the last replay, handed over, or never started
-    due: float = 0.0  # when a lease runs out, or a delay ends
+    # When a lease runs out, or a delay ends. While it is ready: since when it is visible, or 0 where that is since it was sent.
+    due: float = 0.0
     # Of its one valid place: while it is delayed or leased, the timer with this ticket is its only one. 0 when it is not live.
     ticket: int = 0
     suspect: bool = False  # its last claim ran out, and no holder has released or nacked it since
@@ -65,6 +68,33 @@ class MessageRecord(msgspec.Struct, gc=False):
     def is_held(self, receipt: str, now: float) -> bool:
         """Returns True while the delivery with this receipt is under way, whether or not its mailbox was promoted to `now`."""
         return self.receipt == receipt and self.due > now and self.state is LEASED and self.ticket != 0
+
+    def dead_letter(self, cause: FailureCause, reason: str, died_at: float) -> DeadLetter:
+        return DeadLetter(
+            id=self.id,
+            body=self.body,
+            cause=cause,
+            reason=reason,
+            died_at=died_at,
+            enqueued_at=self.enqueued_at,
+            delivery_count=self.count,
+            key=self.key,
+            generation=self.generation,
+            reply_to=self.reply_to,
+            checkpoint=self.checkpoint,
+        )
+
+    def failure(self, mailbox: str, cause: FailureCause, reason: str) -> Failure:
+        """Returns the news that it is a dead letter."""
+        return Failure(
+            message_id=self.id,
+            mailbox=mailbox,
+            cause=cause,
+            reason=reason,
+            key=self.key,
+            generation=self.generation,
+            delivery_count=self.count,
+        )
 
 
 class KeyRecord(msgspec.Struct):

@@ -17,7 +17,7 @@ from math import inf
 
 import msgspec
 
-from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Depth, Failure, FailureCause, why_given_up
+from tenure.engines.contracts import KEY_MEMORY_S, DeadLetter, Depth, FailureCause, Withdrawal, why_given_up
 from tenure.engines.mailbox_records import (
     CLAIMED,
     DELAYED,
@@ -49,7 +49,7 @@ class MailboxState:
     def __init__(self, name: str, post: Post, epoch: float = 0.0) -> None:
         self.name = name
         self._post = post
-        self._epoch = epoch  # Unix time is this plus the time that callers tell
+        self.epoch = epoch  # Unix time is this plus the time that callers tell
         self.records: dict[str, MessageRecord] = {}  # the live ones
         # In the order of delivery. A live record that is ready stands here once; one without a ticket was withdrawn meanwhile.
         self.ready: deque[MessageRecord] = deque()
@@ -135,7 +135,6 @@ class MailboxState:
         receipt: str,
         stage: DeliveryStage,
         limit: int | None,
-        *,
         apart: bool = True,
         first: bool = True,
     ) -> MessageRecord | None:
@@ -168,6 +167,13 @@ class MailboxState:
                 self._clean_timers()
             return record
         return None
+
+    def next_ready(self) -> MessageRecord | None:
+        """Returns the message that the next claim gets. Dropping those that were withdrawn changes nothing."""
+        while self.ready and not self.ready[0].ticket:
+            self.ready.popleft()
+            self._withdrawn -= 1
+        return self.ready[0] if self.ready else None
 
     def held(self, message: str, receipt: str) -> MessageRecord | None:
         """Returns the record if this delivery of it is under way. A lease that ran out was promoted away before."""
@@ -213,6 +219,7 @@ class MailboxState:
         elif delay:
             self._delay(record, now + delay)
         else:
+            record.due = now
             self._queue(record)
 
     def release(self, record: MessageRecord) -> None:
@@ -223,7 +230,7 @@ class MailboxState:
         else:
             record.count -= 1
         self.front_ticket -= 1
-        record.state, record.ticket = READY, self.front_ticket
+        record.state, record.ticket, record.due = READY, self.front_ticket, 0.0
         self.ready.appendleft(record)
 
     # Dead letters
@@ -232,30 +239,9 @@ class MailboxState:
         """Keeps a leased message as a dead letter, and posts that news to whoever waits for the reply."""
         self.end(record, now)
         record.state, record.receipt = READY, ""  # as a replay finds it
-        letter = DeadLetter(
-            id=record.id,
-            body=record.body,
-            cause=cause,
-            reason=reason,
-            died_at=self._epoch + now,
-            enqueued_at=record.enqueued_at,
-            delivery_count=record.count,
-            key=record.key,
-            generation=record.generation,
-            reply_to=record.reply_to,
-            checkpoint=record.checkpoint,
-        )
-        self.dead[record.id] = (record, letter)
+        self.dead[record.id] = (record, record.dead_letter(cause, reason, self.epoch + now))
         if record.reply_to is not None:
-            news = Failure(
-                message_id=record.id,
-                mailbox=self.name,
-                cause=cause,
-                reason=reason,
-                key=record.key,
-                generation=record.generation,
-                delivery_count=record.count,
-            )
+            news = record.failure(self.name, cause, reason)
             self._post(record, _encode_failure(news), True)
 
     def _give_up(self, record: MessageRecord, now: float) -> None:
@@ -274,7 +260,7 @@ class MailboxState:
                 raise KeyRefusedError(record.key, record.generation, key.generation, revoked=key.revoked)
             key.live, key.ended_at = record.id, inf
         del self.dead[message]
-        record.base, record.suspect, record.ended = record.count, False, msgspec.UNSET
+        record.base, record.suspect, record.ended, record.due = record.count, False, msgspec.UNSET, now
         self.add(record, now)
         return True
 
@@ -282,15 +268,13 @@ class MailboxState:
         """Deletes one dead letter, or with None all of them. Returns how many."""
         if message is not None:
             return int(self.dead.pop(message, None) is not None)
-        gone = len(self.dead)
-        self.dead.clear()
+        gone, self.dead = len(self.dead), {}
         return gone
 
     def dead_letters(self, limit: int, after: str | None) -> list[DeadLetter]:
         """Returns a page of dead letters, oldest first. An `after` that is gone means from the beginning."""
-        letters = [letter for _, letter in self.dead.values()]
         start = [*self.dead].index(after) + 1 if after in self.dead else 0
-        return letters[start : start + limit]
+        return [letter for _, letter in self.dead.values()][start : start + limit]
 
     # Taking away
 
@@ -304,6 +288,19 @@ class MailboxState:
         key.live, key.checkpoint, key.revoked, key.ended_at = None, None, True, now
         self.ended.append((now, name))
         return hit is not None
+
+    def withdraw(self, name: str, generation: int, now: float) -> Withdrawal:
+        """Takes the message of a key back, up to this generation, unless it is leased. The key is as after an end."""
+        self._prune(now)
+        key = self.keys.get(name)
+        record = self.records[key.live] if key is not None and key.live is not None else None
+        if record is None or record.generation > generation:
+            return Withdrawal.ABSENT
+        if record.state is LEASED:
+            return Withdrawal.LEASED
+        self._withdraw(record, "it was withdrawn")
+        self._end_key(record, now)
+        return Withdrawal.WITHDRAWN
 
     def purge(self, now: float) -> int:
         """Removes every live message, and returns their number."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import select
 import socket
 import threading
@@ -60,13 +61,26 @@ class ServerTopic(WakeupTopic):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.listening = False
+        self.heard = False
         """True from when the server has confirmed that it announces this topic. Only the listening thread sets it."""
+        self.parts: list[ServerTopic] = [self]
+        """The topics that are listened to for it: itself, or those of a bundle."""
         self.idle_since = 0.0
+
+    @property
+    def listening(self) -> bool:
+        return all(part.heard for part in self.parts)
+
+    def last_waited(self, now: float) -> float:
+        """Returns when a poll last waited for it, itself or in a bundle; `now` while one does."""
+        waited: list[WakeupTopic] = [self, *self.bundles]
+        if any(topic.waiting for topic in waited):
+            return now
+        return max(topic.idle_since for topic in waited if isinstance(topic, ServerTopic))
 
     def renew(self) -> None:
         super().renew()
-        self.listening = False
+        self.heard = False
 
 
 class ServerWakeups(WakeupSource[ServerTopic]):
@@ -80,8 +94,10 @@ class ServerWakeups(WakeupSource[ServerTopic]):
         backoff: Backoff,
         *,
         poll_s: float | None = None,
+        announced_as: Callable[[str], str] = str,
     ) -> None:
         super().__init__(clock)
+        self._announced_as = announced_as
         self._poll_s = poll_s
         self._name, self._connect, self._backoff = name, connect, backoff
         self._wanted: set[ServerTopic] = set()
@@ -96,8 +112,14 @@ class ServerWakeups(WakeupSource[ServerTopic]):
     def new_topic(self, name: str) -> ServerTopic:
         return ServerTopic(name)
 
+    def announced_as(self, name: str) -> str:
+        return self._announced_as(name)
+
     def left(self, topic: ServerTopic) -> None:
         topic.idle_since = self.clock.monotonic()
+
+    def covered(self, bundle: ServerTopic, topics: list[ServerTopic]) -> None:
+        bundle.parts = topics
 
     def look_again(self, topic: ServerTopic, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         # A waiter's connection lay idle: that it broke meanwhile is known only after it was used. A server that is down fails twice.
@@ -117,7 +139,7 @@ class ServerWakeups(WakeupSource[ServerTopic]):
         with self.lock:
             if self._closing:
                 return False
-            self._wanted.add(topic)
+            self._wanted.update(topic.parts)
             attempts = self._attempts
             self._start()
             end = self.clock.monotonic() + min(seconds, SUBSCRIBE_S)
@@ -176,7 +198,7 @@ class ServerWakeups(WakeupSource[ServerTopic]):
 
     def _hear(self, listener: WakeupListener) -> None:
         with self.lock:
-            self._wanted = {topic for topic in self._wanted if topic.waiting}
+            self._wanted = {topic for topic in self._wanted if topic.last_waited(math.inf) == math.inf}
         while not self._closing:
             self._listen(listener)
             if self._deaf:
@@ -216,14 +238,14 @@ class ServerWakeups(WakeupSource[ServerTopic]):
 
     def _listen(self, listener: WakeupListener) -> None:
         with self.lock:
-            new = [topic for topic in self._wanted if not topic.listening]
+            new = [topic for topic in self._wanted if not topic.heard]
         if not new:
             return
         listener.listen(topic.name for topic in new)
         self._backoff.reset()
         with self.lock:
             for topic in new:
-                topic.listening = True
+                topic.heard = True
             self.lock.notify_all()
         for topic in new:
             topic.ring()
@@ -231,9 +253,9 @@ class ServerWakeups(WakeupSource[ServerTopic]):
     def _drop_idle(self, listener: WakeupListener) -> None:
         now = self.clock.monotonic()
         with self.lock:
-            idle = [t for t in self._wanted if t.listening and not t.waiting and now - t.idle_since > IDLE_S]
+            idle = [topic for topic in self._wanted if topic.heard and now - topic.last_waited(now) > IDLE_S]
             for topic in idle:
-                topic.listening = False
+                topic.heard = False
                 self._wanted.discard(topic)
         if idle:
             listener.ignore(topic.name for topic in idle)
@@ -247,7 +269,7 @@ class ServerWakeups(WakeupSource[ServerTopic]):
             self._attempts += 1
             unheard = list(self._wanted)
             for topic in unheard:
-                topic.listening = False
+                topic.heard = False
             self.lock.notify_all()
         for topic in unheard:
             topic.ring()

@@ -7,17 +7,20 @@ A password may stand in the URL. Everything that ends up in a log line, an error
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, EngineError
 
 if TYPE_CHECKING:
     from tenure.engines.contracts import Engine
+    from tenure.randomness import Random
 
 T = TypeVar("T")
 _SECRETS = ("pass", "secret", "token", "key", "cred", "seed", "jwt")
@@ -139,6 +142,40 @@ def open_engine(url: str, clock: Clock) -> Engine:
         ) from error
     engine: Engine = getattr(found, function)(url, clock)
     return engine
+
+
+class PatientOpening:
+    """Opens the engine of a process that must not end because the engine is away: when both restart, one of them is first.
+
+    It says once that it waits, then once in `SAY_EVERY_S`, and once that the wait is over. An error that no waiting mends is raised.
+    """
+
+    SAY_EVERY_S = 60.0
+
+    def __init__(self, url: str, clock: Clock, random: Random, say: Callable[[str], None]) -> None:
+        self._url, self._clock, self._say = url, clock, say
+        self._backoff = Backoff(random, first_s=0.2, most_s=5.0)
+        self._say_at = -math.inf
+        self.pause_s = 0.0
+        """The seconds to wait before the next attempt."""
+        self.error: EngineError | None = None
+        """The error of the last attempt."""
+
+    def attempt(self) -> Engine | None:
+        """Returns the engine, or None when it is away. It waits for an answer as long as the URL says."""
+        try:
+            engine = open_engine(self._url, self._clock)
+        except EngineError as error:
+            if not error.retryable:
+                raise
+            self.error, self.pause_s = error, self._backoff.next()
+            if self._clock.monotonic() >= self._say_at:
+                self._say_at = self._clock.monotonic() + self.SAY_EVERY_S
+                self._say(f"cannot open its engine yet, and goes on trying: {error}")
+            return None
+        if self.error is not None:
+            self._say("its engine answers now")
+        return engine
 
 
 # libpq and Python's ssl report it as text only.

@@ -45,6 +45,7 @@
     │   │   └── ForeignFileError      what lies under that name is not ours, so it is not opened
     │   ├── UnknownWorkflowError      no such name or version is registered here
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
+    │   ├── CodecError                what a codec encoded cannot be decoded here
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
     │   └── Cancelled                 raised inside a workflow whose time is over
     ├── AgentError                    something about an LLM agent, its tools or its provider
@@ -63,6 +64,7 @@
     │   ├── IllegalTransitionError    a state machine was asked for a step that its table does not have
     │   ├── SubmissionConflictError   the id or the idempotency key is taken by a different job
     │   ├── DatacenterFullError       there is no room for more state now                   (retry)
+    │   ├── QuotaExceededError        the token that submits has used up its quota          (retry)
     │   ├── UnknownJobError           no job of that id
     │   ├── UnknownScheduleError      no schedule of that name
     │   ├── JobNotEndedError          it still runs after the time that the caller waited   (retry)
@@ -88,6 +90,4 @@ from __future__ import annotations
 
 # The tree above is the list of names: a second one here would only repeat it.
 from tenure.errors.base import *  # noqa: F403
-from tenure.errors.cluster import *  # noqa: F403
-from tenure.errors.storage import *  # noqa: F403
 from tenure.errors.work import *  # noqa: F403

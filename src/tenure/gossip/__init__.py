@@ -9,9 +9,9 @@ from __future__ import annotations
 from tenure.gossip.members import PoolMember
 from tenure.gossip.messages import Address, MemberState
 from tenure.gossip.net.node import GossipNode
-from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport, format_address, parse_address
+from tenure.gossip.net.transport import GossipTransport, UdpTcpTransport
 from tenure.gossip.sealing import Keyring, format_key, parse_key
-from tenure.gossip.settings import GossipSettings, Lifeguard, Preset
+from tenure.gossip.settings import GossipSettings, Lifeguard, Preset, format_address, parse_address
 from tenure.gossip.state import (
     Complaint,
     Counters,
@@ -24,7 +24,7 @@ from tenure.gossip.state import (
     Skew,
 )
 from tenure.gossip.swim import Swim
-from tenure.health.piggyback import HealthPiggyback
+from tenure.health.node_states import HealthPiggyback
 
 __all__ = [
     "Address",

@@ -16,11 +16,13 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from tenure.gossip.health_piggyback import HEALTH, START, decode_tags, health_from_tag
-from tenure.gossip.members import PoolMember
+from tenure.gossip.members import HEALTH, START, PoolMember, decode_tags, health_from_tag
 from tenure.gossip.messages import MAX_INCARNATION, VERSIONS, Alive, Dead, MemberState, NodeState, PushPull, Suspect
 from tenure.gossip.settings import Suspicion, confirmations_wanted, suspicion_min_s
 from tenure.gossip.state import Complaint, HealthEvent, MemberChange, SwimState
+
+MAX_OUTBID = 64
+"""Starts at other addresses that a node outbids in its life. More of them are not its former lives."""
 
 
 class MembershipRules:
@@ -33,6 +35,8 @@ class MembershipRules:
         self._ties = itertools.count()
         # The claims (name, host, port) that we have warned of.
         self._conflicts: set[tuple[str, str, int]] = set()
+        # Starts of this node at other addresses that this start has outbid.
+        self._outbid: set[str] = set()
 
     @property
     def next_due(self) -> float:
@@ -50,16 +54,28 @@ class MembershipRules:
             return
         member = pool.roster.get(rumour.node)
         if member is None:
+            if self._is_full():
+                return
             member = PoolMember(rumour.node, rumour.address, now)
             pool.roster.add(member)
         elif member.address != rumour.address:
-            if not self._may_take_name(now, member):
+            if not self._may_take_name(now, member, rumour):
                 self._conflict(member, rumour)
                 return
-            # The new owner of a name wins with any incarnation: memberlist's nodes start again at 1.
+            # Where the old owner is gone, the new one wins with any incarnation: memberlist's nodes start again at 1.
         elif rumour.incarnation <= member.incarnation:
             return
         self._becomes_alive(now, member, rumour)
+
+    def _is_full(self) -> bool:
+        """Returns True when no further name is taken. The first refusal is told to people, because somebody may be inventing names."""
+        pool = self._pool
+        if len(pool.roster) < pool.settings.max_members:
+            return False
+        if not pool.counters.members_refused:
+            pool.warn(Complaint.POOL_FULL, pool.me.name, f"{len(pool.roster)} members are known; new ones are refused")
+        pool.counters.members_refused += 1
+        return True
 
     def _becomes_alive(self, now: float, member: PoolMember, rumour: Alive) -> None:
         """Writes the newer alive message into the member, passes it on, and tells the change."""
@@ -104,10 +120,15 @@ class MembershipRules:
             self._pool.counters.health_received += 1
             self._pool.happened(HealthEvent(member.name, health))
 
-    def _may_take_name(self, now: float, member: PoolMember) -> bool:
-        """Returns True when another address may take this member's name: it left, or it has been dead for long enough."""
+    def _may_take_name(self, now: float, member: PoolMember, rumour: Alive) -> bool:
+        """Returns True when another address may take this member's name: it left, it has been dead for long enough, or this is a later start of
+        the same node. Our nodes name each start, and a later one has a higher incarnation, so nobody has to wait for the old one's death."""
         if member.state is MemberState.LEFT:
             return True
+        if member.speaks_tenure and rumour.incarnation > member.incarnation:
+            start = decode_tags(rumour.meta).get(START, "")
+            if start and start != member.start_id:
+                return True
         waited = now - member.changed_at
         return member.state is MemberState.DEAD and waited >= self._pool.settings.reclaim_after_s
 
@@ -127,14 +148,26 @@ class MembershipRules:
     def _alive_about_me(self, rumour: Alive) -> None:
         """Answers an alive message about this node, which some other node sent on."""
         me = self._pool.me
-        if rumour.address != me.address:
+        is_ours = rumour.address == me.address and rumour.incarnation == me.incarnation and rumour.meta == me.meta
+        if rumour.address != me.address and not self._is_former_life(rumour):
             self._conflict(me, rumour)
             return
-        is_ours = rumour.incarnation == me.incarnation and rumour.meta == me.meta
         if rumour.incarnation < me.incarnation or is_ours or self._pool.leaving:
             return
         # The pool remembers a former life of ours, with a higher incarnation than this one: rise above it.
         self.refute(rumour.incarnation, "a former life of ours is remembered")
+
+    def _is_former_life(self, rumour: Alive) -> bool:
+        """Returns True for a start of this node at another address that we have not outbid yet. Each start is outbid once: should it be a rival
+        that runs under our name, the two would otherwise outbid each other for ever."""
+        start = decode_tags(rumour.meta).get(START, "")
+        if not start or start == self._pool.me.start_id or start in self._outbid:
+            return False
+        if rumour.incarnation >= self._pool.me.incarnation:
+            if len(self._outbid) >= MAX_OUTBID:
+                return False
+            self._outbid.add(start)
+        return True
 
     def suspect(self, now: float, rumour: Suspect) -> None:
         """Applies a suspect message: begins a suspicion, confirms one, or refutes it where it is about this node."""

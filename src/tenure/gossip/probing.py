@@ -12,8 +12,13 @@ from __future__ import annotations
 
 import heapq
 
-from tenure.gossip.health_piggyback import decode_health_field, encode_health_field
-from tenure.gossip.members import NACK_VERSION, STREAM_PING_VERSION, PoolMember
+from tenure.gossip.members import (
+    NACK_VERSION,
+    STREAM_PING_VERSION,
+    PoolMember,
+    decode_health_field,
+    encode_health_field,
+)
 from tenure.gossip.membership_rules import MembershipRules
 from tenure.gossip.messages import Ack, Address, IndirectPing, MemberState, Ping, PingNack, Suspect
 from tenure.gossip.state import Complaint, HealthEvent, StreamPing, SwimState

@@ -68,12 +68,19 @@ def _aesgcm() -> type[AESGCM]:
 class Keyring:
     """The keys of a pool. The first encrypts; all are tried to decrypt. Install, use, remove changes a key without a moment of silence."""
 
-    def __init__(self, keys: Iterable[bytes], *, entropy: Callable[[int], bytes]) -> None:
-        self._cipher = _aesgcm()
+    def __init__(
+        self,
+        keys: Iterable[bytes],
+        *,
+        entropy: Callable[[int], bytes],
+        on_change: Callable[[tuple[bytes, ...]], None] | None = None,
+    ) -> None:
+        """`on_change` gets all keys, the primary one first, after each change. A file of keys follows a rotation so."""
+        cipher = _aesgcm()
+        self._cipher = cipher
         self._entropy = entropy
-        self._keys: dict[bytes, AESGCM] = {}
-        for key in keys:
-            self.install(key)
+        self._keys: dict[bytes, AESGCM] = {_checked(key): cipher(key) for key in keys}
+        self._on_change = on_change
         if not self._keys:
             raise ConfigurationError("a keyring has no key", remedy="Give at least one, or no keyring at all")
 
@@ -89,13 +96,15 @@ class Keyring:
 
     def install(self, key: bytes) -> None:
         """Accepts messages that this key encrypted. Install a key on every node before any node uses it."""
-        self._keys.setdefault(_checked(key), self._cipher(key))
+        if _checked(key) not in self._keys:
+            self._replace({**self._keys, key: self._cipher(key)})
 
     def use(self, key: bytes) -> None:
         """Encrypts with this key from now on."""
         if key not in self._keys:
             raise ConfigurationError("the key to use is not in the keyring", remedy="Install it first, on every node")
-        self._keys = {key: self._keys[key], **self._keys}
+        if key != self.primary:
+            self._replace({key: self._keys[key], **self._keys})
 
     def remove(self, key: bytes) -> None:
         """Accepts this key no longer."""
@@ -103,7 +112,12 @@ class Keyring:
             return
         if key == self.primary:
             raise ConfigurationError("the primary key cannot be removed", remedy="Use another key first")
-        del self._keys[key]
+        self._replace({kept: cipher for kept, cipher in self._keys.items() if kept != key})
+
+    def _replace(self, keys: dict[bytes, AESGCM]) -> None:
+        self._keys = keys
+        if self._on_change is not None:
+            self._on_change(self.keys)
 
     def encrypt(self, plain: bytes, associated: bytes) -> bytes:
         """Returns the message, encrypted with the primary key."""

@@ -3,17 +3,19 @@
 Every node of a pool should have the same settings. Nothing breaks where they differ, but the slowest node decides.
 
 The arithmetic says how long a suspicion lasts, how patient a node is, and how the numbers grow with the pool. Each formula is memberlist's or
-the Lifeguard paper's, and stands alone. Nothing here knows messages or members.
+the Lifeguard paper's, and stands alone. The addresses of nodes are here as people write them. Nothing here knows messages or members.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from tenure.errors import ConfigurationError, LimitError
+from tenure.gossip.messages import Address
 
 
 class Preset(StrEnum):
@@ -56,8 +58,14 @@ class GossipSettings:
     """The addresses of failed nodes are dialled again for this long."""
     awareness_max: int = 8  # the number of scores that a node can give itself
     packet_bytes: int = 1400  # the largest datagram
+    max_members: int = 10_000
+    """New names beyond so many members are refused. The dead count until they are forgotten."""
+    messages_per_s: int = 3_000
+    """Messages of datagrams that are taken in a second, a third of them from one address. More of them cost others their answers."""
     label: str = "tenure"
     """Keeps pools apart when addresses are reused. Leave it empty for memberlist before 0.3, which Serf 0.9 has."""
+    no_key: bool = False
+    """True allows a pool without a key beyond loopback. Anybody who reaches the port can then speak for any node."""
     compression: bool = True
     lag_tolerance_s: float = 0.1
     """An event loop that is later than this did not listen, so nobody else is blamed for that time."""
@@ -84,6 +92,10 @@ class GossipSettings:
                 raise LimitError(field, getattr(self, field), "at least 1")
         if self.indirect_checks < 0:
             raise LimitError("indirect_checks", self.indirect_checks, "zero or more")
+        if not 2 <= self.max_members <= 50_000:
+            raise LimitError("max_members", self.max_members, "between 2 and 50,000")
+        if not self.messages_per_s >= 100:
+            raise LimitError("messages_per_s", self.messages_per_s, "at least 100")
         if not 576 <= self.packet_bytes <= 65_000:
             raise LimitError("packet_bytes", self.packet_bytes, "between 576 and 65,000")
         if self.probe_timeout_s >= self.probe_interval_s:
@@ -91,6 +103,11 @@ class GossipSettings:
                 f"probe_timeout_s is {self.probe_timeout_s} and probe_interval_s is {self.probe_interval_s}",
                 remedy="The timeout must be shorter than the interval: the rest of it is for the indirect probes",
             )
+
+    @property
+    def largest_datagram_bytes(self) -> int:
+        """The largest datagram that is opened. Honest ones have `packet_bytes`; a pool may have members with other settings."""
+        return max(4096, 2 * self.packet_bytes)
 
     @property
     def nack_after_s(self) -> float:
@@ -228,3 +245,41 @@ class Suspicion:
         """Moves the suspicion by the time in which this node did not listen: a refutation may wait unread."""
         self.begun += seconds
         self.deadline += seconds
+
+
+DEFAULT_PORT = 7946
+
+
+def parse_address(text: str, *, port: int = DEFAULT_PORT) -> Address:
+    """Returns the host and the port of `host:port`, `[::1]:7946` or a host alone. The host may be a name that is still to be resolved."""
+    host, colon, tail = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
+        host, tail = text, str(port)
+    try:
+        number = int(tail)
+    except ValueError:
+        number = -1
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not 0 <= number <= 65_535:
+        raise ConfigurationError(f"{text!r} is no address", remedy="Write host:port, as in 10.0.0.7:7946")
+    return host, number
+
+
+def format_address(address: Address) -> str:
+    """Returns the text of an address, as `parse_address` reads it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def require_key(bind: Address, *, is_keyed: bool, no_key: bool) -> None:
+    """Raises `ConfigurationError` where a node would gossip beyond loopback without a key and nobody said that it may."""
+    host = bind[0]
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if not (is_loopback or is_keyed or no_key):
+        raise ConfigurationError(
+            f"gossip on {format_address(bind)} has no key: anybody who reaches the port can speak for any node",
+            remedy="Give a key file (`tenure gossip keygen` makes a key), listen on 127.0.0.1, or say --gossip-no-key",
+        )

@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from tenure.gossip.broadcasts import BroadcastQueue
-from tenure.gossip.health_piggyback import HealthBook
-from tenure.gossip.members import CHECKSUM_VERSION, MemberList, PoolMember
+from tenure.gossip.members import CHECKSUM_VERSION, HealthBook, MemberList, PoolMember
 from tenure.gossip.messages import Address, Message, Ping, PushPull, Rumour
-from tenure.gossip.settings import Awareness, GossipSettings
+from tenure.gossip.settings import Awareness, GossipSettings, retransmit_limit
 from tenure.gossip.wire import encode
-from tenure.health.piggyback import HealthPiggyback
+from tenure.health.node_states import HealthPiggyback
 from tenure.randomness import Random
 
 
@@ -61,6 +59,7 @@ class Complaint(StrEnum):
     NAME_CONFLICT = "name_conflict"  # two addresses claim one name
     UDP_BLOCKED = "udp_blocked"  # a member answers streams and no datagrams
     SEND_FAILED = "send_failed"  # our own machine refused to send
+    POOL_FULL = "pool_full"  # new names are refused, because as many members are known as the settings allow
     OUTBID = "outbid"  # the accusation has the highest incarnation there is, so we cannot refute it
 
 
@@ -141,12 +140,126 @@ class Counters(Struct):
     stream_bytes_sent: int = 0
     stream_bytes_received: int = 0
     malformed: int = 0
+    messages_refused: int = 0  # messages of datagrams beyond the bounds of a second
+    states_refused: int = 0  # large states that came while others waited to be merged
+    members_refused: int = 0  # alive messages about new names while the pool was full
     misdirected: int = 0  # pings that reached our address and named another node
     send_errors: int = 0
     lags: int = 0
     lag_seconds: float = 0.0
     health_received: int = 0
     health_refused: int = 0
+
+
+PART_OVERHEAD_BYTES = 2
+"""The length that a compound message writes before each part."""
+MAX_UNNAMED = 256
+SMALLEST_BYTES = 8
+"""No message is smaller: a suspicion between two nodes with names of one letter has 30 bytes."""
+
+
+class _QueuedMessage:
+    __slots__ = ("about", "body", "transmits")
+
+    def __init__(self, about: str, body: bytes) -> None:
+        self.about, self.body = about, body
+        self.transmits = 0
+
+
+class BroadcastQueue:
+    """Holds rumours about nodes and messages of Serf's layer, the least transmitted first. Each is passed on a limited number of times.
+
+    It is bounded: a newer rumour about a node replaces the older one, and other messages have a fixed number of places. Filling a packet costs no
+    more than the packet is large, however many messages wait.
+    """
+
+    def __init__(self, retransmit_mult: int) -> None:
+        self._mult = retransmit_mult
+        self._by_name: dict[str, _QueuedMessage] = {}
+        self._unnamed: list[_QueuedMessage] = []
+        # Maps the number of transmissions, then the size, to the messages that wait, oldest first.
+        self._tiers: dict[int, dict[int, list[_QueuedMessage]]] = {}
+        self._count = 0
+        self.dropped = 0  # unnamed messages that made room for newer ones
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, about: str, body: bytes) -> None:
+        """Queues a rumour about a node. An older rumour about the same node is out of date, and goes."""
+        older = self._by_name.get(about)
+        if older is not None:
+            self._drop(older)
+        self._by_name[about] = waiting = _QueuedMessage(about, body)
+        self._insert(waiting)
+
+    def put_unnamed(self, body: bytes) -> None:
+        """Queues a message that replaces no other. Beyond the bound the oldest one goes."""
+        if len(self._unnamed) >= MAX_UNNAMED:
+            self._drop(self._unnamed[0])
+            self.dropped += 1
+        waiting = _QueuedMessage("", body)
+        self._unnamed.append(waiting)
+        self._insert(waiting)
+
+    def waits(self, about: str) -> bool:
+        """Returns True while a rumour about this node waits."""
+        return about in self._by_name
+
+    def take(self, room: int, nodes: int) -> list[bytes]:
+        """Returns messages that fit into `room` bytes together: the least transmitted first, then the largest. `nodes` is the size of the pool."""
+        if not self._count:
+            return []
+        limit = retransmit_limit(self._mult, nodes)
+        taken: list[_QueuedMessage] = []
+        for transmits in sorted(self._tiers):
+            if room < SMALLEST_BYTES:
+                break
+            tier = self._tiers[transmits]
+            for size in sorted(tier, reverse=True):
+                stack = tier[size]
+                # The newest of a size goes first, as in memberlist: fewest nodes know it.
+                while stack and size + PART_OVERHEAD_BYTES <= room:
+                    taken.append(stack.pop())
+                    room -= size + PART_OVERHEAD_BYTES
+                if not stack:
+                    del tier[size]
+            if not tier:
+                del self._tiers[transmits]
+        for waiting in taken:
+            self._count -= 1
+            waiting.transmits += 1
+            if waiting.transmits < limit:
+                self._insert(waiting)
+            else:
+                self._forget(waiting)
+        return [waiting.body for waiting in taken]
+
+    def clear(self) -> None:
+        """Drops all messages."""
+        self._by_name.clear()
+        self._unnamed.clear()
+        self._tiers.clear()
+        self._count = 0
+
+    def _insert(self, waiting: _QueuedMessage) -> None:
+        self._tiers.setdefault(waiting.transmits, {}).setdefault(len(waiting.body), []).append(waiting)
+        self._count += 1
+
+    def _drop(self, waiting: _QueuedMessage) -> None:
+        tier = self._tiers[waiting.transmits]
+        stack = tier[len(waiting.body)]
+        stack.remove(waiting)
+        if not stack:
+            del tier[len(waiting.body)]
+        self._count -= 1
+        self._forget(waiting)
+
+    def _forget(self, waiting: _QueuedMessage) -> None:
+        if not waiting.about:
+            self._unnamed.remove(waiting)
+        elif self._by_name.get(waiting.about) is waiting:
+            del self._by_name[waiting.about]
 
 
 SYNC_SAMPLE = 64

@@ -19,7 +19,8 @@ from tenure.gossip.wire import decode, decode_node_state, encode_compressed, tak
 
 MAX_STREAM_BYTES = 8 * 1024 * 1024
 """A state of some 40,000 nodes. memberlist itself allows 20 MiB."""
-MAX_NODES = 50_000
+MAX_COMPRESSED_BYTES = 64 * 1024
+"""Larger messages are sent as they are. Compressing a megabyte holds up the event loop for half a second, and peers read both forms."""
 STEP_BYTES = 8 * 1024
 """The bytes that one call parses, in about 3 ms. No node is larger (a name has 128 bytes, its metadata 512)."""
 UNPACK_STEP_BYTES = 1024
@@ -32,7 +33,7 @@ StreamMessage = Message | PushPull
 
 def seal_stream(codec: PacketCodec, body: bytes) -> bytes:
     """Returns the bytes of one message on a stream. The side that opens the stream sends `codec.stream_head` before them."""
-    if codec.compression:
+    if codec.compression and len(body) <= MAX_COMPRESSED_BYTES:
         body = encode_compressed(lzw_compress(body))
     if codec.keyring is None:
         return body
@@ -54,11 +55,13 @@ class StreamInbox:
         *,
         opened_by_peer: bool,
         most: int = MAX_STREAM_BYTES,
+        most_nodes: int = 50_000,
         on_bytes: Callable[[int], object] | None = None,
     ) -> None:
+        """`most` bounds the bytes of the message, `most_nodes` the nodes of a push/pull. `on_bytes` hears how many bytes came."""
         self._on_bytes = on_bytes
         self._codec = codec
-        self._most = most
+        self._most, self._most_nodes = most, most_nodes
         self._buffer = bytearray()
         self._need = 1
         self._label_due = opened_by_peer
@@ -140,7 +143,7 @@ class StreamInbox:
             _, end = unpack_fields(data, 1)
             self._buffer.clear()
             return self._settled(data[:end])
-        return _BodyParser(self._buffer, self._most, is_live=True)
+        return self._parser(self._buffer, is_live=True)
 
     def _sealed(self) -> tuple[bytes, bytes]:
         """Returns the ciphertext and the bytes that are authenticated with it, once all of it is here."""
@@ -158,11 +161,14 @@ class StreamInbox:
     def _settled(self, body: bytes) -> _BodyParser:
         """Returns the parser of a body of which all bytes are here. Begins to decompress it where it is compressed, and then raises `_StepDone`."""
         if body[:1] != bytes((Kind.COMPRESS,)):
-            return _BodyParser(bytearray(body), self._most, is_live=False)
+            return self._parser(bytearray(body))
         packed = compressed_bytes(body, most=self._most)
         self._unpacking = lzw_decompress_in_steps(packed, most=self._most, step_bytes=UNPACK_STEP_BYTES)
         self._unpacked = len(packed)
         raise _StepDone
+
+    def _parser(self, data: bytearray, *, is_live: bool = False) -> _BodyParser:
+        return _BodyParser(data, self._most, self._most_nodes, is_live=is_live)
 
     def _unpack(self) -> _BodyParser:
         """Does one step of decompression. Returns the parser of the result; raises `_StepDone` where there is more to decompress."""
@@ -171,7 +177,7 @@ class StreamInbox:
             self._unpacked = next(self._unpacking)  # the compressed bytes, which are few, no longer count
         except StopIteration as done:
             self._unpacked = 0
-            return _BodyParser(done.value, self._most, is_live=False)
+            return self._parser(done.value)
         raise _StepDone
 
 
@@ -186,10 +192,10 @@ class _BodyParser:
     and not of everything that it sent before.
     """
 
-    def __init__(self, data: bytearray, most: int, *, is_live: bool) -> None:
+    def __init__(self, data: bytearray, most: int, most_nodes: int, *, is_live: bool) -> None:
         self._data = data
         self._is_live = is_live
-        self._most = most
+        self._most, self._most_nodes = most, most_nodes
         # The head of a push/pull: the number of nodes, the length of the user state, and whether the sender joins.
         self._head: tuple[int, int, bool] | None = None
         self._nodes: list[NodeState] = []
@@ -228,7 +234,7 @@ class _BodyParser:
         if self._head is None:
             fields = self._consume(1)
             self._head = (
-                take_uint(fields, b"Nodes", MAX_NODES),
+                take_uint(fields, b"Nodes", self._most_nodes),
                 take_uint(fields, b"UserStateLen", self._most),
                 take_bool(fields, b"Join"),
             )

@@ -7,8 +7,7 @@ It does no I/O, asks no clock and draws from a generator that it is given, so a 
 from __future__ import annotations
 
 from tenure.errors import ConfigurationError
-from tenure.gossip.health_piggyback import HEALTH, START, check_user_tags, encode_health_field, encode_tags, health_tag
-from tenure.gossip.members import PoolMember, Seeds
+from tenure.gossip.members import PoolMember, Seeds, all_tags, check_user_tags, encode_health_field, encode_tags
 from tenure.gossip.membership_rules import MembershipRules
 from tenure.gossip.messages import (
     MAX_INCARNATION,
@@ -32,7 +31,7 @@ from tenure.gossip.sealing import Keyring
 from tenure.gossip.serf import SerfLayer
 from tenure.gossip.settings import GossipSettings, push_pull_scale
 from tenure.gossip.state import Complaint, Counters, Effects, MemberChange, PushPullExchange, SkewEstimates, SwimState
-from tenure.health.piggyback import HealthPiggyback
+from tenure.health.node_states import HealthPiggyback
 from tenure.randomness import Random
 
 SERF_LEAVE_DELAY_S = 1.0
@@ -353,10 +352,8 @@ class Swim:
 
     def _write_tags(self) -> None:
         """Writes the user's tags and ours into our own record."""
-        me, tagged = self.me, self._pool.health.tagged
-        tags = {**self._user_tags, START: me.start_id}
-        if tagged is not None:
-            tags[HEALTH] = health_tag(tagged)
+        me = self.me
+        tags = all_tags(self._user_tags, me.start_id, self._pool.health.tagged)
         me.meta, me.tags = encode_tags(tags), tags
 
     def leave(self, now: float) -> Effects:

@@ -11,9 +11,15 @@ from tenure.health.extension import (
     HealthcheckExtensionResponse,
     extension_bound,
 )
-from tenure.health.node_states import GateHealthState, ManagerHealthState, WorkerHealthState, has_quorum
+from tenure.health.node_states import (
+    GateHealthState,
+    HealthPiggyback,
+    ManagerHealthState,
+    NodeType,
+    WorkerHealthState,
+    has_quorum,
+)
 from tenure.health.overload import HybridOverloadDetector, OverloadAssessment, OverloadConfig, OverloadState
-from tenure.health.piggyback import HealthPiggyback, NodeType
 from tenure.health.placement import DatacenterAssessment, DatacenterHealth, DatacenterRule, classify_datacenter
 from tenure.health.signals import (
     Assessment,

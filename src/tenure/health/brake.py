@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.health.checks import finite, whole
+from tenure.health.signals import finite, whole
 
 
 class BrakePhase(StrEnum):

@@ -1,25 +1,25 @@
 """Healthcheck deadlines: how long a worker may go on without proof that its work moves (document 000).
 
 The worker's report is the answer to a standing probe. A report that shows progress moves the deadline; a granted
-extension adds to it; past it the worker is suspect, gets no more time, and is evicted as the brake allows. This file
-joins the extension rules with the fleet's tracker; messages, epochs and the journal are the shell's.
+extension adds to it; past it the worker is suspect, gets no more time, and is evicted as the brake allows. Silence that
+the work is allowed earns nothing, and costs no life either: while reports arrive, the worker is not suspect before that
+silence may have ended (decision 0306). This file joins the extension rules with the fleet's tracker; messages, epochs and the journal are the shell's.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tenure.clock import Clock, SystemClock
 from tenure.errors import UnknownWorkerError
 from tenure.health.brake import BrakeConfig
-from tenure.health.checks import finite, whole
-from tenure.health.expiry import ExpiryHeap
 from tenure.health.extension import ExtensionTracker, HealthcheckExtensionRequest, HealthcheckExtensionResponse
 from tenure.health.node_states import WorkerHealthState
-from tenure.health.signals import HealthClass, ProgressState
+from tenure.health.signals import HealthClass, finite, whole
 from tenure.health.tracker import NodeHealthTracker, Sweep
+from tenure.health.window import ExpiryHeap
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ class _Worker:
     records: deque[ExtensionRecord]
     suspect: str | None = None
     well_since: float | None = field(default=None)
+    denied: bool = False
+    """True from a denial, or from the end of the deadline, until the next proof of progress. It gets no new work meanwhile."""
+    heard_at: float = 0.0
+    allowed_until: float = 0.0
+    """Until when the work that runs there may be silent, by the last report, which came at `heard_at`."""
 
 
 class WorkerHealthManager:
@@ -103,18 +108,19 @@ class WorkerHealthManager:
             self._move(worker_id, worker, finite("deadline", deadline))
         return worker.deadline
 
-    def on_report(self, state: WorkerHealthState, *, now: float | None = None) -> float:
+    def on_report(self, state: WorkerHealthState, *, now: float | None = None, allowed_until: float = 0.0) -> float:
         """A worker's report was accepted; its deadline. Raises `UnknownWorkerError`.
 
         One that shows progress, or has nothing to do, moves the deadline and ends a suspicion. One that is well for a
-        full interval has its extensions back.
+        full interval has its extensions back. `allowed_until`: when the last allowed silence of what runs there ends.
         """
         now = self._time(now)
         worker = self._get(state.worker_id)
         self.workers.update_state(state.worker_id, state, now=now)
-        if state.progress_state is not ProgressState.STUCK:
+        worker.heard_at, worker.allowed_until = now, finite("allowed_until", allowed_until)
+        if state.proven:
             self._renew(state.worker_id, worker, now)
-        if state.class_at(now) < HealthClass.BUSY:
+        if not state.proven or state.class_at(now) < HealthClass.BUSY:
             worker.well_since = None
         elif worker.well_since is None:
             worker.well_since = now
@@ -146,6 +152,7 @@ class WorkerHealthManager:
             suspect=worker.suspect or (_overdue(worker, now) if now >= worker.deadline else None),
         )
         seconds = grant.extension_seconds
+        worker.denied = not grant.granted
         if grant.granted:
             # A worker that completes one short workflow after another gets series after series: what it saved up must
             # not hide a hang for longer than two whole series could.
@@ -173,9 +180,14 @@ class WorkerHealthManager:
     def expire(self, *, now: float | None = None) -> list[str]:
         """The workers whose deadline has passed since the last call: they are suspect now."""
         now = self._time(now)
-        expired = self._expiries.pop_due(now)
-        for worker_id in expired:
+        expired = []
+        for worker_id in self._expiries.pop_due(now):
             worker = self._known[worker_id]
+            worker.denied = True
+            if worker.suspect is None and now < (until := self._ends(worker)):
+                self._expiries.set(worker_id, until)
+                continue
+            expired.append(worker_id)
             if worker.suspect is None:
                 self.mark_suspect(worker_id, _overdue(worker, now), now=now)
         return expired
@@ -193,8 +205,20 @@ class WorkerHealthManager:
         return self._known.pop(worker_id, None) is not None
 
     def deadline(self, worker_id: str) -> float:
-        """When a worker becomes suspect, in monotonic seconds. Raises `UnknownWorkerError`."""
+        """The deadline that a worker earned, in monotonic seconds. Raises `UnknownWorkerError`."""
         return self._get(worker_id).deadline
+
+    def suspect_at(self, worker_id: str) -> float:
+        """When a worker becomes suspect unless it reports or advances: not before its deadline. Raises `UnknownWorkerError`."""
+        return self._ends(self._get(worker_id))
+
+    def without_excuse(self, state: WorkerHealthState) -> WorkerHealthState:
+        """The state of a worker as it counts. Raises `UnknownWorkerError`.
+
+        Allowed silence excuses nothing once more time was denied: the worker is stuck then, and gets no new work until something advances.
+        """
+        denied = state.workflows_silent > 0 and self._get(state.worker_id).denied
+        return replace(state, workflows_silent=0) if denied else state
 
     def suspicion(self, worker_id: str) -> str | None:
         """Why a worker is suspect, or None. Raises `UnknownWorkerError`."""
@@ -219,7 +243,15 @@ class WorkerHealthManager:
 
     def _deadline_of(self, worker_id: str) -> float | None:
         worker = self._known.get(worker_id)
-        return worker.deadline if worker else None
+        return self._ends(worker) if worker else None
+
+    def _ends(self, worker: _Worker) -> float:
+        """The later of the earned deadline and the end of the allowed silence, with a deadline's time to act on that end.
+
+        It counts only while reports arrive: the silence of an attempt never excuses the silence of its supervisor.
+        """
+        base = self._config.base_deadline
+        return max(worker.deadline, min(worker.allowed_until, worker.heard_at) + base if worker.allowed_until else 0.0)
 
     def _move(self, worker_id: str, worker: _Worker, deadline: float) -> None:
         """Only to a later time: a report must not take back what an extension gave."""
@@ -228,6 +260,7 @@ class WorkerHealthManager:
 
     def _renew(self, worker_id: str, worker: _Worker, now: float) -> None:
         self._move(worker_id, worker, now + self._config.base_deadline)
+        worker.denied = False
         if worker.suspect is not None:
             worker.suspect = None
             self.workers.clear_suspect(worker_id, now=now)

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 from tenure import bounds as b
 from tenure.errors import LimitError
-from tenure.health.checks import finite, whole
+from tenure.health.signals import finite, whole
 
 
 class ExtensionReason(StrEnum):

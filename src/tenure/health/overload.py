@@ -18,7 +18,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from tenure.errors import LimitError
-from tenure.health.checks import finite, whole
+from tenure.health.signals import finite, whole
 
 
 class OverloadState(StrEnum):

@@ -2,7 +2,7 @@
 
 The best n are chosen by class, then by room, then by latency, and with some loyalty to the last choice.
 
-HEALTHY before BUSY before DEGRADED, never UNHEALTHY, never one that operators drained, and never one of which nothing is known. Pure: what is known of each place goes in, the
+HEALTHY before BUSY before DEGRADED, never UNHEALTHY, never one that operators drained or whose manager accepts no jobs, and never one of which nothing is known. Pure: what is known of each place goes in, the
 choice and the reason for each comes out.
 """
 
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from tenure.health.checks import finite, whole
 from tenure.health.node_states import ManagerHealthState
-from tenure.health.signals import ProgressState
+from tenure.health.signals import ProgressState, finite, whole
 
 
 class DatacenterHealth(StrEnum):
@@ -92,6 +91,8 @@ class CandidateDatacenter(NamedTuple):
     latency_s: float
     drained: bool = False
     """Operators drained every worker there: it is well, and nothing would run."""
+    closed: str = ""
+    """Why its leading manager accepts no new jobs; empty while it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,11 @@ def choose(
     """The best `count` of them; fewer where there are fewer that may be used."""
     config, known = config or PlacementConfig(), list(places)
     whole("count", count, least=1)
-    able = [place for place in known if place.health not in (None, DatacenterHealth.UNHEALTHY) and not place.drained]
+    able = [
+        place
+        for place in known
+        if place.health not in (None, DatacenterHealth.UNHEALTHY) and not place.drained and not place.closed
+    ]
     ranked = sorted(able, key=lambda place: _key(place, place.name in previous, config))
     chosen = tuple(place.name for place in ranked[:count])
     return Choice(chosen, {place.name: _reason(place, place.name in chosen) for place in known})
@@ -146,6 +151,8 @@ def _reason(place: CandidateDatacenter, chosen: bool) -> str:
         return "it is UNHEALTHY"
     if place.drained:
         return "operators drained every worker there"
+    if place.closed:
+        return f"it accepts no new jobs: {place.closed}"
     verb = "taken" if chosen else "left"
     return f"{verb}: {place.health}, room for {place.capacity}, {place.latency_s * 1000:.0f} ms away"
 

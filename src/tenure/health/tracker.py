@@ -12,8 +12,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from tenure.clock import Clock, SystemClock
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
-from tenure.health.checks import finite, whole
-from tenure.health.expiry import ExpiryHeap
 from tenure.health.signals import (
     DECISIONS,
     HealthClass,
@@ -21,7 +19,10 @@ from tenure.health.signals import (
     NodeHealthState,
     RoutingDecision,
     classify,
+    finite,
+    whole,
 )
+from tenure.health.window import ExpiryHeap
 
 T = TypeVar("T", bound=HealthSignals)
 

@@ -4,16 +4,21 @@ Document 001 compares "completions per interval" with an "expected rate" and say
 interval is the last `interval_s` seconds, sliding; and what is expected is what was seen over the `history` intervals
 before it (workers), or what could have moved and did not (managers, gates). Nothing is learned or guessed: with too
 little evidence nothing is expected, and then nothing is called slow.
+
+`ExpiryHeap` answers which of many keys are due, when due times move all the time and mostly to later. It has one heap entry per key: a key
+that moved to a later time is found when its old time comes and put back. So moving is a dictionary write, and finding the due ones costs
+O(log n) each, once per period, not per move.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tenure.health.checks import finite, whole
+from tenure.health.signals import finite, whole
 
 INTERVAL_S = 30.0
 _BUCKETS = 10  # per interval: counts are exact to a tenth of it, memory is bounded whatever the rate
@@ -84,21 +89,22 @@ class ProgressCounts(NamedTuple):
     advancing: int
     counter: int
     """All steps of this incarnation: the sum over its attempts, ended ones too, so it never falls."""
+    silent: int = 0
+    """Attempts that do not advance and whose silence is allowed. They are alive, and prove nothing."""
 
 
 @dataclass(slots=True)
 class _Attempt:
     counter: int
     moved_at: float
-    quiet_s: float
-    excused_until: float
+    allowed_until: float
 
 
 class ProgressWindow:
-    """Which of a worker's attempts advance.
+    """Counts the attempts of a worker that advance, and those whose silence is allowed.
 
-    An attempt advances when its counter rose within the interval, or within the silence it may have (its stall
-    threshold), or while it is in a declared silence. Beginning counts as a step: work is not stuck as it starts.
+    An attempt advances when its counter rose within the interval. Beginning counts as a step: work is not stuck as it starts. A silence
+    within the stall threshold, or a declared one, is allowed, and is no progress: it keeps a lease, and earns a worker nothing (decision 0306).
     """
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
@@ -107,9 +113,9 @@ class ProgressWindow:
         self._attempts: dict[str, _Attempt] = {}
         self._counter = 0
 
-    def begin(self, attempt: str, now: float, *, quiet_s: float = 0.0) -> None:
-        """An attempt starts; `quiet_s` is the longest silence it may have."""
-        self._attempts[attempt] = _Attempt(0, now, finite("quiet_s", quiet_s), now)
+    def begin(self, attempt: str, now: float) -> None:
+        """An attempt starts."""
+        self._attempts[attempt] = _Attempt(0, now, now)
 
     def step(self, attempt: str, counter: int, now: float) -> None:
         """An attempt's counter stands at this value. One that did not rise proves nothing."""
@@ -120,10 +126,10 @@ class ProgressWindow:
             self._counter += counter - running.counter
             running.counter, running.moved_at = counter, now
 
-    def excuse(self, attempt: str, until: float) -> None:
-        """The attempt declared a silence that ends at this time at the latest."""
+    def allow_silence(self, attempt: str, until: float) -> None:
+        """Sets the time until which the attempt may be silent. Each report of the worker sets it anew."""
         if attempt in self._attempts:
-            self._attempts[attempt].excused_until = until
+            self._attempts[attempt].allowed_until = until
 
     def end(self, attempt: str, now: float, *, completed: bool) -> None:
         """An attempt ended; only one that completed counts as a completion. Ending twice counts once."""
@@ -141,12 +147,10 @@ class ProgressWindow:
 
     def counts(self, now: float) -> ProgressCounts:
         """The numbers for this worker's state."""
-        advancing = sum(
-            now - attempt.moved_at < max(self.interval_s, attempt.quiet_s) or now < attempt.excused_until
-            for attempt in self._attempts.values()
-        )
+        still = [one for one in self._attempts.values() if now - one.moved_at >= self.interval_s]
+        silent = sum(now < one.allowed_until for one in still)
         completions = int(self._completions.last_interval(now))
-        return ProgressCounts(len(self._attempts), completions, advancing, self._counter)
+        return ProgressCounts(len(self._attempts), completions, len(self._attempts) - len(still), self._counter, silent)
 
 
 class Flow(NamedTuple):
@@ -194,3 +198,78 @@ class FlowWindow:
         if room is not None:
             overdue = min(overdue, whole("room", room))
         return Flow(arrived, left, float(left + overdue), overdue)
+
+
+_NEVER: Final = float("inf")
+
+
+class ExpiryHeap:
+    """Keys with a due time each."""
+
+    def __init__(self) -> None:
+        # Of each key with an entry in the heap: when it is due (never, if it was discarded), and the time of its earliest
+        # entry. Invariant: entry <= due.
+        self._keys: dict[str, list[float]] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def set(self, key: str, at: float) -> None:
+        """Make a key due at a time, instead of the time it had."""
+        times = self._keys.get(key)
+        if times is None:
+            self._keys[key] = [at, at]
+            heapq.heappush(self._heap, (at, key))
+        else:
+            times[0] = at
+            if at < times[1]:
+                times[1] = at
+                heapq.heappush(self._heap, (at, key))
+
+    def discard(self, key: str) -> None:
+        """Forget a key; harmless when it is not there."""
+        if key in self._keys:
+            self._keys[key][0] = _NEVER
+
+    def pop_due(self, now: float) -> list[str]:
+        """Remove and give the keys whose time has come, in order of their times."""
+        found: list[tuple[float, str]] = []
+        keys = self._keys
+        for entry in self._take(now):
+            at, key = entry
+            times = keys.get(key)
+            if times is None or times[1] != at:
+                continue  # an earlier entry of this key was handled already
+            due = times[0]
+            if due == at:
+                del keys[key]
+                found.append(entry)
+            elif due <= now:
+                del keys[key]
+                found.append((due, key))
+            elif due == _NEVER:
+                del keys[key]
+            else:  # it moved to a later time
+                times[1] = due
+                heapq.heappush(self._heap, (due, key))
+        found.sort()
+        return [key for _, key in found]
+
+    def _take(self, now: float) -> list[tuple[float, str]]:
+        """Remove and give the entries up to now, in any order."""
+        heap, taken = self._heap, list[tuple[float, str]]()
+        for _ in range(len(heap) // 64):
+            if heap[0][0] > now:
+                return taken
+            taken.append(heapq.heappop(heap))
+        if heap and heap[0][0] <= now:
+            # Many are due, as when a switch reboots: one pass beats that many pops.
+            taken += [entry for entry in heap if entry[0] <= now]
+            self._heap = [entry for entry in heap if entry[0] > now]
+            heapq.heapify(self._heap)
+        return taken
+
+    def next_due(self) -> float | None:
+        """No key is due before this time; None when there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        return sum(due < _NEVER for due, _ in self._keys.values())

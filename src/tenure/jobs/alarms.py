@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from tenure.jobs import budget
 from tenure.jobs.book import JobBook, Lane
+from tenure.jobs.catalogue import in_words
 from tenure.jobs.outbox import mailbox_name
 
 STRANDED_AFTER_S = 60.0
+PARKED_AFTER_S = 30.0
 MIB = 1 << 20
 
 
@@ -18,12 +20,15 @@ class AlarmKind(StrEnum):
     """The kind of an alarm. Each is also a metric: `tenure_alarm{kind,subject}`."""
 
     NOTHING_CLAIMED = "queue_not_empty_nothing_claimed"
+    PARKED = "work_waits_for_a_worker"
     NO_LEADER = "no_leader"
     ENGINE_SILENT = "engine_does_not_answer"
     NEARLY_FULL = "state_nearly_full"
     JOURNAL_DAMAGED = "journal_cannot_be_read"
     PRODUCT_FAILED = "product_failed"
     """Our own code raised, either while it handled one thing or in a loop that was started again."""
+    DEPENDENCY_DOWN = "dependency_down"
+    """Something that many attempts wait for is down, and their clocks stand still."""
     STATE_TOO_LARGE = "state_too_large"
     """The state does not fit into a snapshot. The journal grows until it does."""
 
@@ -54,6 +59,19 @@ class Crew(NamedTuple):
     """The slots without work on the accepting workers."""
 
 
+def down(book: JobBook, now: float) -> list[Alarm]:
+    """Returns an alarm for each outage."""
+    return [
+        Alarm(
+            AlarmKind.DEPENDENCY_DOWN,
+            name,
+            f"{name} is down for those that wait for it, and {one.phase} for {now - one.changed_at:.0f} s: {one.reason}",
+            f"Their clocks stand still for another {max(0.0, one.until - now):.0f} s at most; `tenure hold {name} --undo` ends that",
+        )
+        for name, one in book.state.outages.items()
+    ]
+
+
 def stranded(
     book: JobBook,
     now: float,
@@ -78,6 +96,33 @@ def stranded(
             continue
         facts = f"{len(waiting):,} waiting in {mailbox}, the oldest for {now - oldest:.0f} s, and nothing was claimed for {quiet:.0f} s"
         alarms.append(Alarm(AlarmKind.NOTHING_CLAIMED, mailbox, facts, _remedy(mailbox, found)))
+    return alarms
+
+
+def unserved(book: JobBook, now: float, after_s: float = PARKED_AFTER_S) -> list[Alarm]:
+    """Returns an alarm for each kind of work that is parked: at once where nobody ever registered it, else when no worker came for a while.
+
+    A worker that restarts parks its work for some seconds, and needs no alarm.
+    """
+    alarms = []
+    for key, waiting in book.parked.items():
+        job_id, name = next(iter(waiting))
+        info, entries = book.jobs[job_id], book.state.catalogue.get(key[2], {})
+        versions = [entries[key[3]]] if key[3] in entries else list(entries.values()) if not key[3] else []
+        since = max((entry.gone_at for entry in versions), default=0.0)
+        waited = now - max(since, info.workflows[name].not_before, book.state.elected_at)
+        if versions and waited <= after_s:
+            continue
+        facts = (
+            f"{len(waiting):,} parked, the oldest for {now - info.job.submitted_at:.0f} s: waiting for {in_words(key)}"
+        )
+        known = "" if versions else f"; nobody has registered it ({name!r} of job {job_id})"
+        remedy = f"Start one: tenure worker MODULE --managed --queue {key[0]}; or cancel the jobs"
+        alarms.append(
+            Alarm(
+                AlarmKind.PARKED, mailbox_name(key[0], key[1]) + f" {key[2]} {key[3]}".rstrip(), facts + known, remedy
+            )
+        )
     return alarms
 
 

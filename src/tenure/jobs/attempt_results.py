@@ -12,7 +12,7 @@ from tenure.errors import (
     LimitError,
 )
 from tenure.jobs import budget
-from tenure.jobs.attempts import AttemptCommand, find, move, progressed, stale, unknown
+from tenure.jobs.attempts import AttemptCommand, charged, find, move, progressed, stale, unknown
 from tenure.jobs.budget import encoded_bytes, text_bytes
 from tenure.jobs.decisions import (
     Decides,
@@ -22,13 +22,13 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.endings import JobEnded, end
 from tenure.jobs.model import (
     JobInfo,
     WorkflowRecord,
 )
-from tenure.jobs.rules import Rules
 from tenure.jobs.settings import LIMITS
 from tenure.jobs.states import (
     AttemptCause,
@@ -44,6 +44,9 @@ EXCLUDING = frozenset({AttemptCause.STALL, AttemptCause.CRASH, AttemptCause.LOST
 """The causes for which the worker may be to blame, or by which the work may harm the worker. The next attempt goes elsewhere."""
 
 
+_SAID_BY = {AttemptCause.DEAD_LETTER: Rule.ENGINE_SAID, AttemptCause.EVICTED: Rule.HEALTH}
+LOOK_AROUND_S = 5.0
+"""The least rest after a failure on something that the attempt named."""
 FINAL = frozenset({AttemptCause.DEAD_LETTER})
 """The causes after which nothing is tried again: the engine has delivered as often as it may."""
 
@@ -67,6 +70,10 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     enqueued_at: float = 0.0
     redelivered: int = 0
     """The number of times that the engine had delivered this attempt before. Only the engine knows it: a worker that dies reports nothing."""
+    mark: int | None = None
+    """Names the work that is saved now; None where the reporter does not know, 0 where nothing is saved."""
+    waits_on: str = ""
+    """The name of what the attempt failed on, where it named it."""
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -97,10 +104,17 @@ class AttemptFailed(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
     """The key in the store of the stack dump that was taken before a kill."""
     redelivered: int = 0
     """The number of times that the engine had delivered this attempt before, without any outcome. Each counts as an attempt."""
+    spent: int | None = None
+    """The attempts that now count against max_attempts: 0 where work was saved since the last charge. None in journals of earlier releases."""
+    mark: int = 0
+    waits_on: str = ""
+    """The name of what the attempt failed on, where it named it."""
+    uncharged: bool = False
+    """True when it failed on something that is down: it does not count as an attempt."""
 
     def growth(self) -> int:
         return text_bytes(
-            self.worker, self.worker, self.error
+            self.worker, self.worker, self.error, self.waits_on
         )  # the worker is in the workflow, and among its excluded workers
 
 
@@ -116,6 +130,15 @@ class ResultRefused(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults
         return text_bytes(self.worker) + 30
 
 
+def why_not(
+    info: JobInfo, workflow: WorkflowRecord, command: RecordResult | RecordFailure, now: float
+) -> tuple[Rule, str] | None:
+    """Returns why an outcome does not count: nobody can hold an attempt that still rests, and an outcome is good from its holder only."""
+    if workflow.state is WorkflowState.PENDING and workflow.not_before > now and command.attempt == workflow.attempt:
+        return Rule.STALE_ATTEMPT, f"attempt {command.attempt} was not sent yet"
+    return stale(info, workflow, command.attempt, command.delivery, command.worker)
+
+
 def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules) -> Decision:
     found = find(book, command)
     if found is None:
@@ -123,7 +146,7 @@ def record_result(book: JobBook, command: RecordResult, now: float, rules: Rules
     info, workflow = found
     if workflow.state is WorkflowState.COMPLETED and workflow.attempt == command.attempt:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
-    if why := stale(info, workflow, command.attempt, command.delivery):
+    if why := why_not(info, workflow, command, now):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
     check_result(command)
     done = WorkflowCompleted(
@@ -201,7 +224,7 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
     info, workflow = found
     if workflow.state is WorkflowState.FAILED and workflow.attempt == command.attempt:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "already recorded", info.id)
-    if why := stale(info, workflow, command.attempt, command.delivery):
+    if why := why_not(info, workflow, command, now):
         return refuse(info, workflow, command, command.delivery, command.worker, why, now)
     failed = failed_attempt(book, workflow, command, now)
     events: list[Event] = [failed]
@@ -218,21 +241,29 @@ def record_failure(book: JobBook, command: RecordFailure, now: float, rules: Rul
 
 
 def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailure, now: float) -> AttemptFailed:
-    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none."""
-    retry = workflow.spec.retry
-    # This counts our attempts, and those deliveries of them that ended with their worker, which only the engine saw.
-    used = workflow.attempt + workflow.redelivered + command.redelivered
-    final = command.cause in FINAL or not command.retryable or used >= retry.max_attempts
+    """Returns the end of an attempt, and what comes next: another attempt after its rest, or none.
+
+    Retries are earned (RULINGS, 20): saved work that is new since the last charge starts the count anew. `max_restarts` bounds the sum.
+    """
+    retry = workflow.spec.policy
+    outage = book.state.outages.get(command.waits_on)
+    uncharged = outage is not None and command.retryable and command.cause not in FINAL
+    saved = bool(command.mark) and command.mark != workflow.mark
+    # Deliveries that ended with their worker, which only the engine saw, are charged as attempts are.
+    spent = 0 if saved else charged(workflow) + (0 if uncharged else 1 + command.redelivered)
+    too_often = not uncharged and restarted(workflow) + command.redelivered > retry.restarts
+    bounded = {"max_restarts": retry.restarts} if too_often else {}
+    out_of_tries = spent >= retry.max_attempts and not uncharged
+    final = command.cause in FINAL or not command.retryable or too_often or out_of_tries
     upcoming = 0 if final else workflow.attempt + 1
-    rest = 0.0 if command.cause is AttemptCause.EVICTED else backoff(retry, command.job_id, workflow)
+    rest = 0.0 if command.cause is AttemptCause.EVICTED else backoff(retry, command.job_id, workflow, max(1, spent))
+    if command.waits_on:
+        # Whether that is down is seen from others who wait for it; what is down is tried again when it is back.
+        rest = max(rest, LOOK_AROUND_S) if outage is None else outage.until - now
     return AttemptFailed(
         at=now,
         by=command.by or command.worker,
-        rule=Rule.ENGINE_SAID
-        if command.cause is AttemptCause.DEAD_LETTER
-        else Rule.HEALTH
-        if command.cause is AttemptCause.EVICTED
-        else Rule.WORKER_SAID,
+        rule=_SAID_BY.get(command.cause, Rule.WORKER_SAID),
         job_id=command.job_id,
         workflow=workflow.spec.name,
         attempt=command.attempt,
@@ -244,14 +275,18 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         exclude=command.cause in EXCLUDING,
         dump_key=command.dump_key,
         redelivered=command.redelivered,
-        evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **command.evidence},
+        spent=spent,
+        mark=command.mark or workflow.mark,
+        waits_on=command.waits_on if upcoming else "",
+        uncharged=uncharged,
+        evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},
     )
 
 
-def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord) -> float:
+def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord, failures: int) -> float:
     """Returns the rest before the next attempt. Its jitter comes from the attempt's key, so that every replay gives the same."""
     chance = zlib.crc32(f"{job_id}/{workflow.spec.name}/{workflow.attempt}".encode()) / 0xFFFFFFFF
-    return retry.delay_s(workflow.attempt, chance)
+    return retry.delay_s(failures, chance)
 
 
 def consequence(
@@ -295,7 +330,12 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
     workflow.not_before = event.not_before
     move(book, info, workflow, WorkflowState.FAILED if final else WorkflowState.PENDING)
     workflow.cause, workflow.error = event.cause, event.error
+    if event.spent is not None:
+        workflow.spent, workflow.mark = event.spent, event.mark
+    elif workflow.spent is not None:
+        workflow.spent += 1 + event.redelivered
     workflow.redelivered += event.redelivered
+    note_dependency(workflow, event)
     if final:
         workflow.ended_at = event.at
         workflow.worker = event.worker or workflow.worker
@@ -306,6 +346,19 @@ def attempt_failed(book: JobBook, event: AttemptFailed) -> None:
         workflow.attempt = event.next_attempt
         # The fence is (attempt, delivery): the deliveries of a new attempt count from the start.
         workflow.worker, workflow.incarnation, workflow.delivery, workflow.steps = "", "", 0, 0
+
+
+def restarted(workflow: WorkflowRecord) -> int:
+    """Returns the starts of a workflow that count against max_restarts."""
+    return workflow.attempt - workflow.uncharged + workflow.redelivered
+
+
+def note_dependency(workflow: WorkflowRecord, event: AttemptFailed) -> None:
+    """Notes the name on which an attempt failed. If that turns out to be down, the attempt is not charged after all."""
+    workflow.uncharged += event.uncharged
+    charged = workflow.failed_on[0] if event.waits_on == workflow.held_on else 0
+    workflow.held_on = event.waits_on
+    workflow.failed_on = (charged + (bool(event.waits_on) and not event.uncharged), event.at)
 
 
 def release_followers(book: JobBook, info: JobInfo, at: float) -> None:

@@ -19,13 +19,13 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.model import (
     JobInfo,
     WorkflowRecord,
 )
 from tenure.jobs.queues import note_dispatch
-from tenure.jobs.rules import Rules
 from tenure.jobs.states import (
     JobState,
     WorkflowState,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
 DONE = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
+UNFENCED = -1
+"""The delivery of a result whose fence is not one that the engine gives to this attempt. It never counts."""
 
 
 class AttemptCommand(Command, frozen=True, kw_only=True):
@@ -48,6 +50,12 @@ class AttemptCommand(Command, frozen=True, kw_only=True):
 
 class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
     """The engine has the message. It may have refused it now because it had it already."""
+
+    by_workflow: bool = False
+
+
+class RecordWithdrawn(AttemptCommand, frozen=True, kw_only=True):
+    """The leader took the message back from the engine: nobody serves it any more."""
 
 
 class RecordStarted(AttemptCommand, frozen=True, kw_only=True):
@@ -67,15 +75,17 @@ class RecordProgress(AttemptCommand, frozen=True, kw_only=True):
     note: str = ""
 
 
-class TouchProgress(Command, frozen=True, kw_only=True):
-    """Something of the job advanced: document 002's `report_progress`, which names no workflow."""
-
-    job_id: str
-    progress_type: str
-
-
 class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The attempt is in the engine. Without this event a new leader sends it again, which is safe."""
+
+    workflow: str
+    attempt: int
+    by_workflow: bool = False
+    """True when it is in the mailbox of its workflow; in an earlier release all workflows of a lane shared one."""
+
+
+class Withdrawn(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The attempt was taken back from the engine, unstarted, because nobody serves it any more. It waits for a worker that does."""
 
     workflow: str
     attempt: int
@@ -126,16 +136,47 @@ def record_dispatched(book: JobBook, command: RecordDispatched, now: float, rule
     info, workflow = found
     if workflow.attempt != command.attempt or workflow.state is not WorkflowState.PENDING:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"it is {workflow.state}", info.id)
-    event = Dispatched(at=now, by=command.by, job_id=info.id, workflow=command.workflow, attempt=command.attempt)
+    event = Dispatched(
+        at=now,
+        by=command.by,
+        job_id=info.id,
+        workflow=command.workflow,
+        attempt=command.attempt,
+        by_workflow=command.by_workflow,
+    )
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
 
-def stale(info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int) -> tuple[Rule, str] | None:
-    """Returns why a report about this attempt does not count, or None when it does."""
+def held_by_another(workflow: WorkflowRecord, delivery: int, worker: str) -> bool:
+    """Returns True when the journal has another worker as the one that started this delivery: two workers never hold the same one."""
+    started = workflow.state is WorkflowState.RUNNING and workflow.delivery == delivery
+    return started and bool(worker) and worker != workflow.worker
+
+
+def record_withdrawn(book: JobBook, command: RecordWithdrawn, now: float, rules: Rules) -> Decision:
+    found = find(book, command)
+    if found is None:
+        return unknown(book, command)
+    info, workflow = found
+    if workflow.attempt != command.attempt or workflow.state is not WorkflowState.QUEUED:
+        return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"it is {workflow.state}", info.id)
+    event = Withdrawn(at=now, by=command.by, job_id=info.id, workflow=command.workflow, attempt=command.attempt)
+    return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
+
+
+def stale(info: JobInfo, workflow: WorkflowRecord, attempt: int, delivery: int, worker: str) -> tuple[Rule, str] | None:
+    """Returns why a report about this attempt does not count, or None when it does.
+
+    A delivery whose start was never reported counts whoever sends it: short work ends before its first report.
+    """
     if workflow.state is WorkflowState.WAITING or attempt > workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was never issued"
     if attempt < workflow.attempt:
         return Rule.STALE_ATTEMPT, f"attempt {attempt} was replaced by attempt {workflow.attempt}"
+    if delivery == UNFENCED:
+        return Rule.STALE_DELIVERY, f"its fence is none that attempt {attempt} was given"
+    if held_by_another(workflow, delivery, worker):
+        return Rule.STALE_DELIVERY, f"delivery {delivery} is held by another worker than {worker!r}"
     # Delivery 0: the reporter does not know it, so only the attempt fences.
     if delivery and delivery < workflow.delivery:
         return Rule.STALE_DELIVERY, f"delivery {delivery} was replaced by delivery {workflow.delivery}"
@@ -151,14 +192,20 @@ def record_started(book: JobBook, command: RecordStarted, now: float, rules: Rul
     if found is None:
         return unknown(book, command)
     info, workflow = found
-    if why := stale(info, workflow, command.attempt, command.delivery):
+    if why := stale(info, workflow, command.attempt, command.delivery, command.worker):
         return Decision([], Outcome.REFUSED, *why, info.id)
     if workflow.state is WorkflowState.RUNNING and workflow.delivery == command.delivery:
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, "", info.id)
-    return Decision([start_event(command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+    return Decision([start_event(workflow, command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
 
 
-def start_event(command: RecordStarted | RecordProgress, now: float) -> WorkflowStarted:
+def start_event(workflow: WorkflowRecord, command: RecordStarted | RecordProgress, now: float) -> WorkflowStarted:
+    """Returns the start. That of a later delivery says whose delivery came before: its lease was lost, or there would be no second one."""
+    before = (
+        {"previous_worker": workflow.worker, "previous_delivery": workflow.delivery, **command.evidence}
+        if workflow.state is WorkflowState.RUNNING and command.delivery > workflow.delivery
+        else {}
+    )
     return WorkflowStarted(
         at=now,
         by=command.worker,
@@ -169,6 +216,7 @@ def start_event(command: RecordStarted | RecordProgress, now: float) -> Workflow
         worker=command.worker,
         incarnation=command.incarnation,
         delivery=command.delivery,
+        evidence=before,
     )
 
 
@@ -179,11 +227,11 @@ def record_progress(book: JobBook, command: RecordProgress, now: float, rules: R
     if found is None:
         return unknown(book, command)
     info, workflow = found
-    if why := stale(info, workflow, command.attempt, command.delivery):
+    if why := stale(info, workflow, command.attempt, command.delivery, command.worker):
         return Decision([], Outcome.REFUSED, *why, info.id)
     if workflow.state is not WorkflowState.RUNNING or workflow.delivery != command.delivery:
         # The report of its start was lost. A progress report holds the whole state of the attempt, so it records the start, too.
-        return Decision([start_event(command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
+        return Decision([start_event(workflow, command, now)], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
     if command.steps <= workflow.steps:
         return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "the counter has not risen", info.id)
     if not journal_due(book, info, now):
@@ -208,23 +256,16 @@ def journal_due(book: JobBook, info: JobInfo, now: float) -> bool:
     return now - tracking.last_progress_at >= tracking.stuck_threshold * book.settings.progress_share
 
 
-def touch_progress(book: JobBook, command: TouchProgress, now: float, rules: Rules) -> Decision:
-    info = book.job(command.job_id)
-    if info.state.terminal:
-        return Decision([], Outcome.REFUSED, Rule.JOB_ENDED, f"the job had ended: {info.state}", info.id)
-    if not journal_due(book, info, now):
-        return Decision([], Outcome.NOTHING, Rule.WORKER_SAID, "progress was journaled a short while ago", info.id)
-    event = ProgressRecorded(
-        at=now, by=command.by, rule=Rule.WORKER_SAID, job_id=info.id, note=command.progress_type[:200]
-    )
-    return Decision([event], Outcome.ACCEPTED, Rule.WORKER_SAID, "", info.id)
-
-
 def check_progress(command: RecordProgress) -> None:
     if command.steps < 0:
         raise LimitError("steps", command.steps, "0 or more")
     if command.fraction is not None and not 0 <= command.fraction <= 1:  # NaN fails both comparisons
         raise LimitError("fraction", command.fraction, "between 0 and 1")
+
+
+def charged(workflow: WorkflowRecord) -> int:
+    """Returns the attempts and redeliveries that count against max_attempts."""
+    return workflow.attempt - 1 + workflow.redelivered if workflow.spent is None else workflow.spent
 
 
 def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowState) -> None:
@@ -251,11 +292,18 @@ def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowSt
 def dispatched(book: JobBook, event: Dispatched) -> None:
     info = book.job(event.job_id)
     workflow = info.workflows[event.workflow]
-    workflow.dispatched_at = event.at
+    workflow.dispatched_at, workflow.by_workflow = event.at, event.by_workflow
     if record := book.state.queues.get(info.job.submission.queue):
         note_dispatch(record, event.at)
     if workflow.state is WorkflowState.PENDING:  # the start may have been recorded first
         move(book, info, workflow, WorkflowState.QUEUED)
+
+
+def withdrawn(book: JobBook, event: Withdrawn) -> None:
+    info = book.job(event.job_id)
+    workflow = info.workflows[event.workflow]
+    workflow.withdrawn += 1
+    move(book, info, workflow, WorkflowState.PENDING)
 
 
 def workflow_started(book: JobBook, event: WorkflowStarted) -> None:
@@ -287,12 +335,11 @@ def progressed(info: JobInfo, at: float) -> None:
 
 
 class ProgressWatch:
-    """Holds the newest progress of each job, and the jobs that advanced on each worker since the last `take_advanced`."""
+    """Holds the newest progress of each job."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
         self._steps: dict[tuple[str, str], tuple[int, int]] = {}
-        self._advanced: dict[str, dict[str, None]] = {}
 
     def observe(self, command: RecordProgress, now: float) -> bool:
         """Notes a report about the attempt that counts. Returns True when its counter rose."""
@@ -305,7 +352,6 @@ class ProgressWatch:
         if command.steps == 0:
             return False  # a new attempt that has not done anything yet
         self._last[command.job_id] = now
-        self._advanced.setdefault(command.worker, {})[command.job_id] = None
         return True
 
     def touch(self, job_id: str, now: float) -> None:
@@ -320,28 +366,22 @@ class ProgressWatch:
         """Returns the newest counter, for people. The journaled one may be older."""
         return self._steps.get((job_id, workflow), (0, 0))[1]
 
-    def take_advanced(self, worker: str) -> tuple[str, ...]:
-        """Returns the jobs that advanced on this worker since the last call. A grant of time counts for these."""
-        return tuple(self._advanced.pop(worker, ()))
-
     def forget_job(self, job_id: str, workflows: list[str]) -> None:
         """Drops what is known of a job that has ended."""
         self._last.pop(job_id, None)
         for name in workflows:
             self._steps.pop((job_id, name), None)
 
-    def forget_worker(self, worker: str) -> None:
-        self._advanced.pop(worker, None)
-
 
 DECIDE: Decides = {
     RecordDispatched: record_dispatched,
+    RecordWithdrawn: record_withdrawn,
     RecordStarted: record_started,
     RecordProgress: record_progress,
-    TouchProgress: touch_progress,
 }
 FOLD: Folds = {
     Dispatched: dispatched,
+    Withdrawn: withdrawn,
     WorkflowStarted: workflow_started,
     ProgressRecorded: progress_recorded,
 }

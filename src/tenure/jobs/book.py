@@ -10,19 +10,32 @@ from collections.abc import Container, Iterable, Iterator
 import msgspec
 
 from tenure.jobs.budget import StateSize
+from tenure.jobs.catalogue import (
+    CatalogueEntry,
+    Registration,
+    Schemas,
+    ServedKey,
+    Services,
+    WorkerOffer,
+    in_words,
+    is_served,
+    served_key,
+)
 from tenure.jobs.decisions import Event, encode_event
+from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.model import (
     ArchivedJob,
     DrainRecord,
     JobInfo,
-    QueueRecord,
     ScheduleRecord,
     Tombstone,
     WorkerRecord,
     WorkflowRecord,
 )
+from tenure.jobs.outages import OutageRecord
+from tenure.jobs.queues import QueueRecord
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import WorkflowState
 from tenure.jobs.timers import Timers
@@ -53,6 +66,15 @@ class BookState(msgspec.Struct, kw_only=True):
     queues: dict[str, QueueRecord] = {}
     drained: dict[str, DrainRecord] = {}
     """Maps the name of each worker that an operator drained to the record of it."""
+    catalogue: dict[str, dict[str, CatalogueEntry]] = {}
+    """Maps the name of each workflow that a worker registered to its versions (see `catalogue.py`)."""
+    offers: dict[str, WorkerOffer] = {}
+    registered: dict[str, Registration] = {}
+    """Maps each worker to what it registered."""
+    schemas: Schemas = {}
+    """Maps the hash of each schema of arguments to the schema."""
+    outages: dict[str, OutageRecord] = {}
+    """Maps the name of everything that is down to its record."""
     forgotten_early: int = 0
     """The number of ids that left memory before their time because there were too many."""
 
@@ -79,6 +101,11 @@ class JobBook(JournalFold[BookState, JobInfo]):
         """Workflows whose attempt is decided and not recorded as sent, until their `not_before` comes."""
         self.ready: dict[Lane, dict[WorkflowKey, None]] = {}
         """Workflows whose `not_before` has come, oldest first in each lane. `wake` moves them here from `resting`."""
+        self.parked: dict[ServedKey, dict[WorkflowKey, None]] = {}
+        """Workflows whose `not_before` has come and that no worker serves, by what a worker would have to serve. They cost the others nothing."""
+        self.services = Services()
+        self.lost_at: float | None = state.elected_at
+        """When a worker last left that may have been the last to serve something; None when the leader has looked at the engine since."""
         self.queued: dict[Lane, dict[WorkflowKey, None]] = {}
         """Attempts in the engine that no worker has started, oldest first in each lane."""
         self.on_worker: dict[str, dict[WorkflowKey, None]] = {}
@@ -138,8 +165,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         new = workflow.state
         if old is WorkflowState.PENDING:
             self.resting.cancel(key)
-            if lane := self.ready.get(lane_of(info)):
-                lane.pop(key, None)
+            self._unready(info, workflow, key)
         if old is WorkflowState.QUEUED:
             self.queued[lane_of(info)].pop(key, None)
         elif new is WorkflowState.QUEUED:
@@ -149,7 +175,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
         was = old is WorkflowState.QUEUED or old is WorkflowState.RUNNING
         now = new is WorkflowState.QUEUED or new is WorkflowState.RUNNING
         if was != now:
-            queue = info.job.submission.queue
+            queue = lane_of(info)[0]
             self.in_queue[queue] = self.in_queue.get(queue, 0) + (1 if now else -1)
 
     def wake(self, now: float, *, skip: Container[str] = (), failed: dict[str, Exception] | None = None) -> None:
@@ -161,12 +187,48 @@ class JobBook(JournalFold[BookState, JobInfo]):
             if key[0] in skip:
                 continue
             try:
-                self.ready.setdefault(lane_of(self.state.jobs[key[0]]), {})[key] = None
+                self._make_ready(key)
             except Exception as error:
                 if failed is None:
                     raise
                 failed[key[0]] = error
                 self.resting.set(key, now)
+
+    def _make_ready(self, key: WorkflowKey) -> None:
+        info = self.state.jobs[key[0]]
+        lane = lane_of(info)
+        needs = served_key(lane, info.workflows[key[1]].spec)
+        if is_served(self, needs):
+            self.ready.setdefault(lane, {})[key] = None
+        else:
+            self.parked.setdefault(needs, {})[key] = None
+
+    def _unready(self, info: JobInfo, workflow: WorkflowRecord, key: WorkflowKey) -> None:
+        lane = lane_of(info)
+        if waiting := self.ready.get(lane):
+            waiting.pop(key, None)
+        if parked := self.parked.get(needs := served_key(lane, workflow.spec)):
+            parked.pop(key, None)
+            if not parked:
+                del self.parked[needs]
+
+    def sort_parked(self, at: float, *, lost: bool) -> None:
+        """Releases the parked work that a worker serves now. With `lost`, parks the ready work that nobody serves any more."""
+        for needs in [needs for needs in self.parked if is_served(self, needs)]:
+            self.ready.setdefault(needs[:2], {}).update(self.parked.pop(needs))
+        if lost:
+            self.lost_at = at
+            for lane, waiting in list(self.ready.items()):
+                self.ready[lane] = {}
+                for key in waiting:
+                    self._make_ready(key)
+
+    def waits_for(self, info: JobInfo, workflow: WorkflowRecord) -> str:
+        """Returns the worker that a parked workflow waits for, in words; nothing for one that is not parked."""
+        if not self.parked or workflow.state is not WorkflowState.PENDING:
+            return ""
+        needs = served_key(lane_of(info), workflow.spec)
+        return in_words(needs) if (info.id, workflow.spec.name) in self.parked.get(needs, ()) else ""
 
     def left_worker(self, worker: str, key: WorkflowKey) -> None:
         held = self.on_worker.get(worker)
@@ -176,6 +238,7 @@ class JobBook(JournalFold[BookState, JobInfo]):
                 del self.on_worker[worker]
 
     def _index(self) -> None:
+        self.services.restore(self)
         for job_id, info in self.state.jobs.items():
             if key := info.job.submission.idempotency_key:
                 self.keys[key] = job_id
@@ -239,8 +302,9 @@ class JobBook(JournalFold[BookState, JobInfo]):
 
 
 def lane_of(info: JobInfo) -> Lane:
+    """Returns the lane of a job. A job of an earlier release that left queue or priority out has the defaults of then."""
     submission = info.job.submission
-    return submission.queue, submission.priority
+    return submission.queue or DEFAULT_QUEUE, submission.priority or 0
 
 
 _PROGRESS = b'{"type":"ProgressRecorded"'

@@ -1,6 +1,6 @@
 """Parses cron expressions and finds when they are due. Pure arithmetic: it knows no clock.
 
-The caller passes a time zone as a function, because a pure folder does not know what clocks show in Berlin. A *civil minute* is a minute on a wall calendar, counted from 1970-01-01 00:00 of that calendar. `tenure.zones` says which instant it is.
+The caller passes a time zone as a function, because a pure folder does not know what clocks show in Berlin. A *civil minute* is a minute on a wall calendar, counted from 1970-01-01 00:00 of that calendar. `tenure.clock` says which instant it is.
 Five fields (minute, hour, day of month, month, day of week), lists, ranges, steps, names, and the usual @words. When both days are
 restricted, either suffices, as cron has always had it.
 """

@@ -1,6 +1,6 @@
-"""Deadlines: when a job's time is over, and what its leader then does (document 002, parts 3, 4 and 8, with the rulings of `rules.py`).
+"""Deadlines: when a job's time is over (document 002, parts 3, 4 and 8, with the rulings of `rules.py`). A new leader goes on with the same deadlines.
 
-A leader ends the job itself, or reports to the gate where a gate decides. A new leader goes on with the same deadlines.
+What a leader does then depends on who decides, and that only the strategies know (`timeout`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenure.errors import (
     StaleEpochError,
 )
+from tenure.health.extension import extension_bound, grant_seconds
 from tenure.jobs.budget import text_bytes
 from tenure.jobs.decisions import (
     Command,
@@ -22,17 +23,15 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
-from tenure.jobs.endings import end
 from tenure.jobs.model import (
     JobInfo,
     TimeoutTrackingState,
+    wall,
 )
-from tenure.jobs.rules import RULES, Rules
-from tenure.jobs.settings import JobSettings
+from tenure.jobs.settings import MOST_EXTENSIONS, NEAR_SHARE, JobSettings
 from tenure.jobs.states import (
-    JobState,
-    StrategyType,
     TimeoutReason,
 )
 
@@ -45,15 +44,6 @@ NEVER = math.inf
 class TakeLead(Command, frozen=True, kw_only=True):
     epoch: int
     leader: str
-
-
-class CheckJob(Command, frozen=True, kw_only=True):
-    """Asks whether the job's time has run out. Results that were enqueued up to `drained_until` are recorded; None means up to now."""
-
-    job_id: str
-    drained_until: float | None = None
-    progress_at: float = 0.0
-    """The newest progress that the leader has seen; it may be newer than what is journaled."""
 
 
 class LeaderElected(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -87,8 +77,41 @@ class Expiry(NamedTuple):
 
 
 def deadline(tracking: TimeoutTrackingState) -> float:
-    """Returns `started_at + timeout_seconds + total_extensions_granted` (document 002, part 8)."""
-    return tracking.started_at + tracking.timeout_seconds + tracking.total_extensions_granted
+    """Returns `started_at + timeout_seconds + total_extensions_granted` (document 002, part 8); `NEVER` for a job without a deadline."""
+    return tracking.started_at + wall(tracking.timeout_seconds) + tracking.total_extensions_granted
+
+
+def job_bound(grace_s: float) -> float:
+    """Returns all that a job can earn past its deadline in its life: 1.9375 x its grace."""
+    return extension_bound(base_deadline=grace_s, min_grant=0.0, max_extensions=MOST_EXTENSIONS)
+
+
+def next_grant(info: JobInfo) -> float:
+    """Returns the extension that the job could earn next; 0 where its series is used up."""
+    tracking, grace_s = info.timeout_tracking, info.job.submission.grace_s
+    if tracking.extension_count >= MOST_EXTENSIONS:
+        return 0.0
+    full = grant_seconds(tracking.extension_count, base_deadline=grace_s, min_grant=0.0)
+    return max(0.0, min(full, job_bound(grace_s) - tracking.total_extensions_granted))
+
+
+def near_s(info: JobInfo) -> float:
+    """Returns the seconds for which its deadline is near before it ends; 0 for a job that can earn none."""
+    return info.job.submission.grace_s * NEAR_SHARE
+
+
+def ends_at(info: JobInfo) -> float:
+    """Returns when the leader acts on the deadline.
+
+    A new leader waits for as long as a deadline is near: the job's workers had nobody to ask for the time that it could earn.
+    """
+    tracking = info.timeout_tracking
+    due = deadline(tracking)
+    if tracking.resumed_at and info.running_workflows and due < tracking.resumed_at + near_s(info):
+        seconds = next_grant(info)
+        if seconds and due + seconds > tracking.resumed_at:
+            return tracking.resumed_at + near_s(info)
+    return due
 
 
 def progress_since(tracking: TimeoutTrackingState, progress_at: float = 0.0) -> float:
@@ -114,12 +137,12 @@ def expiry(info: JobInfo, now: float, progress_at: float = 0.0) -> Expiry | None
     tracking = info.timeout_tracking
     due = deadline(tracking)
     elapsed = now - tracking.started_at
-    if now > due:
+    if now > (ends := ends_at(info)):
         allowed = due - tracking.started_at
         return Expiry(
             TimeoutReason.TIMEOUT,
             Rule.OVERALL_TIMEOUT,
-            due,
+            ends,
             f"timeout: {elapsed:.0f} s elapsed of {allowed:.0f} s allowed",
             {
                 "elapsed": elapsed,
@@ -145,21 +168,6 @@ def expiry(info: JobInfo, now: float, progress_at: float = 0.0) -> Expiry | None
     return None
 
 
-def next_due(info: JobInfo, settings: JobSettings, progress_at: float = 0.0, rules: Rules = RULES) -> float:
-    """Returns the next time at which checking this job can matter. `NEVER` for one that has ended.
-
-    The checks compare strictly, so this is the first instant after the deadline. A timer that fires at it finds the deadline passed.
-    """
-    if info.state.terminal:
-        return NEVER
-    tracking = info.timeout_tracking
-    if tracking.strategy_type is StrategyType.GATE_COORDINATED and tracking.locally_timed_out:
-        if rules.must_report_again(tracking):
-            return 0.0
-        return math.nextafter(fallback_at(tracking, settings), NEVER)
-    return math.nextafter(min(deadline(tracking), stuck_at(info, progress_at)), NEVER)
-
-
 def take_lead(book: JobBook, command: TakeLead, now: float, rules: Rules) -> Decision:
     # Epochs only grow: a leader with an epoch that the journal has seen was replaced.
     if command.epoch <= book.epoch:
@@ -173,66 +181,6 @@ def take_lead(book: JobBook, command: TakeLead, now: float, rules: Rules) -> Dec
         evidence={"previous_leader": book.state.leader, "previous_epoch": book.epoch},
     )
     return Decision([elected], Outcome.ACCEPTED, Rule.TAKEOVER)
-
-
-def check_job(book: JobBook, command: CheckJob, now: float, rules: Rules) -> Decision:
-    """Decides whether the job's time has run out. The leader then ends the job, or reports to the gate where a gate decides. Idempotent."""
-    info = book.job(command.job_id)
-    if rules.is_final(info.state):
-        return Decision([], Outcome.ALREADY, Rule.JOB_ENDED, info.reason, info.id)
-    tracking = info.timeout_tracking
-    if tracking.strategy_type is StrategyType.GATE_COORDINATED and tracking.locally_timed_out:
-        return await_gate(book, info, now, rules)
-    over = expiry(info, now, command.progress_at)
-    if over is None:
-        return Decision([], Outcome.NOTHING, Rule.FOLLOWED, "", info.id)
-    if command.drained_until is not None and command.drained_until < over.since:
-        # A result enqueued before the deadline wins over the deadline, so the leader has to read those results first.
-        return Decision(
-            [], Outcome.NOTHING, over.rule, "results from before the deadline may still be waiting", info.id
-        )
-    if tracking.strategy_type is StrategyType.LOCAL_AUTHORITY:
-        ended = end(info, now, JobState.TIMED_OUT, over.rule, over.words, by=book.state.leader, evidence=over.evidence)
-        return Decision([ended], Outcome.ACCEPTED, over.rule, over.words, info.id)
-    return Decision([local_timeout(book, info, over, now)], Outcome.ACCEPTED, over.rule, over.words, info.id)
-
-
-def local_timeout(book: JobBook, info: JobInfo, over: Expiry, now: float) -> LocalTimeoutReported:
-    return LocalTimeoutReported(
-        at=now,
-        by=book.state.leader,
-        rule=over.rule,
-        job_id=info.id,
-        reason=over.reason,
-        token=info.timeout_tracking.timeout_fence_token,
-        evidence={**over.evidence, "gate_epoch": info.timeout_tracking.gate_epoch},
-    )
-
-
-def await_gate(book: JobBook, info: JobInfo, now: float, rules: Rules) -> Decision:
-    """Handles a local timeout that the gate has not answered: ends the job after `fallback_after`, or reports again as a new leader."""
-    tracking = info.timeout_tracking
-    assert tracking.reported_reason is not None, "a local timeout has a reason"
-    waited = now - tracking.first_reported_at
-    if now > fallback_at(tracking, book.settings):
-        reason = f"{tracking.reported_reason}: the gate has not answered for {waited:.0f} s"
-        evidence = {"waited": waited, "fallback_after": book.settings.fallback_after, "token": tracking.reported_token}
-        ended = end(info, now, JobState.TIMED_OUT, Rule.FALLBACK, reason, by=book.state.leader, evidence=evidence)
-        return Decision([ended], Outcome.ACCEPTED, Rule.FALLBACK, reason, info.id)
-    if rules.must_report_again(tracking):
-        again = LocalTimeoutReported(
-            at=now,
-            by=book.state.leader,
-            rule=Rule.REPORT_AGAIN,
-            job_id=info.id,
-            reason=tracking.reported_reason,
-            token=tracking.timeout_fence_token,
-            evidence={"reported_token": tracking.reported_token, "first_reported_at": tracking.first_reported_at},
-        )
-        return Decision([again], Outcome.ACCEPTED, Rule.REPORT_AGAIN, "a new leader reports again", info.id)
-    return Decision(
-        [], Outcome.ALREADY, Rule.ALREADY_RECORDED, f"reported {waited:.0f} s ago: {tracking.reported_reason}", info.id
-    )
 
 
 def leader_elected(book: JobBook, event: LeaderElected) -> None:
@@ -258,5 +206,5 @@ def local_timeout_reported(book: JobBook, event: LocalTimeoutReported) -> None:
     tracking.last_report_at = event.at
 
 
-DECIDE: Decides = {TakeLead: take_lead, CheckJob: check_job}
+DECIDE: Decides = {TakeLead: take_lead}
 FOLD: Folds = {LeaderElected: leader_elected, LocalTimeoutReported: local_timeout_reported}

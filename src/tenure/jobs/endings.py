@@ -19,16 +19,17 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.model import (
     ArchivedJob,
     JobInfo,
     Tombstone,
-    left_a_message,
+    WorkflowRecord,
 )
-from tenure.jobs.rules import Rules
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.states import (
+    AttemptCause,
     JobState,
     WorkflowState,
     check_job_transition,
@@ -336,6 +337,16 @@ def job_archived(book: JobBook, event: JobArchived) -> None:
 
 def forgotten(book: JobBook, event: Forgotten) -> None:
     book.forget_until(event.until)
+
+
+def left_a_message(workflow: WorkflowRecord) -> bool:
+    """Returns True when an ended workflow may have a live message in the engine.
+
+    A result or a dead letter settles the message. An eviction does not: the leader decided it, and the engine would deliver the message again for ever.
+    """
+    if workflow.state is WorkflowState.CANCELLED:
+        return True
+    return workflow.state is WorkflowState.FAILED and workflow.cause is AttemptCause.EVICTED
 
 
 DECIDE: Decides = {

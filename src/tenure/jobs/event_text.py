@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
-from tenure.jobs.attempts import Dispatched, ProgressRecorded, WorkflowStarted
+from tenure.jobs.attempts import Dispatched, ProgressRecorded, Withdrawn, WorkflowStarted
+from tenure.jobs.catalogue import WorkflowsForgotten, WorkflowsRegistered
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
 from tenure.jobs.decisions import Event, Evidence, Rule
 from tenure.jobs.endings import Forgotten, JobArchived, JobCleaned, JobEnded, ResultsExpired, TombstoneSet
@@ -24,21 +26,40 @@ from tenure.jobs.gate_jobs import (
     GateTombstoneSet,
 )
 from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
-from tenure.jobs.model import JobSubmission
+from tenure.jobs.model import JobSubmission, wall
+from tenure.jobs.outages import OutageDeclared, OutageEnded, OutageMoved
 from tenure.jobs.queues import QueueChanged
 from tenure.jobs.schedules import CronFired, InstantsSkipped, ScheduleRemoved, ScheduleSet
+from tenure.jobs.settings import MOST_EXTENSIONS
+from tenure.jobs.shown_arguments import call_text
 from tenure.jobs.states import AttemptCause
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_any_event
 from tenure.jobs.workers import WorkerDrained, WorkerEvicted, WorkerForgotten, WorkerJudged
 
-CAUSES: Mapping[AttemptCause, str] = {
+CAUSES: Mapping[str, str] = {
     AttemptCause.ERROR: "it raised an error",
-    AttemptCause.STALL: "it gave no beat within its stall threshold, and its slot was killed",
+    AttemptCause.STALL: "it gave no beat within its stall threshold, and was ended",
     AttemptCause.CRASH: "its process died",
     AttemptCause.LOST_LEASE: "its lease was lost, so its result would have been refused",
     AttemptCause.EVICTED: "its worker was evicted",
     AttemptCause.DEAD_LETTER: "the engine gave up on its message",
+    # The words of workers, which say more.
+    "exception": "it raised an error",
+    "unknown_workflow": "its worker has no such workflow",
+    "bad_arguments": "its arguments do not fit the function",
+    "bad_result": "its result could not be taken",
+    "bad_message": "no slot can take its message",
+    "timeout": "it ran into its timeout for one attempt",
+    "cancelled": "it cancelled itself",
+    "lease_lost": "its lease was lost, so its result would have been refused",
+    "drained": "its worker was shutting down",
+    "exited": "it ended its own process",
+    "killed": "a signal killed its process",
+    "memory": "the kernel killed it for memory",
+    "unsettled": "its outcome could not be handed over",
+    "worker_died": "its whole worker died",
+    "internal": "Tenure itself failed on it",
 }
 
 RULES: Mapping[Rule, str] = {
@@ -48,6 +69,7 @@ RULES: Mapping[Rule, str] = {
     Rule.WORKER_SAID: "the worker said so",
     Rule.ENGINE_SAID: "the engine said so",
     Rule.HEALTH: "the health of its worker",
+    Rule.OUTAGE: "most of those that wait for it are in trouble at once, so it is that which is down",
     Rule.ALL_DONE: "every workflow has ended",
     Rule.NOTHING_DONE: "a job in which nothing completed has not completed",
     Rule.FAILED_FOR_GOOD: "the final failure of a workflow fails its job",
@@ -88,23 +110,65 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def allowed(timeout_seconds: float | None) -> str:
+    """Returns a job's deadline as people say it."""
+    allowed_s = wall(timeout_seconds)
+    return seconds(allowed_s) if allowed_s < math.inf else "no deadline"
+
+
 def attempt_failed(event: AttemptFailed) -> str:
     text = f"{who(event)}, failed"
     if event.worker:
         text += f" on {event.worker}"
-    text += f": {CAUSES[event.cause]}"
+    said = str(event.evidence.get("cause", ""))
+    text += f": {CAUSES.get(said) or CAUSES[event.cause]}"
     if event.error:
-        text += f" ({event.error})"
+        text += f" ({event.error.removeprefix(f'{said}: ')})"
+    if place := event.evidence.get("place"):
+        text += f" at {place}"
     if silent := event.evidence.get("silent_for"):
         text += f"; the last beat was {seconds(silent)} before"
     if event.dump_key:
         text += f"; stack dump: {event.dump_key}"
+    if event.uncharged:
+        return f"{text}; {event.waits_on} is down, so it is not charged, and rests until that is back"
     if event.next_attempt:
         rest = event.not_before - event.at
-        text += f". Attempt {event.next_attempt} of {event.evidence['max_attempts']}"
+        text += f". Attempt {event.next_attempt}" + (
+            "" if event.spent is not None else f" of {event.evidence['max_attempts']}"
+        )
         text += f" follows after {seconds(round(rest, 1))}" if rest > 0 else " follows at once"
+        text += charge(event)
         return text + (f"; {event.worker} leaves it to others while there are any" if event.exclude else "")
-    return text + ". No further attempt"
+    return f"{text}. No further attempt{charge(event)}"
+
+
+def charge(event: AttemptFailed) -> str:
+    """Returns what an attempt costs, in words: retries are earned by saved work."""
+    most, said = event.evidence.get("max_attempts", 1), event.evidence
+    if "max_restarts" in said and (event.spent or 0) < most:
+        return f": {said['max_restarts']} restarts are the most, whatever was saved"
+    # Where nothing could be tried again anyway, the count explains nothing.
+    if event.spent is None or most == 1 or (event.spent < most and not event.next_attempt):
+        return ""
+    if event.spent == 0:
+        return f": it had saved new work, so none of {most} tries is used"
+    return f": {event.spent} of {most} tries without new saved work are used"
+
+
+def started(event: WorkflowStarted) -> str:
+    """Says of a second delivery whose lease was lost before it, and how long that worker had been silent."""
+    text = f"{who(event)}, started on {event.worker}"
+    if event.delivery <= 1:
+        return text
+    before = event.evidence.get("previous_worker")
+    if not before:
+        return (
+            f"{text} (delivery {event.delivery}: the lease of an earlier one ran out before anybody reported its start)"
+        )
+    text += f" (delivery {event.delivery}: {before} lost the lease of delivery {event.evidence['previous_delivery']}"
+    silent = event.evidence.get("silent_for")
+    return text + (f", and was last heard {seconds(silent)} before)" if silent is not None else ")")
 
 
 def progress(event: ProgressRecorded) -> str:
@@ -172,6 +236,34 @@ def decided(event: GlobalDecisionMade) -> str:
     return text
 
 
+def extension_granted(event: ExtensionGranted) -> str:
+    if event.job_count:
+        return (
+            f"{event.worker} asked for more time and the job was granted {seconds(event.seconds)} past its deadline "
+            f"(grant {event.job_count} of {MOST_EXTENSIONS}, {event.job_total:g} of {event.bound:g} s in all): {advance(event)}"
+        )
+    words = f"its work advances ({event.progress:.0%})" if event.count > 1 else "the first of a series needs no proof"
+    what = f"{event.worker} was granted {seconds(event.seconds)} (grant {event.count}, {seconds(event.total)} in all)"
+    return f"{what}: {words}" + (" of progress" if event.count == 1 else "")
+
+
+def extension_denied(event: ExtensionDenied) -> str:
+    if not event.denial:
+        return f"{event.worker} was denied more time: {event.reason}"
+    said = f"{event.worker} asked for more time for the job and was denied it: {event.reason}"
+    return f"{said} ({event.evidence['progress']:.0%} done)" if event.evidence.get("progress") else said
+
+
+def advance(event: ExtensionGranted) -> str:
+    """Returns the progress by which a job earned time, in words."""
+    evidence = event.evidence
+    text = "it advanced since " + ("its last grant" if event.job_count > 1 else "its deadline came near")
+    text += f", to {evidence['progress']:.0%}" if evidence["progress"] else ""
+    if until := evidence.get("estimated_completion"):
+        text += f"; at its pace it needs {seconds(round(max(0.0, until - event.at)))} more"
+    return text
+
+
 def reported(event: DatacenterReported) -> str:
     if event.status.terminal:
         return f"{event.datacenter} said: {event.status}" + (f" ({event.reason})" if event.reason else "")
@@ -184,9 +276,10 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     LeaderElected: lambda x: f"{x.leader} became the leader (epoch {x.epoch}); deadlines go on, stuck clocks restart",
     CronFired: lambda x: f"schedule {x.schedule!r} fired, {seconds(round(x.evidence['late_by'], 1))} after its time",
     Dispatched: lambda x: f"{who(x)}, was queued",
-    WorkflowStarted: lambda x: (
-        f"{who(x)}, started on {x.worker}" + (f" (delivery {x.delivery})" if x.delivery > 1 else "")
+    Withdrawn: lambda x: (
+        f"{x.workflow} was taken back from the engine: nobody serves it, and it waits for a worker that does"
     ),
+    WorkflowStarted: started,
     ProgressRecorded: progress,
     WorkflowCompleted: lambda x: f"{who(x)}, completed" + (f" on {x.worker}" if x.worker else ""),
     AttemptFailed: attempt_failed,
@@ -198,19 +291,22 @@ TELL: Mapping[type[Event], Callable[[Any], str]] = {
     GlobalDecisionRefused: refused_decision,
     GateEpochSeen: lambda x: f"a newer gate is in charge (epoch {x.gate_epoch})",
     GateAcknowledged: lambda _: "the gate knows how it ended here",
-    ExtensionGranted: lambda x: (
-        f"{x.worker} was granted {seconds(x.seconds)} (grant {x.count}, {seconds(x.total)} in all): "
-        f"its work advances ({x.progress:.0%})"
-    ),
-    ExtensionDenied: lambda x: f"{x.worker} was denied more time: {x.reason}",
+    ExtensionGranted: extension_granted,
+    ExtensionDenied: extension_denied,
     WorkerJudged: lambda x: (
         f"the verdict on {x.worker} is now {x.verdict!r} (before: {x.evidence.get('previous', 'unknown')}): {x.reason}"
     ),
     WorkerEvicted: lambda x: f"{x.worker} was evicted: {x.reason}",
     WorkerForgotten: lambda x: f"{x.worker} is expected no more: {x.reason}",
+    OutageDeclared: lambda x: (
+        f"{x.name}, which it waits for, is down: {x.reason}. No clock of this job runs, and nothing is charged, "
+        f"for {seconds(x.until - x.at)} at most"
+    ),
+    OutageMoved: lambda x: f"{x.name}: {x.phase}, because {x.reason}",
+    OutageEnded: lambda x: f"the hold on {x.name} is over: {x.reason}. Clocks run again",
     GateElected: lambda x: f"{x.gate} became the leading gate (epoch {x.epoch}); deadlines go on, stuck clocks restart",
     GateJobAccepted: lambda x: (
-        f"submitted with {seconds(x.submission.timeout_seconds)} to {', '.join(x.target_datacenters)}"
+        f"submitted with {allowed(x.submission.timeout_seconds)} to {', '.join(x.target_datacenters)}"
     ),
     GateTombstoneSet: lambda x: f"cancelled before it was known: {x.reason}",
     GateJobArchived: lambda _: "the gate archived it",
@@ -232,6 +328,8 @@ UNTOLD: frozenset[type[Event]] = frozenset(
         ExtensionsReset,
         QueueChanged,
         WorkerDrained,
+        WorkflowsRegistered,  # about workers, not about a job
+        WorkflowsForgotten,
         ScheduleSet,  # schedules have a list of their own; a job knows only that it was fired
         ScheduleRemoved,
         InstantsSkipped,
@@ -261,9 +359,6 @@ def words_of(event: Any) -> str:
 
 def call_of(submission: JobSubmission) -> str:
     """Returns a submission as the calls that one would write in code; at most three of them."""
-    words = []
-    for spec in submission.workflows[:3]:
-        given = ", ".join(f"{key}={value!r}" for key, value in spec.arguments.items())
-        words.append(f"{spec.called}({given[:80]})")
+    words = [call_text(spec) for spec in submission.workflows[:3]]
     more = len(submission.workflows) - 3
     return ", ".join(words) + (f" and {more} more" if more > 0 else "")

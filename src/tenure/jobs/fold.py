@@ -137,7 +137,7 @@ def read_snapshot(decoder: msgspec.msgpack.Decoder[Any], snapshot: bytes, conten
     """Returns the state that `snapshot` was taken of; raises `EngineVersionError` for one that this Tenure cannot read."""
     try:
         state = decoder.decode(snapshot)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngineVersionError(f"a snapshot of {contents} cannot be read: {error}") from error
     if state.version > SNAPSHOT_VERSION:
         raise EngineVersionError(

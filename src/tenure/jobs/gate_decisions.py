@@ -17,9 +17,9 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.model import GateJobTrackingInfo, Tombstone
-from tenure.jobs.rules import Rules
 from tenure.jobs.states import (
     JobState,
     check_job_transition,
@@ -64,7 +64,9 @@ def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, l
     """Returns the first that holds: global timeout exceeded, any datacenter timed out, all datacenters stuck (document 002, part 5)."""
     elapsed = now - info.submitted_at
     due = tracker.deadline(info)
-    if now > due:
+    over = [dc for dc in info.target_datacenters if info.dc_status[dc] is JobState.TIMED_OUT or dc in info.dc_timeouts]
+    # A datacenter whose time ran out has no more to tell.
+    if now > (due if over else tracker.closes_at(info)):
         allowed = due - info.submitted_at
         return Condition(
             Rule.OVERALL_TIMEOUT,
@@ -73,10 +75,9 @@ def conditions(tracker: GateJobTracker, info: GateJobTrackingInfo, now: float, l
             {
                 "elapsed": elapsed,
                 "timeout_seconds": info.timeout_seconds,
-                "extensions": max(info.dc_extensions.values(), default=0.0),
+                "extensions": tracker.earned(info),
             },
         )
-    over = [dc for dc in info.target_datacenters if info.dc_status[dc] is JobState.TIMED_OUT or dc in info.dc_timeouts]
     if over:
         tokens = {dc: info.dc_timeouts.get(dc, info.dc_fence_tokens[dc]) for dc in over}
         return Condition(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.jobs import budget
 from tenure.jobs.decisions import (
+    NO_TOKEN,
     Command,
     Decides,
     Decision,
@@ -18,6 +19,7 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.endings import TombstoneSet, end, see_gate_epoch
 from tenure.jobs.messages import (
@@ -34,11 +36,11 @@ from tenure.jobs.messages import (
 from tenure.jobs.model import (
     JobInfo,
 )
-from tenure.jobs.rules import NO_TOKEN, Rules
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import (
     JobState,
 )
+from tenure.jobs.timeout import rules_for
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -136,8 +138,8 @@ def obey(book: JobBook, identity: Identity, word: GlobalWord, now: float, rules:
 
 def why_stale(info: JobInfo, word: GlobalWord, rules: Rules) -> tuple[Rule, str] | None:
     tracking = info.timeout_tracking
-    if tracking.gate_addr is None:
-        return Rule.STALE_GATE, "this job was submitted without a gate: its manager alone decides"
+    if alone := rules_for(info).why_not_obey():
+        return Rule.STALE_GATE, alone
     if rules.gate_is_stale(word.gate_epoch, tracking.gate_epoch):
         return Rule.STALE_GATE, f"gate epoch {word.gate_epoch} is over: {tracking.gate_epoch} was seen"
     if rules.token_is_stale(word.fence_token, tracking.timeout_fence_token):
@@ -302,11 +304,15 @@ def report_for(
     tracking = info.timeout_tracking
     if tracking.gate_addr is None or (info.state.terminal and info.gate_acked):
         return None
-    # A new leader first journals the timeout with its own token; until then it sends progress reports.
-    told = tracking.locally_timed_out and tracking.reported_token == tracking.timeout_fence_token
-    if told and not info.state.terminal:
+    if is_timed_out(info) and not info.state.terminal:
         return timeout_report(info, identity, now)
     return progress_report(info, identity, now, settings, progress_at)
+
+
+def is_timed_out(info: JobInfo) -> bool:
+    """Returns True when the leader reports a local timeout. A new leader first journals it with its own token; until then it reports progress."""
+    tracking = info.timeout_tracking
+    return tracking.locally_timed_out and tracking.reported_token == tracking.timeout_fence_token
 
 
 def progress_report(

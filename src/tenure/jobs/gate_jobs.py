@@ -18,6 +18,7 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before
 from tenure.jobs.messages import JobProgressReport, JobTimeoutReport
@@ -26,8 +27,8 @@ from tenure.jobs.model import (
     GateJobTrackingInfo,
     JobSubmission,
     Tombstone,
+    as_recorded,
 )
-from tenure.jobs.rules import Rules
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.states import (
     JobState,
@@ -92,7 +93,7 @@ class GateJobRebuilt(JobEvent, frozen=True, kw_only=True, tag=True, omit_default
 
     submitted_at: float
     """By the gate's own clock: now, less the elapsed seconds that the report states."""
-    timeout_seconds: float
+    timeout_seconds: float | None
     target_datacenters: tuple[str, ...]
 
 
@@ -150,7 +151,7 @@ def gate_submit(tracker: GateJobTracker, command: GateSubmit, now: float, rules:
         by=command.by or submission.submitted_by,
         rule=Rule.ASKED,
         job_id=job_id,
-        submission=submission,
+        submission=as_recorded(submission),
         target_datacenters=targets,
         digest=contents,
     )
@@ -254,7 +255,7 @@ def gate_elected(tracker: GateJobTracker, event: GateElected) -> None:
 
 
 def open_job(
-    job_id: str, at: float, timeout_seconds: float, targets: Iterable[str], *, submitted_at: float
+    job_id: str, at: float, timeout_seconds: float | None, targets: Iterable[str], *, submitted_at: float
 ) -> GateJobTrackingInfo:
     datacenters = list(targets)
     return GateJobTrackingInfo(

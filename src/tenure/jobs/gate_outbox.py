@@ -1,25 +1,84 @@
-"""Derives the messages that a gate still has to send from its state, so that a successor sends what its predecessor did not.
+"""Decides what gates and managers owe each other, and when they send it: each message at least once, until it is settled.
 
-The gate sends a submission until the datacenter has answered, and a decision until the datacenter is terminal. It is safe to
-send either any number of times.
+`Outbox` is the memory of both sides: what is owed to whom, and when it goes (again). The rest of this module derives the messages
+that a gate owes its datacenters from the gate's state, so that a successor sends what its predecessor did not: a submission until
+the datacenter has answered, a decision until the datacenter is terminal. It is safe to send either any number of times.
+`nodes.outbox_lane` sends what is due.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from tenure.backoff import delay_after
+from tenure.jobs.decisions import RULES, Rules
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobGlobalCancel, JobGlobalTimeout, JobStatusQuery
 from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
-from tenure.jobs.rules import RULES, Rules
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
 from tenure.jobs.timers import Timers
+
+KeyT = TypeVar("KeyT")
+DebtT = TypeVar("DebtT")
+
+
+class Outbox(Generic[KeyT, DebtT]):
+    """Holds what is owed, by a key that names the recipient and the job, and decides when each debt is sent.
+
+    A new debt is due at once. `due` hands it out and sets its next time in the same step, so a request or an answer that is lost costs a
+    pause and nothing else. Only `settle` ends a debt. It is one leader's memory: the next leader derives the debts from its journal.
+    """
+
+    def __init__(self, pause_s: Callable[[DebtT, int], float]) -> None:
+        """`pause_s` returns the seconds between the n-th sending of a debt and the next one."""
+        self._pause_s = pause_s
+        self._debts: dict[KeyT, tuple[DebtT, int]] = {}
+        """Maps each key to what is owed, and how often it was sent since the pauses last began."""
+        self._timers: Timers[KeyT] = Timers()
+
+    def owe(self, key: KeyT, debt: DebtT, now: float, *, within_s: float = 0.0) -> None:
+        """Owes `debt` in place of anything else under this key, due after `within_s`. The same debt again changes nothing."""
+        known = self._debts.get(key)
+        if known is None or known[0] != debt:
+            self._debts[key] = debt, 0
+            self._timers.set(key, min(now + within_s, self._timers.due(key)))
+
+    def settle(self, key: KeyT) -> None:
+        """Ends a debt: nothing is sent under this key any more."""
+        self._debts.pop(key, None)
+        self._timers.cancel(key)
+
+    def hurry(self, keys: Iterable[KeyT], now: float) -> None:
+        """Makes these debts due at once, and starts their pauses again at the shortest."""
+        for key in keys:
+            self._debts[key] = self._debts[key][0], 0
+            self._timers.set(key, now)
+
+    def owed(self, key: KeyT) -> DebtT | None:
+        return self._debts.get(key, (None, 0))[0]
+
+    def __iter__(self) -> Iterator[KeyT]:
+        return iter(list(self._debts))
+
+    def next_due(self) -> float:
+        return self._timers.next_due()
+
+    def due(self, now: float) -> list[tuple[KeyT, DebtT]]:
+        """Returns what is to be sent now. Each comes again after its pause, unless it is settled before."""
+        found = []
+        for key in self._timers.pop_due(now):
+            debt, sent = self._debts[key]
+            self._debts[key] = debt, sent + 1
+            self._timers.set(key, now + self._pause_s(debt, sent + 1))
+            found.append((key, debt))
+        return found
+
 
 GateMessage = JobSubmission | JobGlobalTimeout | JobGlobalCancel | JobStatusQuery
 
@@ -90,39 +149,37 @@ def opening_for(tracker: GateJobTracker, info: GateJobTrackingInfo) -> JobSubmis
     )
 
 
-class Resends:
-    """Decides when to send each owed message: at once when it is new, then after 1, 2, 4, … 30 s. It is the gate's own memory, not state."""
+class GateOutbox:
+    """The outbox of a leading gate: at once when a message is new, then after 1, 2, 4, … 30 s."""
 
     def __init__(self, settings: GateSettings, rules: Rules = RULES) -> None:
         self.settings = settings
         self.rules = rules
-        self._timers: Timers[tuple[str, str]] = Timers()
-        self._last: dict[tuple[str, str], tuple[GateMessage, int]] = {}
-        """Maps job and datacenter to the message that is owed, and how often it was sent since the pauses last began."""
+        self._outbox: Outbox[tuple[str, str], GateMessage] = Outbox(self._pause_s)
+        """By job and datacenter."""
         self._owed: defaultdict[tuple[str, type[GateMessage]], int] = defaultdict(int)
         self._passed_on: Counter[str] = Counter()
+
+    def _pause_s(self, message: GateMessage, sent: int) -> float:
+        return delay_after(sent, first_s=self.settings.resend_first, most_s=self.settings.resend_most)
 
     def refresh(self, tracker: GateJobTracker, job_id: str, now: float) -> None:
         """Recomputes the messages that are owed for a job that has changed. A new or changed message is due at once."""
         info = tracker.jobs.get(job_id)
         wanted = {item.datacenter: item.message for item in owed(tracker, info, self.rules)} if info else {}
-        for dc in info.target_datacenters if info else [key[1] for key in self._last if key[0] == job_id]:
-            key = (job_id, dc)
-            message = wanted.get(dc)
-            known = self._last.get(key)
+        for dc in info.target_datacenters if info else [key[1] for key in self._outbox if key[0] == job_id]:
+            key, message = (job_id, dc), wanted.get(dc)
+            known = self._outbox.owed(key)
+            if known == message:
+                continue
             if known is not None:
-                if known[0] == message:
-                    continue
-                self._owed[dc, type(known[0])] -= 1
-                if type(known[0]) is JobSubmission:
-                    self._passed_on[dc] += 1
+                self._owed[dc, type(known)] -= 1
+                self._passed_on[dc] += type(known) is JobSubmission
             if message is None:
-                self._last.pop(key, None)
-                self._timers.cancel(key)
+                self._outbox.settle(key)
             else:
                 self._owed[dc, type(message)] += 1
-                self._last[key] = (message, 0)
-                self._timers.set(key, now)
+                self._outbox.owe(key, message, now)
 
     @property
     def counts(self) -> Counter[tuple[str, OwedKind]]:
@@ -135,22 +192,12 @@ class Resends:
         return taken
 
     def hurry(self, datacenter: str, now: float) -> None:
-        """Makes every message that a datacenter has not answered due at once, because it is back. The pauses start again at the shortest."""
-        for key, (message, _) in self._last.items():
-            if key[1] == datacenter:
-                self._last[key] = (message, 0)
-                self._timers.set(key, now)
+        """Makes every message that a datacenter has not answered due at once, because it is back."""
+        self._outbox.hurry([key for key in self._outbox if key[1] == datacenter], now)
 
     def next_due(self) -> float:
-        return self._timers.next_due()
+        return self._outbox.next_due()
 
     def due(self, now: float) -> list[Owed]:
         """Returns the messages to send now. Each comes again later, unless `refresh` finds that it is no longer owed."""
-        found = []
-        for key in self._timers.pop_due(now):
-            message, sent = self._last[key]
-            found.append(Owed(key[0], key[1], message))
-            self._last[key] = (message, sent + 1)
-            rest = delay_after(sent + 1, first_s=self.settings.resend_first, most_s=self.settings.resend_most)
-            self._timers.set(key, now + rest)
-        return found
+        return [Owed(job_id, dc, message) for (job_id, dc), message in self._outbox.due(now)]

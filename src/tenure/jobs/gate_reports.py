@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.jobs.decisions import (
+    NO_TOKEN,
     Command,
     Decides,
     Event,
@@ -17,6 +18,7 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.gate_decisions import GlobalDecisionMade, decided_before, ending
 from tenure.jobs.gate_jobs import rebuilt_from
@@ -31,7 +33,6 @@ from tenure.jobs.model import (
     Address,
     GateJobTrackingInfo,
 )
-from tenure.jobs.rules import NO_TOKEN, Rules
 from tenure.jobs.states import (
     JobState,
     TimeoutReason,
@@ -237,7 +238,7 @@ def hear_unknown(tracker: GateJobTracker, report: JobProgressReport | JobTimeout
         why = f"it had ended before: {archived.state}"
         ack = ack_for(tracker, report, archived.state)
         return GateDecision([], Outcome.ALREADY, Rule.JOB_ENDED, why, job_id, ack)
-    if report.timeout_seconds <= 0:
+    if report.timeout_seconds == 0:
         return GateDecision([], Outcome.REFUSED, Rule.REBUILT, "it does not say what the job may take", job_id)
     rebuilt = rebuilt_from(report, now)
     events: list[Event] = [rebuilt]

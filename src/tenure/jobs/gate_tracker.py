@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tenure.jobs.deadlines import NEVER
+from tenure.jobs.deadlines import NEVER, job_bound
 from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
 from tenure.jobs.gate_jobs import GateJobAccepted
-from tenure.jobs.model import ArchivedJob, GateJobTrackingInfo, Tombstone
+from tenure.jobs.model import ArchivedJob, GateJobTrackingInfo, Tombstone, wall
 from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
 from tenure.jobs.topics import GATE_EVENT_DECODER, GATE_FOLD
@@ -50,6 +50,8 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         self.settings = settings or GateSettings()
         self.fresh: dict[tuple[str, str], float] = {}
         """Maps (job, datacenter) to the time at which the gate last heard of progress. It may be newer than the journaled time."""
+        self.heard: dict[tuple[str, str], float] = {}
+        """Maps (job, datacenter) to the time at which the gate last heard a report. It dies with the gate's term, too."""
         self.ended: dict[str, None] = {job_id: None for job_id, info in self.jobs.items() if info.state.terminal}
         self._ending = sum(info.standing == "ending" for info in self.jobs.values())
         self._ended_as: Counter[str] = Counter(self.jobs[job_id].standing for job_id in self.ended)
@@ -82,9 +84,29 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         return max(info.dc_last_progress[datacenter], info.resumed_at, self.fresh.get((info.job_id, datacenter), 0.0))
 
     def deadline(self, info: GateJobTrackingInfo) -> float:
-        """Returns the deadline. The largest extension that any datacenter granted moves it, and so does a delayed start."""
+        """Returns the deadline. The largest extension that any datacenter granted moves it, within the job's one series, and so does a delayed start."""
         begins = info.submitted_at + (info.submission.delay if info.submission else 0.0)
-        return begins + info.timeout_seconds + max(info.dc_extensions.values(), default=0.0)
+        return begins + wall(info.timeout_seconds) + self.earned(info)
+
+    def earned(self, info: GateJobTrackingInfo) -> float:
+        """Returns the seconds that the job earned past its deadline: in the datacenter that granted most, and at most what one job can earn."""
+        return min(max(info.dc_extensions.values(), default=0.0), self._most_earned(info))
+
+    def _most_earned(self, info: GateJobTrackingInfo) -> float:
+        # One that was rebuilt from reports is not known to have a bound: reports do not tell its grace.
+        return job_bound(info.submission.grace_s) if info.submission is not None else math.inf
+
+    def closes_at(self, info: GateJobTrackingInfo) -> float:
+        """Returns when the gate may declare the deadline: once every running datacenter has reported since, or after two report intervals.
+
+        A datacenter grants time until the last moment. Its report of that may be on its way, or wait for a gate that is just taking over.
+        """
+        due = self.deadline(info)
+        if self.earned(info) >= self._most_earned(info) or all(
+            self.heard.get((info.job_id, dc), 0.0) > due for dc in info.running
+        ):
+            return due
+        return max(due, info.resumed_at) + 2 * self.settings.report_interval
 
     def all_stuck_at(self, info: GateJobTrackingInfo) -> float:
         """Returns when every running datacenter will have been without progress for the threshold; `NEVER` when none runs."""
@@ -101,11 +123,12 @@ class GateJobTracker(JournalFold[GateState, GateJobTrackingInfo]):
         if info.dc_timeouts or JobState.TIMED_OUT in info.dc_status.values():
             return 0.0
         # The checks compare strictly, so the first instant after the deadline is the one that matters.
-        return math.nextafter(min(self.deadline(info), self.all_stuck_at(info)), NEVER)
+        return math.nextafter(min(self.closes_at(info), self.all_stuck_at(info)), NEVER)
 
     def forget_fresh(self, job_id: str, datacenters: Iterable[str]) -> None:
         for datacenter in datacenters:
             self.fresh.pop((job_id, datacenter), None)
+            self.heard.pop((job_id, datacenter), None)
 
     def note_decided(self) -> None:
         self._ending += 1

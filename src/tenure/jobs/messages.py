@@ -51,7 +51,8 @@ class JobProgressReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     gate_epoch: b.Epoch = 0
     """The highest gate epoch that this datacenter has seen."""
     submitted_at: b.UnixTime = 0.0
-    timeout_seconds: b.ElapsedSeconds = 0.0
+    timeout_seconds: b.ElapsedSeconds | None = 0.0
+    """None for a job without a deadline; 0 where the report does not say."""
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
     attempts: b.Count = 0
     """All attempts of all its workflows so far. The gate shows their number in lists; nothing is decided by it."""
@@ -72,7 +73,8 @@ class JobTimeoutReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     total_extensions_granted: b.ElapsedSeconds = 0.0
     gate_epoch: b.Epoch = 0
     submitted_at: b.UnixTime = 0.0
-    timeout_seconds: b.ElapsedSeconds = 0.0
+    timeout_seconds: b.ElapsedSeconds | None = 0.0
+    """None for a job without a deadline; 0 where the report does not say."""
     target_datacenters: Annotated[tuple[b.DatacenterName, ...], b.items(0, 1_000)] = ()
 
 

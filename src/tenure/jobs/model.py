@@ -6,6 +6,7 @@ Every field is plain data, so a snapshot is an encoding and nothing more.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 from tenure import bounds as b
 from tenure.backoff import Retry
-from tenure.jobs.settings import DEFAULT_TIMEOUT_S, STUCK_THRESHOLD_S
+from tenure.jobs.settings import GRACE_S, STUCK_THRESHOLD_S
 from tenure.jobs.states import (
     AttemptCause,
     JobState,
@@ -28,8 +29,8 @@ EVICTED = "evict"
 """The verdict on an evicted worker. Its attempts have failed, and the leader has issued them anew."""
 
 
-class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One workflow of a submission: a registered function and its arguments."""
+class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One workflow of a submission: a registered function and its arguments. What is left out is the function's (`door.py`)."""
 
     name: b.WorkflowName
     function: b.CalledFunction = ""
@@ -37,7 +38,9 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = {}
     after: Annotated[tuple[b.WorkflowName, ...], b.items(0, 1_000)] = ()
     on_failure: OnFailure = OnFailure.FAIL
-    retry: Retry = Retry()
+    retry: Retry | None = None
+    max_attempts: b.Attempts | None = None
+    """Stands for that of `retry`, whosever that is."""
     stall: b.PositiveSeconds | None = None
     """The longest silence between two beats; after it the worker kills the slot. None: the worker's own threshold."""
     version: b.VersionName = ""
@@ -46,13 +49,19 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     def called(self) -> str:
         return self.function or self.name
 
+    @property
+    def policy(self) -> Retry:
+        """The retry policy. A spec that was accepted has one, and one of an earlier release that left it out means the default."""
+        return self.retry or Retry()
 
-class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a job, from a client, a schedule or a gate. The same submission, sent twice, makes one job."""
+
+class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request for a job, from a client, a schedule or a gate. Sent twice, it makes one job. An earlier release has its defaults for what is left out."""
 
     job_id: b.JobId
     workflows: Annotated[tuple[WorkflowSpec, ...], b.items(1, 1_000)]
-    timeout_seconds: b.PositiveSeconds = DEFAULT_TIMEOUT_S
+    timeout_seconds: b.PositiveSeconds | None = None
+    """The seconds after which the job ends, done or not. None: there is no such wall. The job ends by its result, by a cancel, or because it stands still."""
     stuck_threshold: b.PositiveSeconds | None = None
     """None: 120 s, or twice the longest stall of its workflows."""
     gate_addr: Address | None = None
@@ -67,15 +76,41 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """The gate's time of submission. Reports carry it back, as evidence for a gate that has to rebuild the job."""
     idempotency_key: b.IdempotencyKey = ""
     name: b.DisplayName = ""
-    queue: b.QueueName = "default"
-    priority: b.Priority = 0
-    """Higher goes first. Each priority of a queue has a mailbox of its own."""
+    queue: b.QueueOrNone = ""
+    """Empty: the function's own queue, or `default`. The queue of an accepted job is never empty."""
+    priority: b.Priority | None = None
+    """Higher goes first. Each priority of a queue has a mailbox of its own. None: the function's, or 0."""
+    park: bool = False
+    """True to accept work that nobody has registered yet: it waits for a worker that serves it."""
     delay: b.Seconds = 0.0
     """Seconds to wait before the first dispatch; they do not count against the timeout."""
     result_ttl: b.PositiveSeconds | None = None
     """The seconds for which results are kept after the job's end. None: for as long as the record of the job."""
     submitted_by: b.Person = ""
     labels: b.Labels = {}
+    grace: b.Seconds | None = None
+    """The first of the extensions that a job can earn past its deadline; each further one is half as long. None: 30 s. 0: it can earn none."""
+
+    @property
+    def grace_s(self) -> float:
+        return GRACE_S if self.grace is None else self.grace
+
+
+NO_DEADLINE_S = b.YEAR_S
+"""Stands for "no deadline" in journals and between nodes, because records of format 1 have a number there. It is the longest that anybody may
+ask for, so the release before, to which a datacenter may go back, reads a deadline that does no harm."""
+
+
+def wall(timeout_seconds: float | None) -> float:
+    """Returns a deadline as rules reckon with it: "no deadline" is infinity."""
+    return math.inf if timeout_seconds is None or timeout_seconds >= NO_DEADLINE_S else timeout_seconds
+
+
+def as_recorded(submission: JobSubmission) -> JobSubmission:
+    """Returns the submission as journals hold it: with a number for its deadline, also where it has none."""
+    if submission.timeout_seconds is not None:
+        return submission
+    return msgspec.structs.replace(submission, timeout_seconds=NO_DEADLINE_S)
 
 
 class AcceptedJob(msgspec.Struct, frozen=True):
@@ -101,7 +136,9 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """The time at which the deadline began to run. It never changes, so a change of leader gives the job no extra time."""
     last_progress_at: float
     last_report_at: float = 0.0
-    timeout_seconds: float
+    """The time of the last report of a local timeout to the gate. Reports of progress are not journaled, so they do not show here."""
+    timeout_seconds: float | None
+    """None for a job without a deadline: `wall` makes it infinity, so check 1 never holds, and everything else is as for other jobs."""
     stuck_threshold: float = STUCK_THRESHOLD_S
     locally_timed_out: bool = False
     globally_timed_out: bool = False
@@ -110,8 +147,16 @@ class TimeoutTrackingState(msgspec.Struct, kw_only=True):
     """1 under the first leader, one more under each that follows. A decision of the gate that echoes a lower one answers an earlier leader."""
 
     extensions_by_worker: dict[str, float] = {}
+    """Grants of releases in which a worker's own extensions counted for its jobs. Their maximum is in the total below."""
     total_extensions_granted: float = 0.0
-    """The maximum over the workers, not the sum: 0 <= total <= the bound of one worker's series."""
+    """The seconds that the job earned past its deadline: at most 1.9375 x its grace, over all attempts, workers and leaders."""
+    extension_count: int = 0
+    """The grants that the job has used, for life: nothing gives them back."""
+    extended_by: str = ""
+    """The start of the worker to which the last grant was given, and that worker's counter then. It must have risen for the next."""
+    extended_counter: int = 0
+    denied: str = ""
+    """The kind of the last denial since the last grant. The same is not journaled twice."""
     resumed_at: float = 0.0
     """The time at which the present leader took over. The stuck clock starts no earlier: progress that the last leader did not journal is lost."""
     reported_reason: TimeoutReason | None = None
@@ -131,7 +176,10 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     spec: WorkflowSpec
     state: WorkflowState = WorkflowState.WAITING
     attempt: int = 1
-    """The generation of the message. The leader refuses results of lower ones. 1 <= attempt <= max_attempts."""
+    """Grows after each failure. The leader refuses results of lower ones."""
+    withdrawn: int = 0  # times that its message was taken back from the engine, because nobody served it any more
+    by_workflow: bool = False
+    """True when its messages are in the mailbox of its workflow, and not in that of all workflows. Set by its first dispatch: a key fences in one mailbox."""
     not_before: float = 0.0
     worker: str = ""
     incarnation: str = ""
@@ -139,8 +187,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     dispatched_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
-    steps: int = 0
-    """The attempt's progress counter as last journaled; it only grows within an attempt."""
+    steps: int = 0  # the attempt's progress counter as last journaled; it only grows within an attempt
     fraction: float | None = None
     excluded: list[str] = []
     """Workers that had an attempt and may be to blame for its end. The next attempt goes elsewhere while other workers take work."""
@@ -149,19 +196,20 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     result: Any = None
     result_key: str = ""
     redelivered: int = 0
-    """The number of times that the engine delivered an attempt again because its worker died without a report. It counts against max_attempts."""
+    """The number of times that the engine delivered an attempt again because its worker died without a report."""
+    mark: int = 0  # names the saved work that the last charge knew (`WorkResult.mark`)
+    spent: int | None = None
+    """The attempts and redeliveries since the last new saved work, which count against max_attempts. None: all of them, as earlier releases counted."""
+    uncharged: int = 0  # attempts that failed on something that was down
+    held_on: str = ""  # the name on which the last attempt failed
+    failed_on: tuple[int, float] = (0, 0.0)  # those in a row that failed on it and were charged, and when
     refused: list[tuple[int, int, str]] = []
     """(attempt, delivery, worker) of each refused result, so that the leader records each once."""
 
-
-def left_a_message(workflow: WorkflowRecord) -> bool:
-    """Returns True when an ended workflow may have a live message in the engine.
-
-    A result or a dead letter settles the message. An eviction does not: the leader decided it, and the engine would deliver the message again for ever.
-    """
-    if workflow.state is WorkflowState.CANCELLED:
-        return True
-    return workflow.state is WorkflowState.FAILED and workflow.cause is AttemptCause.EVICTED
+    @property
+    def generation(self) -> int:
+        """The generation of its message. It grows with every dispatch, the attempt only after a failure (RULINGS 6)."""
+        return self.attempt + self.withdrawn
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
@@ -190,6 +238,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     gate_acked: bool = False
     """True when the gate has acknowledged how the job ended here, or when an ended job has no gate."""
     results_expired: bool = False
+    origins: dict[str, str] = {}  # maps each setting that a function gave to that function (`door.with_settings`)
     history: list[bytes] = []
     elided: int = 0
 
@@ -209,7 +258,8 @@ class GateJobTrackingInfo(msgspec.Struct, kw_only=True):
     job_id: str
     submitted_at: float
     """Global start time, by the gate's own clock."""
-    timeout_seconds: float
+    timeout_seconds: float | None
+    """None for a job without a deadline."""
     target_datacenters: list[str]
     dc_status: dict[str, JobState] = {}
     dc_last_progress: dict[str, float] = {}
@@ -296,20 +346,6 @@ class DrainRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     by: str = ""
     reason: str = ""
-
-
-class QueueRecord(msgspec.Struct, kw_only=True):
-    """Holds the decisions of an operator about one queue."""
-
-    paused: bool = False
-    max_running: int | None = None
-    """The most attempts of the queue that may be in the engine or running."""
-    rate: float | None = None
-    """The most attempts a second, on average."""
-    burst: int = 1
-    """The most attempts that may be sent at once after a pause."""
-    even_at: float = 0.0
-    """The time at which the rate has paid for everything that was sent (see `queues.py`)."""
 
 
 class Missed(StrEnum):

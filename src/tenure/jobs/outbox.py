@@ -6,18 +6,24 @@ one; a revoked key stays revoked; a directive is the whole desired state.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from tenure.bounds import MAILBOX_CHARS
 from tenure.jobs import budget
-from tenure.jobs.book import JobBook, WorkflowKey
-from tenure.jobs.model import left_a_message
+from tenure.jobs.attempts import charged, held_by_another
+from tenure.jobs.book import JobBook, WorkflowKey, lane_of
+from tenure.jobs.catalogue import in_force, served_key
+from tenure.jobs.endings import left_a_message
+from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.queues import opens_at, room
 
 
 class Dispatch(NamedTuple):
-    """One message to send: `key="job/workflow"`, `generation=attempt`."""
+    """One message to send, under the key `job/workflow`."""
 
     job_id: str
     workflow: str
@@ -31,17 +37,21 @@ class Dispatch(NamedTuple):
     excluded: tuple[str, ...]
     tries: int
     """The number of times that its message may be started: the rest of `max_attempts`, this attempt included."""
+    generation: int
+    by_workflow: bool
 
     @property
     def key(self) -> str:
         return message_key(self.job_id, self.workflow)
 
     @property
-    def generation(self) -> int:
-        return self.attempt
+    def mailbox(self) -> str:
+        if self.by_workflow:
+            return work_mailbox(self.queue, self.priority, self.function, self.version)
+        return self.lane
 
     @property
-    def mailbox(self) -> str:
+    def lane(self) -> str:
         return mailbox_name(self.queue, self.priority)
 
 
@@ -58,8 +68,25 @@ def message_key(job_id: str, workflow: str) -> str:
 
 
 def mailbox_name(queue: str, priority: int) -> str:
-    """Returns the mailbox of one priority of a queue. Each priority has its own."""
+    """Returns the mailbox of one priority of a queue, as earlier releases used it for all workflows. Workers still drain it."""
     return f"{queue}.p{priority}"
+
+
+def work_mailbox(queue: str, priority: int, function: str, version: str) -> str:
+    """Returns the mailbox of one workflow in one version, as `queue.pN/function/version`. Different parts never share a name.
+
+    Version "" is that of work which any version may do. A name cannot hold every part, so a digest of all parts stands in for those that do
+    not fit. The digest begins with a dot, as no version does. A version that ends like `.p0` would make the name that of a queue with slashes.
+    """
+    plain = f"{queue}.p{priority}/{function}/{version}"
+    if len(plain) <= MAILBOX_CHARS and _PART.fullmatch(function) and (not version or _PART.fullmatch(version)):
+        return plain
+    digest = hashlib.blake2b(repr((queue, priority, function, version)).encode(), digest_size=10).hexdigest()
+    tail = f".p{priority}/.{digest}"
+    return queue[: MAILBOX_CHARS - len(tail)] + tail
+
+
+_PART = re.compile(r"(?!.*\.p-?[0-9]+\Z)[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def to_dispatch(
@@ -100,7 +127,7 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
     job_id, name = key
     info = book.jobs[job_id]
     workflow = info.workflows[name]
-    submission, spec = info.job.submission, workflow.spec
+    spec, (queue, priority) = workflow.spec, lane_of(info)
     stranded = bool(able) and able <= set(workflow.excluded)
     return Dispatch(
         job_id,
@@ -109,12 +136,41 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         spec.called,
         spec.version,
         spec.arguments,
-        submission.queue,
-        submission.priority,
+        queue,
+        priority,
         spec.stall,
         () if stranded else tuple(workflow.excluded),
-        max(1, spec.retry.max_attempts + 1 - workflow.attempt - workflow.redelivered),
+        max(1, spec.policy.max_attempts - charged(workflow)),
+        workflow.generation,
+        goes_by_workflow(book, workflow),
     )
+
+
+def goes_by_workflow(book: JobBook, workflow: WorkflowRecord) -> bool:
+    """Returns True when a message goes to the mailbox of its workflow. A workflow that was sent before stays where it was."""
+    sent = workflow.dispatched_at or workflow.generation > 1
+    return workflow.by_workflow if sent else in_force(book)
+
+
+def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:
+    """Returns the mailbox in which the messages of a dispatched workflow are."""
+    if not workflow.by_workflow:
+        return mailbox_name(*lane_of(info))
+    return work_mailbox(*served_key(lane_of(info), workflow.spec))
+
+
+def to_withdraw(book: JobBook, *, limit: int = 200) -> list[WorkflowKey]:
+    """Returns attempts in the engine that no worker serves any more: at most `limit`. They would count against the limits of their queue."""
+    if not in_force(book):
+        return []
+    found = (
+        key
+        for lane, waiting in book.queued.items()
+        for key in waiting
+        if (workflow := book.jobs[key[0]].workflows[key[1]]).by_workflow
+        and not book.services.serves(served_key(lane, workflow.spec))
+    )
+    return list(islice(found, limit))
 
 
 def next_dispatch_at(book: JobBook, now: float) -> float:
@@ -132,9 +188,10 @@ def to_revoke(book: JobBook) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def live_messages(book: JobBook, job_id: str) -> list[tuple[str, str]]:
     """Returns the (mailbox, key) of each message that an ended job may have left in the engine."""
     info = book.jobs[job_id]
-    mailbox = mailbox_name(info.job.submission.queue, info.job.submission.priority)
     return [
-        (mailbox, message_key(job_id, name)) for name, workflow in info.workflows.items() if left_a_message(workflow)
+        (mailbox_of(info, workflow), message_key(job_id, name))
+        for name, workflow in info.workflows.items()
+        if left_a_message(workflow)
     ]
 
 
@@ -161,7 +218,9 @@ def to_archive(book: JobBook, now: float, *, limit: int = 100, skip: Container[s
     return due
 
 
-def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0) -> AttemptStanding:
+def standing(
+    book: JobBook, job_id: str, workflow: str, attempt: int, delivery: int = 0, worker: str = ""
+) -> AttemptStanding:
     """Returns the leader's answer to a worker that reports this attempt as running. A directive lists the unwanted ones."""
     info = book.jobs.get(job_id)
     if info is None:
@@ -178,4 +237,6 @@ def standing(book: JobBook, job_id: str, workflow: str, attempt: int, delivery: 
         return AttemptStanding(False, f"delivery {delivery} was replaced by delivery {known.delivery}")
     if known.state.terminal:
         return AttemptStanding(False, f"the workflow ended: {known.state}")
+    if held_by_another(known, delivery, worker):
+        return AttemptStanding(False, "another worker holds this delivery")
     return AttemptStanding(True)

@@ -26,16 +26,30 @@ from tenure.jobs.decisions import (
     Folds,
     Outcome,
     Rule,
+    Rules,
 )
-from tenure.jobs.model import (
-    QueueRecord,
-)
-from tenure.jobs.rules import Rules
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
 
 _EVEN_S = 1e-6  # Unix time as a float is that coarse: an attempt that is due now must not wait for the next look
+
+
+class QueueRecord(msgspec.Struct, kw_only=True):
+    """Holds the decisions of an operator about one queue."""
+
+    paused: bool = False
+    max_running: int | None = None
+    """The most attempts of the queue that may be in the engine or running."""
+    rate: float | None = None
+    """The most attempts a second, on average."""
+    burst: int = 1
+    """The most attempts that may be sent at once after a pause."""
+    job_timeout: float | None = None
+    """The deadline of jobs of this queue whose submission has none."""
+    park: bool = False  # True when the queue accepts work that nobody has registered yet
+    even_at: float = 0.0
+    """The time at which the rate has paid for everything that was sent."""
 
 
 class SetQueue(Command, frozen=True, kw_only=True):
@@ -46,6 +60,8 @@ class SetQueue(Command, frozen=True, kw_only=True):
     max_running: b.MaxRunning | UnsetType | None = UNSET
     rate: b.Rate | UnsetType | None = UNSET
     burst: b.Burst | UnsetType = UNSET
+    job_timeout: b.PositiveSeconds | UnsetType | None = UNSET
+    park: bool | UnsetType = UNSET
 
 
 class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -56,6 +72,8 @@ class QueueChanged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     max_running: int | None = None
     rate: float | None = None
     burst: int = 1
+    job_timeout: float | None = None
+    park: bool = False
 
     def growth(self) -> int:
         return text_bytes(self.queue) + 120
@@ -70,7 +88,7 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
         before,
         **{
             field: value
-            for field in ("paused", "max_running", "rate", "burst")
+            for field in ("paused", "max_running", "rate", "burst", "job_timeout", "park")
             if (value := getattr(command, field)) is not UNSET
         },
     )
@@ -87,6 +105,8 @@ def set_queue(book: JobBook, command: SetQueue, now: float, rules: Rules) -> Dec
         max_running=after.max_running,
         rate=after.rate,
         burst=after.burst,
+        job_timeout=after.job_timeout,
+        park=after.park,
     )
     return Decision([changed], Outcome.ACCEPTED, Rule.ASKED)
 
@@ -98,6 +118,8 @@ def queue_changed(book: JobBook, event: QueueChanged) -> None:
         max_running=event.max_running,
         rate=event.rate,
         burst=event.burst,
+        job_timeout=event.job_timeout,
+        park=event.park,
         even_at=before.even_at if before else 0.0,  # the part of the rate that was used stays used
     )
 

@@ -26,15 +26,17 @@ from tenure.jobs.decisions import (
     Folds,
     Outcome,
     Rule,
+    Rules,
 )
+from tenure.jobs.door import enter
 from tenure.jobs.model import (
     JobSubmission,
     Missed,
     Overlap,
     Schedule,
     ScheduleRecord,
+    as_recorded,
 )
-from tenure.jobs.rules import Rules
 from tenure.jobs.settings import LIMITS, MOST_TRACE_CHARS
 from tenure.jobs.submission import SubmitJob, submit_job, validate
 
@@ -159,9 +161,10 @@ def run_of(schedule: Schedule, instant: float) -> JobSubmission:
 
 
 def put_schedule(book: JobBook, command: PutSchedule, now: float, rules: Rules) -> Decision:
-    schedule = command.schedule
+    schedule = msgspec.structs.replace(command.schedule, job=as_recorded(command.schedule.job))
     check_schedule(schedule)
     validate(run_of(schedule, now), LIMITS)
+    enter(book, schedule.job, now)
     if schedule.job.idempotency_key:
         raise ConfigurationError(
             f"the job of schedule {schedule.name!r} has an idempotency key, so it could run only once",
@@ -199,7 +202,9 @@ def fire_cron(book: JobBook, command: FireCron, now: float, rules: Rules) -> Dec
             book, SkipInstants(schedule=command.schedule, until=command.instant, count=1, reason=reason), now, rules
         )
     by = f"schedule {command.schedule}"
-    decision = submit_job(book, SubmitJob(by=by, submission=run_of(record.schedule, command.instant)), now, rules)
+    decision = submit_job(
+        book, SubmitJob(by=by, submission=run_of(record.schedule, command.instant), lenient=True), now, rules
+    )
     fired = CronFired(
         at=now,
         by=command.by,

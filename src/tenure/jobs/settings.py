@@ -6,7 +6,14 @@ import msgspec
 
 from tenure.errors import ConfigurationError, LimitError
 
-DEFAULT_TIMEOUT_S = 3_600.0
+GRACE_S = 30.0
+"""The first extension that a job can earn past its deadline, where its submission does not say (document 000: 30 s)."""
+MOST_EXTENSIONS = 5
+"""The extensions of one job, for life: they add up to 1.9375 x the first."""
+NEAR_SHARE = 1 / 3
+"""A job's deadline is near when at most this share of its first extension is left."""
+LEAST_GRACE_S = 9.0
+"""The last third of the first extension must hold three reports of a worker, which come every second (RULINGS, 23)."""
 STUCK_THRESHOLD_S = 120.0
 """The seconds without progress after which a job is stuck in its datacenter, while something of it runs."""
 GATE_STUCK_THRESHOLD_S = 180.0
@@ -21,13 +28,12 @@ MIN_STATE_BUDGET = 262_144
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a manager's decisions about jobs."""
 
-    check_interval: float = 30.0
-    """The longest time that a leader sleeps between checks. Deadlines fire from the heap, at their time."""
     report_interval: float = 10.0
     fallback_after: float = 300.0
     """The seconds, from the first report of a local timeout, for which the leader waits for the gate. Then it ends the job itself."""
-    default_timeout: float = DEFAULT_TIMEOUT_S
     stuck_threshold: float = STUCK_THRESHOLD_S
+    stuck_is_explicit: bool = False
+    """True where an operator set `stuck_threshold`. Then it stands as it is; otherwise twice the longest stall of a job replaces it, where that is longer."""
     history_limit: int = 200
     """The events of one job that stay in memory for `why`. The first tenth and the newest are kept."""
     archive_after: float = 3_600.0
@@ -39,7 +45,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of state at which nothing new is accepted. A third more is kept free for what accepted jobs still add (decision 0220)."""
 
     def __post_init__(self) -> None:
-        for field in ("check_interval", "report_interval", "fallback_after", "default_timeout", "stuck_threshold"):
+        for field in ("report_interval", "fallback_after", "stuck_threshold"):
             check_positive(field, getattr(self, field))
         if not MIN_STATE_BUDGET <= self.state_budget <= MAX_STATE_BUDGET:
             allowed = f"between {MIN_STATE_BUDGET:,} and {MAX_STATE_BUDGET:,} bytes"
@@ -64,6 +70,8 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a gate's decisions about jobs."""
 
     check_interval: float = 15.0
+    report_interval: float = 10.0
+    """How often datacenters report a job. After two of them without a report, the gate declares a deadline on what it knows."""
     stuck_threshold: float = GATE_STUCK_THRESHOLD_S
     resend_first: float = 1.0
     resend_most: float = 30.0
@@ -74,7 +82,7 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_remembered: int = 250_000
 
     def __post_init__(self) -> None:
-        for field in ("check_interval", "stuck_threshold", "resend_first", "resend_most"):
+        for field in ("check_interval", "report_interval", "stuck_threshold", "resend_first", "resend_most"):
             check_positive(field, getattr(self, field))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -25,22 +26,26 @@ from tenure.jobs.decisions import (
     JobEvent,
     Outcome,
     Rule,
+    Rules,
 )
+from tenure.jobs.door import DEFAULT_QUEUE, Origins, enter, with_settings
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.model import (
+    NO_DEADLINE_S,
     AcceptedJob,
     JobInfo,
     JobSubmission,
     TimeoutTrackingState,
     WorkflowRecord,
     WorkflowSpec,
+    wall,
 )
-from tenure.jobs.rules import Rules
-from tenure.jobs.settings import LIMITS, STUCK_THRESHOLD_S, JobLimits, JobSettings
+from tenure.jobs.queues import QueueRecord
+from tenure.jobs.settings import LEAST_GRACE_S, LIMITS, NEAR_SHARE, STUCK_THRESHOLD_S, JobLimits, JobSettings
 from tenure.jobs.states import (
-    StrategyType,
     WorkflowState,
 )
+from tenure.jobs.timeout import strategy_type
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -52,6 +57,8 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 
 class SubmitJob(Command, frozen=True, kw_only=True):
     submission: JobSubmission
+    lenient: bool = False
+    """True for a run of a schedule: what nobody serves waits, and is not refused."""
 
 
 class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -59,6 +66,8 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
 
     submission: JobSubmission
     digest: str
+    origins: Origins = msgspec.field(default_factory=dict)
+    """Whose each setting is that the submission left out (`door.with_settings`)."""
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -67,12 +76,18 @@ def validate(submission: JobSubmission, limits: JobLimits) -> None:
     A submission may come from a client, in a batch, by a schedule, from a gate or from a workflow. For each of them this checks every
     field against the bounds of its type, then the fields against each other.
     """
-    check(submission)
+    check(submission, field="submission")
+    if submission.job_id.startswith("//"):
+        raise ConfigurationError(
+            f"the job id {submission.job_id[:60]!r} begins with //, which is kept for namespaces",
+            remedy="Begin it with anything else",
+        )
     for spec in submission.workflows:
         check_arguments(spec, limits)
-        check_retry(spec.name, spec.retry)
+        check_retry(spec.name, spec.policy)
     check_order(submission)
     check_ladder(submission)
+    check_grace(submission)
     size = len(_encode(submission))
     if size > limits.max_submission_bytes:
         raise LimitError(
@@ -140,19 +155,35 @@ def check_order(submission: JobSubmission) -> None:
             del left[name]
 
 
+def check_grace(submission: JobSubmission) -> None:
+    """Raises where the time in which a job's deadline is near would be too short for its worker to ask (RULINGS, 23)."""
+    grace = submission.grace_s
+    if grace and grace < LEAST_GRACE_S:
+        near = grace * NEAR_SHARE
+        raise ConfigurationError(
+            f"the ladder of time does not stand upright: 3 x report interval of a worker 3 s <= grace / 3 {near:g} s does not hold",
+            remedy=f"Give a grace of {LEAST_GRACE_S:g} s or more, or 0 for a deadline past which nothing can be earned",
+        )
+
+
+def _top_rung(submission: JobSubmission) -> list[tuple[str, float | None]]:
+    """Returns the deadline as the top rung of the ladder; nothing for a job without one."""
+    timeout = wall(submission.timeout_seconds)
+    return [("timeout_seconds", timeout)] if timeout < math.inf else []
+
+
 def check_ladder(submission: JobSubmission) -> None:
     """Raises unless stall < stuck < timeout, wherever both were given (DESIGN.md: the ladder must stand upright)."""
-    stuck = submission.stuck_threshold
+    stuck, timeout = submission.stuck_threshold, wall(submission.timeout_seconds)
+    above: list[tuple[str, float | None]] = [("stuck_threshold", stuck), *_top_rung(submission)]
     rungs: list[tuple[str, float | None]] = [
         (f"stall of {spec.name!r}", spec.stall) for spec in submission.workflows if spec.stall is not None
     ]
     for name, stall in rungs:
-        if stall is not None and stall >= (stuck if stuck is not None else submission.timeout_seconds):
-            raise ladder_error(
-                [(name, stall), ("stuck_threshold", stuck), ("timeout_seconds", submission.timeout_seconds)]
-            )
-    if stuck is not None and stuck >= submission.timeout_seconds:
-        raise ladder_error([*rungs, ("stuck_threshold", stuck), ("timeout_seconds", submission.timeout_seconds)])
+        if stall is not None and stall >= (stuck if stuck is not None else timeout):
+            raise ladder_error([(name, stall), *above])
+    if stuck is not None and stuck >= timeout:
+        raise ladder_error([*rungs, *above])
 
 
 def ladder_error(rungs: list[tuple[str, float | None]]) -> ConfigurationError:
@@ -163,29 +194,69 @@ def ladder_error(rungs: list[tuple[str, float | None]]) -> ConfigurationError:
     )
 
 
-def settled(submission: JobSubmission, settings: JobSettings) -> JobSubmission:
-    """Returns the submission as it is journaled. A stuck threshold that was left open is derived here, once."""
-    if submission.stuck_threshold is not None:
-        return submission
-    stalls = [2 * spec.stall for spec in submission.workflows if spec.stall is not None]
-    return msgspec.structs.replace(submission, stuck_threshold=max([settings.stuck_threshold, *stalls]))
+def derived_stuck(submission: JobSubmission, settings: JobSettings) -> float:
+    """Returns the stuck threshold of a submission that has none: the leader's, or twice the longest stall. An operator's explicit one wins.
+
+    Raises `ConfigurationError` with the ladder where a stall of the submission is not below an explicit threshold.
+    """
+    stuck = settings.stuck_threshold
+    stalls = [(spec.name, spec.stall) for spec in submission.workflows if spec.stall is not None]
+    if not settings.stuck_is_explicit:
+        return max([stuck, *(2 * stall for _, stall in stalls)])
+    for name, stall in stalls:
+        if stall >= stuck:
+            rungs: list[tuple[str, float | None]] = [(f"stall of {name!r}", stall), ("--stuck of the manager", stuck)]
+            raise ladder_error([*rungs, *_top_rung(submission)])
+    return stuck
+
+
+def settled(submission: JobSubmission, settings: JobSettings, queue: QueueRecord | None) -> JobSubmission:
+    """Returns the submission as it is journaled. What it left open is derived here, once: its stuck threshold, and its queue's deadline."""
+    changes: dict[str, float] = {}
+    if wall(submission.timeout_seconds) == math.inf:
+        chosen = queue.job_timeout if queue is not None else None
+        changes["timeout_seconds"] = NO_DEADLINE_S if chosen is None else chosen
+    if submission.stuck_threshold is None:
+        changes["stuck_threshold"] = derived_stuck(submission, settings)
+    return msgspec.structs.replace(submission, **changes) if changes else submission
+
+
+_EMPTIED: dict[str, Any] = {
+    "job_id": "",
+    "submitted_by": "",
+    "gate_addr": None,
+    "gate_addrs": (),
+    "gate_epoch": 0,
+    "global_submitted_at": 0.0,
+}
+"""The fields that may differ where the same job is submitted again. They stand in the digest with their defaults, as in the first release."""
 
 
 def digest(submission: JobSubmission) -> str:
-    """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor."""
+    """Returns a name of the contents. It is equal for a retry, also through another client or a gate's successor.
+
+    It is that of the first release wherever the submission could have been made there: what was left out counts as the default of then, and a
+    field that came later counts only where it is set.
+    """
     # A retry may belong to another trace, and is still the same job.
     labels = {key: value for key, value in submission.labels.items() if key != "traceparent"}
-    contents = msgspec.structs.replace(
-        submission,
-        labels=labels,
-        job_id="",
-        submitted_by="",
-        gate_addr=None,
-        gate_addrs=(),
-        gate_epoch=0,
-        global_submitted_at=0.0,
-    )
+    contents = {
+        **{name: getattr(submission, name) for name in submission.__struct_fields__ if name not in ("park", "grace")},
+        **_EMPTIED,
+        "labels": labels,
+        "timeout_seconds": None if wall(submission.timeout_seconds) == math.inf else submission.timeout_seconds,
+        "queue": submission.queue or DEFAULT_QUEUE,
+        "priority": submission.priority or 0,
+        "workflows": [_spec_contents(spec) for spec in submission.workflows],
+        **({} if submission.grace is None else {"grace": submission.grace}),
+    }
     return hashlib.blake2b(_encode(contents), digest_size=16).hexdigest()
+
+
+def _spec_contents(spec: WorkflowSpec) -> dict[str, Any]:
+    contents = {name: getattr(spec, name) for name in spec.__struct_fields__ if name != "max_attempts"}
+    most = {} if spec.max_attempts is None else {"max_attempts": spec.max_attempts}
+    return contents | {"retry": msgspec.structs.replace(spec.policy, **most)}
 
 
 def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> Decision:
@@ -194,6 +265,11 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
     job_id, contents = submission.job_id, digest(submission)
     if known := submitted_before(book, submission, contents):
         return Decision([], Outcome.ALREADY, Rule.ALREADY_RECORDED, known.how, known.job_id)
+    if not command.lenient and submission.gate_addr is None:
+        enter(book, submission, now)
+    submission, origins = with_settings(book, submission, now)
+    if origins:
+        check_ladder(submission)
     # The state holds each workflow twice (in the submission and in its record), and its outcome.
     budget.check_room(book, budget.SMALL_RECORD_BYTES + 2 * encoded_bytes(submission))
     submitted = JobSubmitted(
@@ -201,8 +277,9 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         by=command.by or submission.submitted_by,
         rule=Rule.ASKED,
         job_id=job_id,
-        submission=settled(submission, book.settings),
+        submission=settled(submission, book.settings, book.state.queues.get(submission.queue)),
         digest=contents,
+        origins=origins,
     )
     stone = book.state.tombstones.get(job_id)
     # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
@@ -236,14 +313,26 @@ def submitted_before(fold: JournalFold[Any, Any], submission: JobSubmission, con
     job_id, key = submission.job_id, submission.idempotency_key
     known = fold.known_digest(job_id)
     if known is not None:
-        if known not in ("", contents):
+        if not _same(known, submission, contents):
             raise SubmissionConflictError("job id", job_id, job_id)
         return KnownJob(job_id, "this job was submitted before")
     if key and (other := fold.keys.get(key)):
-        if fold.known_digest(other) not in ("", contents):
+        if not _same(fold.known_digest(other), submission, contents):
             raise SubmissionConflictError("idempotency key", key, other)
         return KnownJob(other, "its idempotency key was used before")
     return None
+
+
+FORMER_TIMEOUT_S = 3_600.0
+"""The deadline that earlier releases gave to a submission without one."""
+
+
+def _same(known: str | None, submission: JobSubmission, contents: str) -> bool:
+    if known in ("", contents):
+        return True
+    # A program that submitted this under an earlier release, without a deadline, and now repeats it, means the same job.
+    former = msgspec.structs.replace(submission, timeout_seconds=FORMER_TIMEOUT_S)
+    return wall(submission.timeout_seconds) == math.inf and known == digest(former)
 
 
 def job_submitted(book: JobBook, event: JobSubmitted) -> None:
@@ -254,6 +343,7 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
         workflows={spec.name: WorkflowRecord(spec=spec) for spec in submission.workflows},
         timeout_tracking=start_tracking(submission, begins),
         digest=event.digest,
+        origins=event.origins,
         waiting_workflows=len(submission.workflows),
         open_workflows=len(submission.workflows),
     )
@@ -273,7 +363,7 @@ def start_tracking(submission: JobSubmission, begins: float) -> TimeoutTrackingS
     """Returns the tracking of a new job. `gate_addr` alone chooses the strategy, with no configuration (document 002, part 1)."""
     gate = submission.gate_addr
     return TimeoutTrackingState(
-        strategy_type=StrategyType.LOCAL_AUTHORITY if gate is None else StrategyType.GATE_COORDINATED,
+        strategy_type=strategy_type(submission),
         gate_addr=gate,
         started_at=begins,
         last_progress_at=begins,

@@ -19,6 +19,7 @@ import msgspec
 from tenure.jobs import (
     attempt_results,
     attempts,
+    catalogue,
     deadlines,
     endings,
     extensions,
@@ -26,13 +27,14 @@ from tenure.jobs import (
     gate_exchange,
     gate_jobs,
     gate_reports,
+    outages,
     queues,
     schedules,
     submission,
+    timeout,
     workers,
 )
-from tenure.jobs.decisions import Command, Decides, Decision, Event, Folds, GateDecision
-from tenure.jobs.rules import RULES, Rules
+from tenure.jobs.decisions import RULES, Command, Decides, Decision, Event, Folds, GateDecision, Rules
 
 if TYPE_CHECKING:
     from tenure.jobs.book import JobBook
@@ -40,15 +42,18 @@ if TYPE_CHECKING:
 
 MANAGER_TOPICS = (
     deadlines,
+    timeout,
     submission,
     attempts,
     attempt_results,
     endings,
     gate_exchange,
     workers,
+    catalogue,
     extensions,
     schedules,
     queues,
+    outages,
 )
 GATE_TOPICS = (gate_jobs, gate_decisions, gate_reports)
 

@@ -7,17 +7,20 @@ before `ArchiveJob` lets the job leave memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from tenure.errors import EngineCorruptError
+from tenure.jobs.answer import answer, gate_answer
+from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_lines
 from tenure.jobs.book import JobBook
 from tenure.jobs.decisions import Event, Rule
-from tenure.jobs.event_text import RULES, seconds, tell
+from tenure.jobs.event_text import RULES, allowed, seconds, tell
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo
-from tenure.jobs.states import JobState
+from tenure.jobs.states import JobState, WorkflowState
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +45,22 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: float
     links: tuple[Link, ...]
     elided: int = 0
+    answer: str = ""
+    """Says in one sentence who ended it, or what it waits for."""
+    next_step: str = ""
+    found: tuple[AttemptEvidence, ...] = ()
+    """The evidence of the attempts that failed last. The shell reads it from the store."""
 
     def __str__(self) -> str:
-        lines = [f"job {self.job_id}: {self.summary}", f"submitted {utc(self.submitted_at)}", ""]
+        lines = [f"job {self.job_id}: {self.summary}"]
+        if self.answer:
+            lines += [f"{self.answer}.", f"Next: {self.next_step}."]
+        for one in self.found:
+            lines += ["", *evidence_lines(one)]
+        lines += ["", f"The story, from {utc(self.submitted_at)} on:"]
         width = max((len(clock(link.after)) for link in self.links), default=0)
-        lines += [f"  {clock(link.after):>{width}}  {link.what}" for link in self.links]
+        rest = "\n" + " " * (width + 4)  # what others wrote over several lines cannot pass for a line of the story
+        lines += [f"  {clock(link.after):>{width}}  {link.what.replace(chr(10), rest)}" for link in self.links]
         if self.elided:
             lines.append(f"  ({self.elided} lines of routine were left out)")
         last = next((link for link in reversed(self.links) if link.kind in DECISIVE), None)
@@ -55,6 +69,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
 
+MOST_ATTEMPTS_SHOWN = 3
 DECISIVE = frozenset({"JobEnded", "GlobalDecisionMade"})
 RULES_WORTH_SAYING = frozenset(
     {
@@ -85,41 +100,69 @@ def why(book: JobBook, job_id: str) -> Why:
         at=begun,
         after=0.0,
         kind="JobSubmitted",
-        what=f"submitted with {seconds(submission.timeout_seconds)} for: {names}{more}; {authority}",
+        what=f"submitted with {allowed(submission.timeout_seconds)} for: {names}{more}; {authority}" + whose(info),
         by=submission.submitted_by,
         rule=Rule.ASKED,
     )
+    history = list(book.history(job_id))
+    said = answer(info, history, lambda one: book.waits_for(info, one))
     return Why(
         job_id=job_id,
         state=info.state,
-        summary=summary(info),
+        summary=summary(info, parked_words(book, info)),
         submitted_at=begun,
-        links=(first, *(link(event, begun) for event in book.history(job_id))),
+        links=(first, *(link(event, begun) for event in history)),
         elided=info.elided,
+        answer=said.sentence,
+        next_step=said.next_step,
     )
+
+
+def attempts_to_look_at(info: JobInfo) -> list[tuple[str, int, str]]:
+    """Returns (workflow, attempt, worker) of the attempts whose evidence explains the job: the last failed one of each workflow, a few of them."""
+    found = []
+    for name, one in info.workflows.items():
+        if one.state is WorkflowState.FAILED:
+            found.append((name, one.attempt, one.worker))
+        elif one.attempt > 1 and one.state is not WorkflowState.COMPLETED:
+            found.append((name, one.attempt - 1, one.excluded[-1] if one.excluded else ""))
+    # Those that failed for good come first: they are why the job failed.
+    found.sort(key=lambda key: info.workflows[key[0]].state is not WorkflowState.FAILED)
+    return found[:MOST_ATTEMPTS_SHOWN]
+
+
+def whose(info: JobInfo) -> str:
+    """Returns whose settings a job has, where the submission left them to a function."""
+    by: dict[str, list[str]] = {}
+    for setting, author in info.origins.items():
+        by.setdefault(author, []).append(setting)
+    return "".join(f"; {', '.join(settings)} as {author} sets it" for author, settings in by.items())
 
 
 def why_everywhere(tracker: GateJobTracker, job_id: str) -> Why:
     """Returns the chain as the gate knows it: every datacenter's reports and the gate's decisions. Raises `UnknownJobError`."""
     info = tracker.job(job_id)
-    said = ", ".join(f"{dc} {status}" for dc, status in info.dc_status.items())
+    stand = ", ".join(f"{dc} {status}" for dc, status in info.dc_status.items())
     first = Link(
         at=info.submitted_at,
         after=0.0,
         kind="GateJobAccepted",
-        what=f"submitted with {seconds(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
+        what=f"submitted with {allowed(info.timeout_seconds)} to {', '.join(info.target_datacenters)}",
         rule=Rule.ASKED,
     )
+    said = gate_answer(info)
     told = [link(event, info.submitted_at) for event in tracker.history(job_id)]
     if info.resumed_at > info.submitted_at:
         told.append(taken_over(info))
     return Why(
         job_id=job_id,
         state=info.state,
-        summary=f"{info.state} ({said})" + decision_in_words(info),
+        summary=f"{info.state} ({stand})" + decision_in_words(info),
         submitted_at=info.submitted_at,
         links=(first, *sorted(told, key=lambda one: one.at)),
         elided=info.elided,
+        answer=said.sentence,
+        next_step=said.next_step,
     )
 
 
@@ -153,10 +196,16 @@ def link(event: Event, begun: float) -> Link:
     )
 
 
-def summary(info: JobInfo) -> str:
+def parked_words(book: JobBook, info: JobInfo) -> list[str]:
+    """Returns a sentence for each workflow of a job that waits for a worker that serves it."""
+    found = ((name, book.waits_for(info, one)) for name, one in info.workflows.items())
+    return [f"{name} is parked: it waits for {words}" for name, words in found if words]
+
+
+def summary(info: JobInfo, parked: Iterable[str] = ()) -> str:
     if not info.state.terminal:
         done = f"{info.completed_workflows} of {len(info.workflows)} workflows completed"
-        return f"{info.state}, {done}, {info.running_workflows} running"
+        return f"{info.state}, {done}, {info.running_workflows} running" + "".join(f"; {one}" for one in parked)
     took = seconds(round(info.ended_at - info.job.submitted_at, 1))
     reason = "" if info.state is JobState.COMPLETED and not info.failed_workflows else f": {info.reason}"
     return f"{info.state} after {took}{reason}"
@@ -203,5 +252,5 @@ def read_record(record: bytes) -> ArchiveRecord:
     """Returns the record as it was written; raises `EngineCorruptError` for anything else."""
     try:
         return _decoder.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngineCorruptError(f"the record of an archived job cannot be read: {error}") from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tenure.jobs import budget
 from tenure.jobs.attempt_results import AttemptFailed, RecordFailure, consequence, failed_attempt
 from tenure.jobs.budget import WORKER_BYTES, text_bytes
+from tenure.jobs.catalogue import drop_registration, worker_came_or_went
 from tenure.jobs.decisions import (
     Command,
     Decides,
@@ -17,6 +18,7 @@ from tenure.jobs.decisions import (
     Folds,
     Outcome,
     Rule,
+    Rules,
 )
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.extensions import jobs_on, worker_record
@@ -25,7 +27,6 @@ from tenure.jobs.model import (
     DrainRecord,
     WorkerRecord,
 )
-from tenure.jobs.rules import Rules
 from tenure.jobs.states import (
     AttemptCause,
 )
@@ -40,6 +41,8 @@ class EvictWorker(Command, frozen=True, kw_only=True):
     worker: str
     reason: str
     incarnation: str = ""
+    marks: Mapping[str, int] = {}
+    """The saved work of its attempts by `job/workflow`, as it last reported it: an attempt that saved something new is not charged."""
 
 
 class JudgeWorker(Command, frozen=True, kw_only=True):
@@ -153,6 +156,7 @@ def failed_with_it(
             cause=AttemptCause.EVICTED,
             worker=command.worker,
             error=command.reason,
+            mark=command.marks.get(f"{job_id}/{name}"),
         )
         failed = failed_attempt(book, workflow, evicted, now)
         yield failed
@@ -219,6 +223,7 @@ def worker_judged(book: JobBook, event: WorkerJudged) -> None:
         # A new incarnation inherits neither the verdict nor the series of extensions of the one before it.
         record = book.state.workers[event.worker] = WorkerRecord(incarnation=event.incarnation)
     record.verdict, record.reason, record.since = event.verdict, event.reason, event.at
+    worker_came_or_went(book, event.worker, event.at)
 
 
 def worker_evicted(book: JobBook, event: WorkerEvicted) -> None:
@@ -229,10 +234,12 @@ def worker_evicted(book: JobBook, event: WorkerEvicted) -> None:
     book.state.workers[event.worker] = WorkerRecord(
         incarnation=event.incarnation, verdict=EVICTED, reason=event.reason, since=event.at
     )
+    drop_registration(book, event.worker, event.at, event.incarnation)
 
 
 def worker_forgotten(book: JobBook, event: WorkerForgotten) -> None:
     book.state.workers.pop(event.worker, None)
+    drop_registration(book, event.worker, event.at)
 
 
 def worker_drained(book: JobBook, event: WorkerDrained) -> None:

@@ -10,7 +10,7 @@ import ast
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,15 +27,20 @@ from tenure.jobs.why import utc
 from tenure.local.embedded import engine_url
 from tenure.local.host_process import Begin, HostProcess
 
-SKIPPED = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
 MOST_FILES = 5_000
+Stamp = tuple[int, int]
 
 
 class Sources:
-    """Watches the Python files below a folder by their times and sizes; hidden folders and environments are left out."""
+    """Watches the files that are served, and those that they import, by their times and sizes. Other files of the folder do not matter.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Imports are read from the source, also those inside of functions. What is imported by a name that the program computes is not seen.
+    """
+
+    def __init__(self, folder: Path, roots: Iterable[Path]) -> None:
+        self._folder, self._roots = folder, [path.resolve() for path in roots]
+        self._imports: dict[Path, tuple[Stamp, list[Path]]] = {}
+        """Maps a file to the files that it would import, by the state in which it was last read as Python."""
         self._seen = self._look()
 
     def changed(self) -> list[Path]:
@@ -44,26 +49,54 @@ class Sources:
         before, self._seen = self._seen, now
         return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
-    def _look(self) -> dict[Path, tuple[int, int]]:
-        found: dict[Path, tuple[int, int]] = {}
-        folders = [self._folder]
-        while folders and len(found) < MOST_FILES:
+    def _look(self) -> dict[Path, Stamp]:
+        found: dict[Path, Stamp] = {}
+        waiting = list(self._roots)
+        while waiting and len(found) < MOST_FILES:
+            path = waiting.pop()
+            if path in found:
+                continue
             try:
-                entries = list(os.scandir(folders.pop()))
+                stat = path.stat()
             except OSError:
-                continue  # removed meanwhile, or not ours to read
-            for entry in entries:
-                if entry.name.startswith(".") or entry.name in SKIPPED:
-                    continue
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(Path(entry.path))
-                    elif entry.name.endswith(".py"):
-                        stat = entry.stat()
-                        found[Path(entry.path)] = (stat.st_mtime_ns, stat.st_size)
-                except OSError:
-                    continue
+                continue  # nobody wrote it, or it was removed
+            found[path] = (stat.st_mtime_ns, stat.st_size)
+            waiting += self._imported(path, found[path])
         return found
+
+    def _imported(self, path: Path, stamp: Stamp) -> list[Path]:
+        known = self._imports.get(path)
+        if known is None or known[0] != stamp:
+            try:
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+            except (OSError, SyntaxError, ValueError):
+                return known[1] if known else []  # half written: what it imported before is still of interest
+            known = self._imports[path] = (stamp, list(self._places(path, tree)))
+        return known[1]
+
+    def _places(self, path: Path, tree: ast.Module) -> Iterator[Path]:
+        """Yields the files that the imports of a module may mean: below the folder, and beside the module. Most of them do not exist."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [(0, one.name) for one in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                names = [(node.level, base), *((node.level, f"{base}.{one.name}".strip(".")) for one in node.names)]
+            else:
+                continue
+            for level, name in names:
+                starts = [path.parents[level - 1]] if level else {self._folder, path.parent}
+                for start in starts:
+                    yield from _files_of(start, name)
+
+
+def _files_of(start: Path, name: str) -> Iterator[Path]:
+    """Yields the files that importing a dotted name runs: each package above it, and the module."""
+    place = start
+    for part in name.split(".") if name else []:
+        place = place / part
+        yield place / "__init__.py"
+    yield place.with_suffix(".py") if name else place / "__init__.py"
 
 
 class FoundWorkflow(NamedTuple):
@@ -121,22 +154,23 @@ class Site:
     def __init__(
         self, folder: Path, modules: list[str], port: int, settings: dict[str, Any], say: Say, *, name: str = "local"
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.name, self.engine_url = name, engine_url(folder.resolve())
         self._modules, self._settings, self._say = modules, settings, say
-        begin = Begin(engine_url=self.engine_url, name=f"dev-{os.getpid()}", port=port, datacenter=name)
-        self._manager = HostProcess(begin, lambda text: say("manager", text.removeprefix("manager: ")))
+        self._begin = Begin(engine_url=self.engine_url, name=f"dev-{os.getpid()}", port=port, datacenter=name)
+        self._manager: HostProcess | None = None
         self._worker: HostProcess | None = None
 
     @property
     def address(self) -> str:
-        return self._manager.address
+        return self._manager.address if self._manager is not None else ""
 
     def open(self) -> None:
         """Both start at once; raises `WorkError` where the manager cannot."""
-        self._manager.start()
+        said = lambda text: self._say("manager", text.removeprefix("manager: "))  # noqa: E731
+        manager = self._manager = HostProcess(self._begin, said)
         self._begin_work()
-        self._manager.until_up()
+        manager.until_up()
 
     def work_begins(self) -> bool:
         """Wait for the worker; False, and said, when its modules cannot be served."""
@@ -157,14 +191,15 @@ class Site:
 
     @property
     def alive(self) -> bool:
-        return self._manager.alive
+        return self._manager is not None and self._manager.alive
 
     def close(self) -> None:
         try:
             if self._worker is not None:
                 self._worker.close()
         finally:
-            self._manager.close()
+            if self._manager is not None:
+                self._manager.close()
 
     def _begin_work(self) -> None:
         begin = Begin(
@@ -175,7 +210,6 @@ class Site:
             settings=self._settings,
         )
         self._worker = HostProcess(begin, lambda text: self._say("worker", text))
-        self._worker.start()
 
 
 class Gateway:
@@ -184,7 +218,7 @@ class Gateway:
     name = "gate"
 
     def __init__(self, folder: Path, port: int, say: Say) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._engine_url, self._port, self._say = engine_url(folder.resolve()), port, say
         self._process: HostProcess | None = None
 
@@ -201,7 +235,6 @@ class Gateway:
             datacenters={site.name: [site.address] for site in sites},
         )
         self._process = HostProcess(begin, lambda text: self._say("gate", text.removeprefix("gate: ")))
-        self._process.start()
         self._process.until_up()
 
     @property
@@ -351,3 +384,11 @@ def module_folder(module: str) -> Path:
     """Where the sources of what is served are: the folder of a file, else this one."""
     path = Path(module)
     return path.resolve().parent if path.suffix == ".py" else Path.cwd()
+
+
+def module_files(modules: Iterable[str]) -> list[Path]:
+    """Returns the files of what is served, as far as they are below this folder."""
+    found: list[Path] = []
+    for module in modules:
+        found += [Path(module).resolve()] if module.endswith(".py") else _files_of(Path.cwd(), module)
+    return found

@@ -18,14 +18,19 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Literal, Self
 
+import msgspec
+
 from tenure.client.client import Client
+from tenure.codec import Codec
 from tenure.control.messages.jobs import Done
 from tenure.errors import ConfigurationError, LimitError
-from tenure.ids import new_id
 from tenure.jobs.model import JobSubmission
 from tenure.local.host_process import PRIORITIES, Begin, HostProcess
+from tenure.logs import log_to
+from tenure.randomness import new_id
 from tenure.work.job_submission import name_of
-from tenure.work.registry import Workflow, end_of_definitions
+from tenure.work.registry import Registry, Workflow
+from tenure.work.served_modules import end_of_definitions
 
 FOLDER = ".tenure"
 DATABASE = "tenure.db"
@@ -45,16 +50,18 @@ def embedded(
     *,
     slots: int = 2,
     mode: Mode = "auto",
+    codec: Codec | None = None,
     **slot_settings: Any,
 ) -> Embedded:
     """A datacenter in the folder `path` (`.tenure` by default) that serves these workflows while the `with` block lasts.
 
     `slots` processes run one workflow each. Workflows that other processes cannot import, because they were typed into a prompt or a
     notebook or defined inside a function, run in threads of this process; there a hung one is abandoned, not killed. More settings are
-    those of `SlotSettings`: lease_s, stall_s, grace_s.
+    those of `SlotSettings`: lease_s, stall_s, grace_s. A `codec` encodes what lies in the folder; processes find it at the top level of
+    the workflows' module.
     """
     end_of_definitions()
-    return Embedded(path, workflows, slots=slots, mode=mode, slot_settings=slot_settings)
+    return Embedded(path, workflows, slots=slots, mode=mode, codec=codec, slot_settings=slot_settings)
 
 
 class Embedded(Client):
@@ -67,13 +74,14 @@ class Embedded(Client):
         *,
         slots: int,
         mode: Mode,
+        codec: Codec | None = None,
         slot_settings: dict[str, Any],
     ) -> None:
         for one in workflows:
             name_of(one)
         self.folder = Path(path or FOLDER).resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.workflows = tuple(workflows)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # arguments and results lie in it
+        self.workflows, self._codec = tuple(workflows), codec
         modules = self._modules(mode)
         self.default_queue = queue_of(workflows)
         settings = {"slots": slots, "wait_s": 5.0, **slot_settings}
@@ -87,12 +95,11 @@ class Embedded(Client):
         self._log = HostLog(self.folder / "embedded.log")
         self._closed = False
         self._host = HostProcess(begin, self._log.write)
-        self._host.start()
         atexit.register(self.close)
         try:
             self._threads = None if modules is not None else self._start_threads(settings)
             self._host.until_up()
-            super().__init__([self._host.address])
+            super().__init__([self._host.address], codec=codec)
         except BaseException:
             self.close()
             raise
@@ -106,7 +113,7 @@ class Embedded(Client):
         """None: threads."""
         if mode == "threads":
             return None
-        found = modules_of(self.workflows)
+        found = modules_of(self.workflows, self._codec)
         if not isinstance(found, str):
             return found
         if mode == "processes":
@@ -119,14 +126,24 @@ class Embedded(Client):
         return None
 
     def _start_threads(self, settings: dict[str, Any]) -> Any:
-        from tenure.local.threads import ThreadWorker
+        from tenure.local.host import ThreadWorker
 
-        worker = ThreadWorker(self.engine_url, self.workflows, self.default_queue, settings, self._log.write)
+        worker = ThreadWorker(
+            self.engine_url,
+            Registry(self.workflows, self._codec),
+            self.default_queue,
+            settings,
+            log_to(self._log.write, "worker"),
+        )
         worker.start()
         return worker
 
     def submit_job(self, submission: JobSubmission) -> Done:
-        if submission.queue == self.default_queue and submission.priority not in PRIORITIES:
+        if not submission.queue:
+            submission = msgspec.structs.replace(submission, queue=self.default_queue)
+        if {spec.called for spec in submission.workflows} <= {one.name for one in self.workflows}:
+            submission = msgspec.structs.replace(submission, park=True)  # our worker serves it, once it has started
+        if submission.queue == self.default_queue and submission.priority not in (None, *PRIORITIES):
             allowed = ", ".join(map(str, sorted(PRIORITIES)))
             raise LimitError(
                 "priority",
@@ -149,7 +166,7 @@ class Embedded(Client):
         finally:
             self._host.close()
             self._log.close()
-            if hasattr(self, "_callers"):
+            if hasattr(self, "_caller"):
                 super().close()
 
     def __enter__(self) -> Self:
@@ -183,7 +200,7 @@ class HostLog:
         self._file.close()
 
 
-def modules_of(workflows: Iterable[Workflow[..., Any]]) -> list[str] | str:
+def modules_of(workflows: Iterable[Workflow[..., Any]], codec: Codec | None = None) -> list[str] | str:
     """Returns the modules that slots must import to serve these workflows, or a text that says why they cannot."""
     found: dict[str, None] = {}
     for one in workflows:
@@ -191,6 +208,9 @@ def modules_of(workflows: Iterable[Workflow[..., Any]]) -> list[str] | str:
         if place is None:
             return f"{one.name} is defined where other processes cannot import it"
         found[place] = None
+        top = vars(sys.modules[one.function.__module__]).values()
+        if codec is not None and not any(value is codec for value in top):
+            return f"the codec is not at the top level of the module of {one.name}, where other processes would find it"
     return list(found)
 
 

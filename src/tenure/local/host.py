@@ -4,6 +4,8 @@
 
 A process of its own, so that a program that computes with the interpreter's lock held delays no lease. It ends when it is told to, or
 when its program is gone: what runs is handed over, and goes on from its checkpoint when the folder is opened again.
+
+`ThreadWorker` is a worker in threads of the program itself, for workflows that no other process can import.
 """
 
 from __future__ import annotations
@@ -15,16 +17,25 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from typing import Any
 
 from tenure import __version__, tracing
 from tenure.clock import SystemClock
+from tenure.control.async_caller import HttpCaller
 from tenure.errors import TenureError
 from tenure.jobs.outbox import mailbox_name
 from tenure.local.host_process import PRIORITIES, Begin, Failed, HostSaid, Listening, Serving, ToHost, channel_of_host
-from tenure.nodes.worker.courier import CONNECT
+from tenure.logs import NodeLog, log_to
+from tenure.nodes.process import Environment, open_engine
+from tenure.nodes.worker.courier import CONNECT, LeaderCourier
+from tenure.nodes.worker.inline_slots import InlineSlots
+from tenure.nodes.worker.worker import ManagedWorker
 from tenure.nodes.worker.worker_process import SupervisedSlots, WorkerSettings, WorkerThread
+from tenure.randomness import fresh_random, new_id
 from tenure.work.line_channel import LineChannel
+from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import BROKEN, Supervisor
 
@@ -36,6 +47,7 @@ class LocalHost:
 
     def __init__(self, begin: Begin, line: LineChannel[ToHost]) -> None:
         self._begin, self._line = begin, line
+        self._log = log_to(lambda text: line.send(HostSaid(text)), "worker", begin.name)
         self._stopped = threading.Event()
         self._slots: SupervisedSlots | None = None
         self._manager = ManagerThread(begin, line, self.stop) if begin.manager else None
@@ -72,7 +84,7 @@ class LocalHost:
 
         def supervisor(on_change: Callable[[], None]) -> Supervisor:
             return Supervisor(
-                begin.modules, begin.engine_url, settings, say=self._say, worker=begin.name, on_change=on_change
+                begin.modules, begin.engine_url, settings, log=self._log, worker=begin.name, on_change=on_change
             )
 
         clock = SystemClock()
@@ -80,7 +92,7 @@ class LocalHost:
         if self._stopped.is_set():
             return 0
         node = WorkerThread(
-            WorkerSettings(begin.name, begin.engine_url, begin.token, __version__), slots, clock=clock, say=self._say
+            WorkerSettings(begin.name, begin.engine_url, begin.token, __version__), slots, clock=clock, log=self._log
         )
         node.start()
         threading.Thread(target=self._tell_ready, args=(slots.supervisor,), name="tenure-ready", daemon=True).start()
@@ -96,9 +108,6 @@ class LocalHost:
     def _tell_ready(self, supervisor: Supervisor) -> None:
         supervisor.ready.wait()
         self._line.send(Serving())
-
-    def _say(self, text: str) -> None:
-        self._line.send(HostSaid(text))
 
 
 class ManagerThread:
@@ -159,23 +168,89 @@ class ManagerThread:
 
         tracing.set_up("tenure-manager")
         settings = ManagerSettings(**listen, datacenter=self._begin.datacenter)
-        await serve(settings, stop, say=self._say("manager"), on_ready=self._on_ready)
+        await serve(settings, stop, log=self._log_of("manager"), on_ready=self._on_ready)
 
     async def _serve_gate(self, stop: asyncio.Event, listen: dict[str, Any]) -> None:
         from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
 
         tracing.set_up("tenure-gate")
         settings = GateNodeSettings(**listen, datacenters=self._begin.datacenters)
-        await serve_gate(settings, stop, say=self._say("gate"), on_ready=self._on_ready)
+        await serve_gate(settings, stop, log=self._log_of("gate"), on_ready=self._on_ready)
 
-    def _say(self, who: str) -> Callable[[str], None]:
-        def say(text: str) -> None:
-            self._line.send(HostSaid(f"{who}: {text}"))
-
-        return say
+    def _log_of(self, kind: str) -> NodeLog:
+        return log_to(lambda text: self._line.send(HostSaid(f"{kind}: {text}")), kind, self._begin.name)
 
     def _on_ready(self, address: str) -> None:
         self._line.send(Listening(address))
+
+
+STOP_S = 15.0
+
+
+class ThreadWorker:
+    """One thread with an event loop, which starts a thread for each sync workflow. `start`, then `stop`."""
+
+    def __init__(
+        self,
+        engine_url: str,
+        registry: Registry,
+        queue: str,
+        settings: dict[str, Any],
+        log: NodeLog,
+    ) -> None:
+        self._engine_url, self._registry, self._log = engine_url, registry, log
+        lanes = tuple(mailbox_name(queue, priority) for priority in PRIORITIES)
+        self._settings = SlotSettings(**{**settings, "queue": lanes[0], "more_queues": lanes[1:]})
+        self._thread = threading.Thread(target=self._run, name="tenure-worker", daemon=True)
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait(STOP_S)
+
+    def stop(self) -> None:
+        if self._loop is not None and self._task is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            self._log.error(f"the worker in threads ended: {type(error).__name__}: {error}")
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        clock, name = SystemClock(), f"threads-{new_id()[:8]}"
+        async with open_engine(self._engine_url, clock) as (engine, calls):
+            with closing(HttpCaller()) as caller:
+                environment = Environment(engine, calls, clock, fresh_random(), new_id, self._log)
+                slots = InlineSlots(
+                    environment,
+                    self._registry,
+                    self._settings,
+                    worker=name,
+                    courier=cache(lambda: LeaderCourier(self._engine_url)),
+                )
+                node = ManagedWorker(name, slots, environment, caller)
+                lives = [asyncio.create_task(slots.run()), asyncio.create_task(node.run())]
+                self._ready.set()
+                try:
+                    # The node ends by itself only when the engine lost what it had acknowledged: then the slots end with it.
+                    ended, _ = await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
+                    for life in ended:
+                        life.result()
+                finally:
+                    for life in lives:
+                        life.cancel()
+                    await asyncio.gather(*lives, return_exceptions=True)
+                    await node.leave()
 
 
 def main() -> int:

@@ -93,18 +93,19 @@ END_S = 30.0
 
 
 class HostProcess:
-    """`start`, then `close`: also by whoever is interrupted in between."""
+    """A host that runs from its construction until `close`, which also whoever is interrupted in between has to call."""
 
-    def __init__(self, begin: Begin, say: Callable[[str], None] = lambda text: None) -> None:
-        self._begin, self._say = begin, say
+    def __init__(self, begin: Begin, on_line: Callable[[str], None] = lambda text: None) -> None:
+        """Starts the process in a session of its own, so that the terminal's Ctrl-C reaches only the program.
+
+        `on_line` gets each line that the host logs.
+        """
+        self._begin, self._on_line = begin, on_line
         self._changed = threading.Condition()
         self._ended = False
         self.address = ""
         self.serving = False
         self.failed: Failed | None = None
-
-    def start(self) -> None:
-        """In a session of its own, so that the terminal's Ctrl-C reaches only the program."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
@@ -158,7 +159,7 @@ class HostProcess:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._say(f"the host process did not end within {END_S:g} s, and is killed")
+            self._on_line(f"the host process did not end within {END_S:g} s, and is killed")
         finally:  # also when a second Ctrl-C comes
             if self._process.returncode is None:
                 self.kill()
@@ -172,7 +173,7 @@ class HostProcess:
     def _listen(self) -> None:
         for line in self._line:
             if isinstance(line, HostSaid):
-                self._say(line.text)
+                self._on_line(line.text)
                 continue
             with self._changed:
                 if isinstance(line, Listening):

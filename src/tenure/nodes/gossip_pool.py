@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from tenure.clock import Clock
-from tenure.errors import GossipError
-from tenure.gossip import GossipNode, GossipSettings, Keyring, format_address, parse_address, parse_key
-from tenure.gossip.messages import MemberState
+from tenure.engines.aio import Calls
+from tenure.engines.contracts import Engine
+from tenure.errors import ConfigurationError, GossipError, TenureError
+from tenure.gossip import GossipNode, GossipSettings, Keyring, format_address, format_key, parse_address, parse_key
+from tenure.gossip.messages import Address, MemberState
 from tenure.gossip.net.transport import GossipTransport
+from tenure.gossip.settings import require_key
+from tenure.health.node_states import HealthPiggyback, NodeType, PoolWord
 from tenure.health.overload import OverloadState
-from tenure.health.piggyback import HealthPiggyback, NodeType
 from tenure.health.window import INTERVAL_S, EventWindow
-from tenure.ids import IdSource, new_id, secret_bytes
+from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
 from tenure.nodes.slot_runner import SlotsView
-from tenure.randomness import Random, fresh_random
+from tenure.randomness import IdSource, Random, fresh_random, new_id, secret_bytes
 
 JOIN_AGAIN_S = 5.0
+LOOK_AGAIN_S = 30.0
+"""The seconds after which a manager looks again for managers that are not in its pool."""
+NODES = "nodes"
+"""The store of the engine in which managers write their entries, under keys that begin with `MANAGERS`."""
+MANAGERS = "manager/"
 TELL_EVERY_S = 5.0
 LEAVE_S = 1.0
 
@@ -40,14 +51,72 @@ class PoolSettings:
     """Addresses of any members. The node dials them again while they are missing."""
     advertise: str = ""
     key_file: str = ""
-    """Keys in base64, one a line; the first encrypts."""
+    """Keys in base64, one a line; the first encrypts. A rotation of keys is written to it."""
+    no_key: bool = False
+    """True allows gossip without a key beyond loopback."""
     label: str = "tenure"
 
+    def __post_init__(self) -> None:
+        if self.bind:
+            require_key(parse_address(self.bind), is_keyed=bool(self.key_file), no_key=self.no_key)
+
     def keyring(self) -> Keyring | None:
-        if not self.key_file:
-            return None
-        lines = Path(self.key_file).read_text().splitlines()
-        return Keyring([parse_key(line.strip()) for line in lines if line.strip()], entropy=secret_bytes)
+        return file_keyring(Path(self.key_file)) if self.key_file else None
+
+
+def file_keyring(path: Path) -> Keyring:
+    """Returns the keys of a file, in base64, one a line. Changes of the keyring are written to it, so that a rotated key survives a restart.
+
+    Raises `ConfigurationError`.
+    """
+    keys = [parse_key(line.strip()) for line in path.read_text().splitlines() if line.strip()]
+    return Keyring(keys, entropy=secret_bytes, on_change=partial(_write_keys, path))
+
+
+def _write_keys(path: Path, keys: tuple[bytes, ...]) -> None:
+    """Replaces the file in one step: a reader sees the old keys or the new ones. Raises `ConfigurationError`."""
+    draft = path.with_name(f".{path.name}.{new_id()[:8]}")
+    try:
+        draft.touch(0o600, exist_ok=False)
+        with draft.open("w") as file:
+            file.write("".join(f"{format_key(key)}\n" for key in keys))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ConfigurationError(
+            f"the gossip keys changed and {path} could not be written: {error.strerror or error}",
+            remedy="Write the new keys to the file before the node starts again, or let it write there",
+        ) from error
+
+
+class _WhereItGossips(msgspec.Struct, frozen=True):
+    """The part of a manager's entry that a node reads to find its pool."""
+
+    gossip: str = ""
+
+
+class EngineSeeds:
+    """Reads from the engine where managers gossip, so that nodes of a datacenter find each other without `--join`.
+
+    The pool's key decides who gets in. Whoever can write to the engine can make nodes dial an address, and nothing more.
+    """
+
+    def __init__(self, engine: Engine, calls: Calls) -> None:
+        self._engine, self._calls = engine, calls
+
+    async def read(self) -> list[Address]:
+        """Returns the addresses in the entries of the managers. Raises `TenureError` while the engine is out of reach."""
+        store, found = self._engine.store(NODES), []
+        for key in await self._calls.run(store.list, MANAGERS):
+            data = await self._calls.run(store.get, key)
+            try:
+                said = msgspec.json.decode(data or b"{}", type=_WhereItGossips)
+                found += [parse_address(said.gossip)] if said.gossip else []
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigurationError):
+                continue  # another program's value, or a damaged one: the other managers are found all the same
+        return found
 
 
 class Pool:
@@ -62,15 +131,13 @@ class Pool:
 
     # Called by a leader
 
-    def alive(self, name: str) -> bool | None:
-        """Returns True for a living worker and False for a dead one; None for an unknown one, and for a suspect, which may still refute it."""
+    def word(self, name: str) -> PoolWord | None:
+        """Returns the belief about a worker; None for an unknown one, and for a suspect, which may still refute it."""
         member = self.node.member(gossip_name(NodeType.WORKER, name))
         if member is None or member.state is MemberState.SUSPECT:
             return None
-        return member.state is MemberState.ALIVE
-
-    def health(self, name: str) -> HealthPiggyback | None:
-        return self.node.health(gossip_name(NodeType.WORKER, name))
+        alive = member.state is MemberState.ALIVE
+        return PoolWord(member.tags.get("incarnation", ""), alive, self.node.health(member.name) if alive else None)
 
     # The health of this node
 
@@ -83,7 +150,10 @@ class Pool:
         if view.completed > self._completed:
             self._completions.record(now, view.completed - self._completed)
             self._completed = view.completed
-        advancing = sum(one.silent_s < max(INTERVAL_S, one.stall_s) for one in view.attempts)
+        # Allowed silence is no progress, and a declared one is told as no silence at all.
+        advancing = sum(
+            one.silent_s < INTERVAL_S and one.allowed_silence_s <= max(one.stall_s, 0.0) for one in view.attempts
+        )
         self.tell(
             HealthPiggyback(
                 self._name[:100],
@@ -98,16 +168,19 @@ class Pool:
             )
         )
 
-    def tell_fleet(self, *, reads: bool, free: int, running: int, workers: int) -> None:
-        """Tells the pool the health of a manager: if it can answer, and, where it leads, the free slots of its workers."""
+    def tell_fleet(
+        self, *, accepting: bool, free: int, dispatched: int, expected: float, running: int, workers: int
+    ) -> None:
+        """Tells the pool the health of a manager: if it accepts jobs, and, where it leads, the free slots of its workers and the attempts that it
+        dispatched in the last interval, beside those that it could have."""
         self.tell(
             HealthPiggyback(
                 self._name[:100],
                 self._kind,
-                reads,
+                accepting,
                 free,
-                0,
-                0,
+                dispatched,
+                round(expected),
                 OverloadState.HEALTHY,
                 waiting=running,
                 advancing=workers,
@@ -139,12 +212,13 @@ async def pooled(
     kind: NodeType,
     *,
     clock: Clock,
-    say: Callable[[str], None],
+    log: NodeLog,
     random: Random | None = None,
+    found: EngineSeeds | None = None,
     ids: IdSource = new_id,
     transport: GossipTransport | None = None,
 ) -> AsyncIterator[Pool | None]:
-    """Keeps the node in the pool for as long as the block lasts. Yields None where the settings have no `bind`."""
+    """Keeps the node in the pool while the block lasts, also in that of the managers `found`. Yields None where the settings have no `bind`."""
     if not settings.bind:
         yield None
         return
@@ -152,7 +226,7 @@ async def pooled(
         gossip_name(kind, name),
         bind=parse_address(settings.bind),
         advertise=parse_address(settings.advertise) if settings.advertise else None,
-        settings=GossipSettings.lan(label=settings.label),
+        settings=GossipSettings.lan(label=settings.label, no_key=settings.no_key),
         tags=tags_of(kind, name, ""),
         keyring=settings.keyring(),
         clock=clock,
@@ -161,10 +235,10 @@ async def pooled(
         transport=transport,
     )
     async with node:
-        say(f"gossips on {format_address(node.address)}")
-        keeper = LoopKeeper(clock, random or fresh_random(), ProductFailures(clock, say), say=say)
+        log.info(f"gossips on {format_address(node.address)}")
+        keeper = LoopKeeper(clock, random or fresh_random(), ProductFailures(clock, log))
         joining = asyncio.create_task(
-            keeper.keep("joining the gossip", partial(_join, node, settings.join, clock, say))
+            keeper.keep("joining the gossip", partial(_Joining(node, kind, found, clock, log).run, settings.join))
         )
         try:
             yield Pool(node, name, kind, clock=clock)
@@ -174,16 +248,52 @@ async def pooled(
             await node.leave(timeout_s=LEAVE_S)
 
 
-async def _join(node: GossipNode, seeds: tuple[str, ...], clock: Clock, say: Callable[[str], None]) -> None:
-    """Tries the seeds until one lets this node in. After that the gossip node itself dials the seeds that are missing."""
-    told = False
-    while seeds:
-        try:
-            await node.join(seeds)
-            say(f"joined the gossip of {', '.join(seeds)}")
+class _Joining:
+    """Brings one node into its pool, and keeps the managers of a datacenter in one pool."""
+
+    def __init__(self, node: GossipNode, kind: NodeType, found: EngineSeeds | None, clock: Clock, log: NodeLog) -> None:
+        self._node, self._kind, self._found, self._clock, self._log = node, kind, found, clock, log
+        self._complained = False
+
+    async def run(self, seeds: tuple[str, ...]) -> None:
+        """Tries the seeds until one lets this node in: after that the gossip node itself dials those that are missing. Then looks for managers
+        in the engine, for as long as the node gossips."""
+        while seeds and not await self._join(seeds):
+            await self._clock.async_sleep(JOIN_AGAIN_S)
+        while self._found is not None:
+            await self._look(self._found)
+            await self._clock.async_sleep(JOIN_AGAIN_S if self._is_alone else LOOK_AGAIN_S)
+
+    @property
+    def _is_alone(self) -> bool:
+        return not any(member.is_here for member in self._node.members if member.address != self._node.address)
+
+    async def _look(self, found: EngineSeeds) -> None:
+        """Joins managers that are not in the pool. A worker that has company leaves that to the managers: two reads of the engine less."""
+        if self._kind is NodeType.WORKER and not self._is_alone:
             return
+        try:
+            addresses = await found.read()
+        except TenureError as error:
+            self._complain(error)
+            return
+        here = {member.address for member in self._node.members if member.is_here}
+        missing = [address for address in addresses if address not in here]
+        if missing:
+            await self._join(tuple(format_address(address) for address in missing))
+
+    async def _join(self, seeds: tuple[str, ...]) -> bool:
+        try:
+            await self._node.join(seeds)
         except (GossipError, OSError) as error:
-            if not told:
-                say(f"gossip: {error}; goes on without it, and tries again")
-                told = True
-            await clock.async_sleep(JOIN_AGAIN_S)
+            self._complain(error)
+            return False
+        self._log.info(f"joined the gossip of {', '.join(seeds)}")
+        self._complained = False
+        return True
+
+    def _complain(self, error: Exception) -> None:
+        """Says once, until a seed has let us in, that we go on alone."""
+        if not self._complained:
+            self._log.warning(f"gossip: {error}; goes on without it, and tries again")
+            self._complained = True

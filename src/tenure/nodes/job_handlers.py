@@ -7,37 +7,39 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from tenure.clock import Clock
+from tenure.control.claims import Scope, scope
 from tenure.control.messages.events import GetEvents
-from tenure.control.messages.job_details import (
-    GetEvidence,
-    GetLogs,
-    GetResult,
-    ManySubmitted,
-    ResultView,
-    RetryJob,
-    SubmitMany,
-    Submitted,
-)
 from tenure.control.messages.jobs import (
     MAX_LISTED,
     AskWhy,
     Cancel,
     Done,
+    GetEvidence,
     GetJob,
+    GetLogs,
+    GetResult,
     JobView,
     ListJobs,
+    ManySubmitted,
     Problem,
     ProblemKind,
+    ResultView,
+    RetryJob,
     Submit,
+    SubmitMany,
+    Submitted,
 )
+from tenure.control.messages.operations import WITHIN, Within
 from tenure.control.messages.wire import Handlers, Reply
 from tenure.control.problems import problem
+from tenure.engines.long_poll import LoopWaiter
 from tenure.errors import (
     ConfigurationError,
     DeposedError,
@@ -49,7 +51,7 @@ from tenure.errors import (
 from tenure.jobs.decisions import Decision, GateDecision, Outcome
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import WorkflowState
-from tenure.nodes.held import Held
+from tenure.nodes.subject_quotas import SubjectQuotas
 
 RETRY_OF = "tenure.retry_of"
 """The label that links a retry to the job that it repeats."""
@@ -72,7 +74,8 @@ class JobHandlers(ABC):
         self._held = Held(clock)
         """The requests that wait for the end of a job, by its id."""
         self._closed = False
-        self.handlers: Handlers = {
+        self._quotas = SubjectQuotas(self, clock)
+        handlers: Handlers = {
             Submit: self._submit,
             SubmitMany: self._submit_many,
             Cancel: self._cancel,
@@ -84,6 +87,27 @@ class JobHandlers(ABC):
             GetLogs: self.logs,
             GetEvidence: self.evidence,
         }
+        self.handlers: Handlers = {
+            kind: self._bounded(one) if WITHIN[kind] is Within.JOB else one for kind, one in handlers.items()
+        }
+
+    # Callers that are bound to queues or labels
+
+    def _bounded(self, handler: Callable[[Any], Awaitable[Reply]]) -> Callable[[Any], Awaitable[Reply]]:
+        """Returns the handler of a request about one job, for whose caller a job out of its bounds does not exist."""
+
+        async def answer(request: Any) -> Reply:
+            within = scope()
+            refusal = await self._out_of_bounds(request.job_id, within) if within.scoped else None
+            return refusal or await handler(request)
+
+        return answer
+
+    async def _out_of_bounds(self, job_id: str, within: Scope) -> Reply | None:
+        found = await self.repeatable(job_id)
+        if isinstance(found, Reply):
+            return found
+        return None if within.covers(found.submission) else problem(UnknownJobError(job_id))
 
     # The jobs of this kind of node
 
@@ -125,8 +149,12 @@ class JobHandlers(ABC):
         """Returns True when this node's book shows that the job has ended."""
 
     @abstractmethod
-    def queue_of(self, job_id: str) -> str:
-        """Returns the queue of a job in this node's book; empty for one that is not there."""
+    def submission_of(self, job_id: str) -> JobSubmission | None:
+        """Returns the submission of a job in this node's book; None for one that is not there."""
+
+    @abstractmethod
+    def live_submissions(self) -> Iterable[JobSubmission]:
+        """Returns the submissions of all jobs that have not ended."""
 
     # Waiting for the end of a job
 
@@ -152,14 +180,29 @@ class JobHandlers(ABC):
         epoch, _ = self.position
         return Done(job_id=decision.job_id, outcome=decision.outcome, reason=decision.reason, epoch=epoch)
 
+    async def _accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | GateDecision | TenureError]:
+        """Submits the jobs for which their token's quotas have room."""
+        within = scope()
+        refused = {one.job_id: why for one in submissions if (why := self._quotas.take(one, within)) is not None}
+        taken = [one for one in submissions if one.job_id not in refused]
+        outcomes: Sequence[Decision | GateDecision | TenureError] = ()
+        try:
+            outcomes = await self.accept(taken) if taken else ()
+        finally:
+            for one, outcome in zip_longest(taken, outcomes):
+                accepted = isinstance(outcome, (Decision, GateDecision)) and outcome.outcome is not Outcome.REFUSED
+                self._quotas.settle(one, accepted=accepted)
+        made = iter(outcomes)
+        return [refused.get(one.job_id) or next(made) for one in submissions]
+
     async def _submit(self, request: Submit) -> Reply:
-        (outcome,) = await self.accept((request.submission,))
+        (outcome,) = await self._accept((request.submission,))
         if isinstance(outcome, TenureError):
             raise outcome
         return self._done(outcome)
 
     async def _submit_many(self, request: SubmitMany) -> Reply:
-        outcomes = await self.accept(request.submissions)
+        outcomes = await self._accept(request.submissions)
         answers = tuple(submitted(one, outcome) for one, outcome in zip(request.submissions, outcomes, strict=True))
         epoch, _ = self.position
         return ManySubmitted(jobs=answers, epoch=epoch)
@@ -224,7 +267,10 @@ class JobHandlers(ABC):
         _, seq = self.position
         if not request.job_id:
             return seq, await self.list_jobs(ListJobs(limit=MAX_LISTED, queue=request.queue))
+        within = scope()
         try:
+            if within.scoped and await self._out_of_bounds(request.job_id, within) is not None:
+                return seq, None
             found = await self.view(request.job_id, whole=False)
         except UnknownJobError:
             return seq, None
@@ -269,3 +315,47 @@ def read_record(stored: bytes, kind: type[RecordT] | Any, what: str) -> RecordT:
             f"the store's record of {what} cannot be read: {error}",
             remedy="It was written by something else, or damaged; delete it from the store, or restore it from a backup",
         ) from error
+
+
+MOST_HELD = 5_000
+"""More than a port holds for all its callers (`HttpLimits.waiting`): reached only where requests come by another way."""
+
+
+class Held:
+    """The held requests, by the key that they wait for: the id of a job, or a worker. `ring(key)` wakes every request that waits for `key`."""
+
+    def __init__(self, clock: Clock, most: int = MOST_HELD) -> None:
+        self._clock, self._most, self._count = clock, most, 0
+        self._waiters: dict[str, dict[LoopWaiter, None]] = {}
+
+    @property
+    def keys(self) -> list[str]:
+        """Every key that at least one request waits for."""
+        return list(self._waiters)
+
+    async def hold(self, key: str, seconds: float) -> None:
+        """Returns after `ring(key)`, and after `seconds` at the latest. Raises `NodeUnavailableError` where too many requests wait."""
+        if self._count >= self._most:
+            raise NodeUnavailableError(
+                f"{self._count:,} requests are held here already", remedy="Ask again without wait_s", retry_after_s=1.0
+            )
+        waiter = LoopWaiter()
+        self._waiters.setdefault(key, {})[waiter] = None
+        self._count += 1
+        try:
+            await waiter.wait(self._clock, seconds)
+        finally:
+            self._count -= 1
+            waiters = self._waiters.get(key, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self._waiters.pop(key, None)
+
+    def ring(self, key: str) -> None:
+        """Wakes every request that waits for `key`."""
+        for waiter in self._waiters.pop(key, ()):
+            waiter.ring()
+
+    def ring_all(self) -> None:
+        for key in self.keys:
+            self.ring(key)

@@ -6,14 +6,21 @@ names is gone. No list holds archived jobs: callers ask for those by their id.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
+from tenure.control.claims import ALL, Scope
 from tenure.control.messages.jobs import JobList, JobRow, ListJobs
+from tenure.control.messages.workflows import WorkflowEntry, WorkflowList
 from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
+from tenure.jobs.door import versions_of
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission
+from tenure.jobs.shown_arguments import any_has_argument, call_text, secret_names
 from tenure.jobs.states import JobState
 from tenure.nodes.job_views import Granted, Live, WorkflowCounts, gate_row, manager_row
 
@@ -64,6 +71,7 @@ FILTERS: Mapping[str, Callable[[Any, str, JobSubmission | None, JobState, float]
     "name": lambda wanted, job_id, submission, state, at: _named(job_id, submission, wanted),
     "function": lambda wanted, job_id, submission, state, at: _calls(submission, wanted),
     "label": lambda wanted, job_id, submission, state, at: _labelled(submission, wanted),
+    "arg": lambda wanted, job_id, submission, state, at: any_has_argument(submission, wanted, None),
     "since": lambda wanted, job_id, submission, state, at: at >= wanted,
     "until": lambda wanted, job_id, submission, state, at: at < wanted,
 }
@@ -74,37 +82,62 @@ _ANY = ListJobs()
 JobTest = Callable[[str, JobSubmission | None, JobState, float], bool]
 
 
-def chosen_by(request: ListJobs) -> JobTest | None:
-    """Returns the test that a job of this list passes; None when the request has no filter, so that all jobs do."""
+def chosen_by(request: ListJobs, within: Scope = ALL, book: JobBook | None = None) -> JobTest | None:
+    """Returns the test that a job of this list passes; None when neither the request nor its caller's bounds leave any out.
+
+    `book` knows which arguments functions declare as secret; a gate has none, and knows secrets by their names and values only.
+    """
     given = [
         (FILTERS[name], getattr(request, name)) for name in FILTERS if getattr(request, name) != getattr(_ANY, name)
     ]
 
+    scoped = within.scoped
+
     def fits(job_id: str, submission: JobSubmission | None, state: JobState, at: float) -> bool:
-        for test, wanted in given:  # noqa: SIM110 - a plain loop takes half the time of `all`, and every job of a list comes through here
+        if scoped and not within.covers(submission):
+            return False
+        for test, wanted in given:
             if not test(wanted, job_id, submission, state, at):
                 return False
-        return True
+        return book is None or not request.arg or any_has_argument(submission, request.arg, book)
 
-    return fits if given else None
+    return fits if given or scoped else None
 
 
 # Pages
 
 
 def manager_list(
-    book: JobBook, now: float, request: ListJobs, live: Live | None = None, granted: Granted | None = None
+    book: JobBook,
+    now: float,
+    request: ListJobs,
+    live: Live | None = None,
+    granted: Granted | None = None,
+    within: Scope = ALL,
 ) -> JobList:
     """Returns one page of a manager's jobs."""
-    fits, jobs = chosen_by(request), _newest_first(book)
+    fits, jobs = chosen_by(request, within, book), _newest_first(book)
     return _page(
         jobs if fits is None else _fitting(jobs, fits),
         lambda info: Place(info.job.submitted_at, info.id),
-        lambda info: manager_row(info, live, now, granted),
+        lambda info: with_args(
+            manager_row(info, live, now, granted, book.waits_for), info.job.submission, request, book
+        ),
         request,
         now,
         known=len(book.jobs) if fits is None else None,
     )
+
+
+def with_args(row: JobRow, submission: JobSubmission | None, request: ListJobs, book: JobBook | None = None) -> JobRow:
+    """Returns the row with its calls, where the list was asked for them."""
+    if not request.args or submission is None:
+        return row
+    calls = [
+        call_text(spec, secret_names(book, spec.called) if book is not None else frozenset(), most=160)
+        for spec in submission.workflows[:3]
+    ]
+    return msgspec.structs.replace(row, args=", ".join(calls))
 
 
 def _fitting(jobs: Iterable[JobInfo], fits: JobTest) -> Iterator[JobInfo]:
@@ -134,9 +167,10 @@ def gate_list(
     now: float,
     request: ListJobs,
     counts: Callable[[GateJobTrackingInfo], WorkflowCounts] | None,
+    within: Scope = ALL,
 ) -> JobList:
     """Returns one page of a gate's jobs. `counts` sums up the newest reports on a job; a gate that does not lead has none."""
-    fits = chosen_by(request)
+    fits = chosen_by(request, within)
 
     def place(info: GateJobTrackingInfo) -> Place:
         return Place(info.submitted_at, info.job_id)
@@ -150,7 +184,11 @@ def gate_list(
     return _page(
         sorted(found, key=place, reverse=True),
         place,
-        lambda info: gate_row(info, counts(info) if counts is not None else WorkflowCounts(), tracker.deadline(info)),
+        lambda info: with_args(
+            gate_row(info, counts(info) if counts is not None else WorkflowCounts(), tracker.deadline(info)),
+            info.submission,
+            request,
+        ),
         request,
         now,
         known=len(tracker.jobs) if fits is None else None,
@@ -186,3 +224,31 @@ def _page(
         now=now,
         next=str(place(page[-1])) if more else "",
     )
+
+
+# The catalogue
+
+
+def workflow_list(book: JobBook, name: str, now: float) -> WorkflowList:
+    """Returns the catalogue: everything that is served, or was within its memory."""
+    workers: dict[str, list[str]] = {}
+    for worker, registration in book.state.registered.items():
+        workers.setdefault(registration.offer, []).append(worker)
+    serving: dict[tuple[str, str], list[str]] = {}
+    for digest, offer in book.state.offers.items():
+        for workflow in offer.workflows:
+            serving.setdefault(workflow, []).extend(workers.get(digest, ()))
+    parked = Counter({key: len(waiting) for key, waiting in book.parked.items()})
+    found = [
+        WorkflowEntry(
+            served=msgspec.structs.replace(one, arguments=book.state.schemas.get(one.schema)),
+            workers=tuple(sorted(serving.get((one.name, one.version), ()))),
+            queues=tuple(book.services.queues(one.name, one.version)),
+            gone_at=book.state.catalogue[one.name][one.version].gone_at,
+            parked=sum(count for key, count in parked.items() if key[2] == one.name and key[3] in ("", one.version)),
+        )
+        for known in sorted(book.state.catalogue)
+        if name in ("", known)
+        for one in versions_of(book, known, now).values()
+    ]
+    return WorkflowList(workflows=tuple(found), now=now)

@@ -1,8 +1,7 @@
 """Builds the views and rows in which managers and gates show a job, with the time that is left on its grants. Pure.
 
-This is the one place that fills the fields of `JobView`, `WorkflowView` and `JobRow`. A manager fills them from its record of the job. A gate passes on
-the view of a datacenter and replaces only what it knows better, so a new field comes through a gate by itself. Other code decides when time is over
-(`jobs.deadlines`, `fleet`, the worker's own clock); the grants here only show it, by the same arithmetic.
+This is the one place that fills the fields of `JobView`, `WorkflowView` and `JobRow`. A manager fills them from its record of the job. A gate passes on the
+view of a datacenter and replaces what it knows better, so a new field comes through by itself. The grants here only show time that others decide on.
 """
 
 from __future__ import annotations
@@ -12,12 +11,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tenure.control.messages.grants import Grant, GrantKind, shifted
+from tenure.beat.proof import UNPROVEN
 from tenure.control.messages.jobs import DatacenterJob, JobRow, JobView, WorkflowView
+from tenure.control.messages.wire import Grant, GrantKind, shifted
 from tenure.control.messages.workers import AttemptReport
 from tenure.jobs.deadlines import NEVER, deadline, stuck_at
+from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
+from tenure.jobs.eta import Eta
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission, WorkflowRecord
+from tenure.jobs.settings import MOST_EXTENSIONS
+from tenure.jobs.shown_arguments import SecretsOf, no_secrets, shown
 from tenure.jobs.states import JobState, WorkflowState
 
 SAME_TIME_S = 1.0
@@ -27,6 +31,14 @@ Live = Callable[[str, str], AttemptReport | None]
 """Returns the newest report of a (job, workflow) that runs, which is more recent than the journal. Only a leader gets reports."""
 
 
+WaitsFor = Callable[[JobInfo, WorkflowRecord], str]
+"""Returns what a parked workflow waits for; nothing for another (`JobBook.waits_for`)."""
+
+
+def not_parked(info: JobInfo, workflow: WorkflowRecord) -> str:
+    return ""
+
+
 class Granted(NamedTuple):
     """Asks a leader for the times that are not in the journal. A standby has none of them."""
 
@@ -34,6 +46,8 @@ class Granted(NamedTuple):
     """Returns the grants of a workflow's running attempt, and of the worker that runs it."""
     progress_at: Callable[[str], float]
     """Returns the time at which a job was last seen to advance; 0 when it never was."""
+    eta: Callable[[str, str, float | None], Eta | None]
+    """Returns when a running workflow will be done at its rate."""
 
 
 class WorkflowCounts(NamedTuple):
@@ -49,7 +63,14 @@ class WorkflowCounts(NamedTuple):
 # A manager's jobs
 
 
-def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: Granted | None = None) -> JobView:
+def manager_view(
+    info: JobInfo,
+    now: float,
+    live: Live | None = None,
+    granted: Granted | None = None,
+    waits_for: WaitsFor = not_parked,
+    secrets: SecretsOf = no_secrets,
+) -> JobView:
     """Returns the view of a job by its record. A leader gives `live` and `granted`, which know more than the journal."""
     submission, ended = info.job.submission, info.state.terminal
     return JobView(
@@ -60,10 +81,19 @@ def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: G
         submitted_at=info.job.submitted_at,
         started_at=info.started_at,
         ended_at=info.ended_at,
-        deadline=deadline(info.timeout_tracking),
+        deadline=_shown(deadline(info.timeout_tracking)),
         now=now,
         workflows=tuple(
-            workflow_view(info.id, name, one, live, () if ended else workflow_grants(info.id, name, one, now, granted))
+            workflow_view(
+                info.id,
+                name,
+                one,
+                live,
+                () if ended else workflow_grants(info.id, name, one, now, granted),
+                waits_for(info, one),
+                granted,
+                secrets,
+            )
             for name, one in info.workflows.items()
         ),
         queue=submission.queue,
@@ -75,7 +105,14 @@ def manager_view(info: JobInfo, now: float, live: Live | None = None, granted: G
 
 
 def workflow_view(
-    job_id: str, name: str, workflow: WorkflowRecord, live: Live | None, grants: tuple[Grant, ...] = ()
+    job_id: str,
+    name: str,
+    workflow: WorkflowRecord,
+    live: Live | None,
+    grants: tuple[Grant, ...] = (),
+    waits_for: str = "",
+    granted: Granted | None = None,
+    secrets: SecretsOf = no_secrets,
 ) -> WorkflowView:
     newest = newest_report(job_id, name, workflow, live)
     fraction = newest.fraction if newest else workflow.fraction
@@ -86,7 +123,7 @@ def workflow_view(
         function=workflow.spec.called,
         state=workflow.state,
         attempt=workflow.attempt,
-        max_attempts=workflow.spec.retry.max_attempts,
+        max_attempts=workflow.spec.policy.max_attempts,
         worker=workflow.worker,
         steps=newest.steps if newest else workflow.steps,
         fraction=fraction,
@@ -96,7 +133,11 @@ def workflow_view(
         error=workflow.error,
         result=workflow.result,
         note=newest.note if newest else "",
+        proof=UNPROVEN if newest is not None and newest.unproven else "",
         grants=grants,
+        waits_for=waits_for,
+        eta=granted.eta(job_id, name, newest.fraction) if granted is not None and newest is not None else None,
+        arguments=shown(workflow.spec, secrets(workflow.spec.called)),
     )
 
 
@@ -106,7 +147,13 @@ def newest_report(job_id: str, name: str, workflow: WorkflowRecord, live: Live |
     return said if said is not None and said.attempt == workflow.attempt else None
 
 
-def manager_row(info: JobInfo, live: Live | None = None, now: float = 0.0, granted: Granted | None = None) -> JobRow:
+def manager_row(
+    info: JobInfo,
+    live: Live | None = None,
+    now: float = 0.0,
+    granted: Granted | None = None,
+    waits_for: WaitsFor = not_parked,
+) -> JobRow:
     submission, workflows = info.job.submission, info.workflows
     return JobRow(
         job_id=submission.job_id,
@@ -123,6 +170,7 @@ def manager_row(info: JobInfo, live: Live | None = None, now: float = 0.0, grant
         reason=info.reason,
         queue=submission.queue,
         labels=submission.labels,
+        waits_for=next((words for one in workflows.values() if (words := waits_for(info, one))), ""),
         grants=soonest_grants(info, now, granted),
     )
 
@@ -176,7 +224,7 @@ def gate_view(
         submitted_at=info.submitted_at,
         started_at=min((one.started_at for one in heard if one.started_at), default=0.0),
         ended_at=info.ended_at,
-        deadline=until,
+        deadline=_shown(until),
         now=now,
         workflows=tuple(workflows),
         results_expired=any(one.results_expired for one in heard),
@@ -205,10 +253,10 @@ def _unanswered(info: GateJobTrackingInfo) -> JobView:
         submitted_at=info.submitted_at,
         started_at=0.0,
         ended_at=info.ended_at,
-        deadline=0.0,
+        deadline=None,
         now=0.0,
         workflows=(),
-        queue=submission.queue,
+        queue=submission.queue or DEFAULT_QUEUE,
         labels=submission.labels,
         submitted_by=submission.submitted_by,
     )
@@ -243,7 +291,7 @@ def gate_row(info: GateJobTrackingInfo, counts: WorkflowCounts, until: float) ->
         attempts=counts.attempts,
         progress=max(counts.completed / total if total else 0.0, ended / targets if targets else 0.0),
         reason=gate_reason(info),
-        queue=submission.queue,
+        queue=submission.queue or DEFAULT_QUEUE,
         labels=submission.labels,
         grants=gate_grants(info, until),
     )
@@ -269,11 +317,16 @@ def in_our_time(view: JobView, now: float) -> JobView:
         submitted_at=ours(view.submitted_at),
         started_at=ours(view.started_at),
         ended_at=ours(view.ended_at),
-        deadline=ours(view.deadline),
+        deadline=None if view.deadline is None else ours(view.deadline),
         now=now,
         workflows=tuple(workflows),
         grants=shifted(view.grants, -ahead),
     )
+
+
+def _shown(until: float) -> float | None:
+    """Returns a deadline as a view has it: JSON has no infinity."""
+    return None if until == NEVER else until
 
 
 # Grants
@@ -313,15 +366,19 @@ def job_grants(info: JobInfo, granted: Granted | None) -> tuple[Grant, ...]:
     stuck = stuck_at(info, granted.progress_at(info.id)) if granted is not None else NEVER
     if stuck < NEVER:
         found.append(Grant(kind=GrantKind.STUCK, until=stuck, span_s=tracking.stuck_threshold))
-    extended = tracking.total_extensions_granted
-    note = f"{extended:.0f} s of it earned by extensions" if extended else ""
-    span = tracking.timeout_seconds + extended
-    return (*found, Grant(kind=GrantKind.DEADLINE, until=deadline(tracking), span_s=span, note=note))
+    until = deadline(tracking)
+    if until == NEVER:
+        return tuple(found)
+    extended, left = tracking.total_extensions_granted, MOST_EXTENSIONS - tracking.extension_count
+    note = f"{extended:g} s of it earned, {left} of {MOST_EXTENSIONS} extensions left" if extended else ""
+    if tracking.denied:
+        note = f"{note}; " * bool(note) + f"more time was denied: {tracking.denied.replace('_', ' ')}"
+    return (*found, Grant(kind=GrantKind.DEADLINE, until=until, span_s=until - tracking.started_at, note=note))
 
 
 def gate_grants(info: GateJobTrackingInfo, until: float) -> tuple[Grant, ...]:
     """Returns the one grant of time that the gate itself keeps for a job: its global deadline. The datacenters keep the others."""
-    if info.state.terminal:
+    if info.state.terminal or until == NEVER:
         return ()
     return (Grant(kind=GrantKind.DEADLINE, until=until, span_s=until - info.submitted_at, note="in all datacenters"),)
 

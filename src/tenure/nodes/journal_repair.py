@@ -14,10 +14,18 @@ import msgspec
 
 from tenure.engines.contracts import Entry, Head, Journal, Snapshot
 from tenure.errors import TenureError, Truncated
-from tenure.nodes.journal_checksum import begins_as_a_state, checked_state, entry_damage, is_checked, opened
-from tenure.nodes.journal_reading import kind_of, restore, unknown_kind
-from tenure.nodes.journal_salvage import salvage, salvage_state
+from tenure.nodes.journal_checksum import (
+    begins_as_a_state,
+    checked_state,
+    entry_damage,
+    is_checked,
+    kind_of,
+    opened,
+    salvage,
+    salvage_state,
+)
 from tenure.nodes.ledger import NodeRules
+from tenure.nodes.node_journal import restore, unknown_kind
 
 
 class JournalKind(NamedTuple):
@@ -37,7 +45,7 @@ class JournalKind(NamedTuple):
     def readable(self, event: bytes) -> bool:
         try:
             self.decode(event)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         return True
 
@@ -46,7 +54,7 @@ class JournalKind(NamedTuple):
             return False
         try:
             self.restored(state)
-        except (TenureError, msgspec.DecodeError, ValueError, TypeError, KeyError):
+        except (TenureError, msgspec.DecodeError, ValueError, TypeError, KeyError, RecursionError):
             return False
         return True
 
@@ -254,7 +262,7 @@ def named(event: bytes) -> str:
     """Describes an event in a few words: its kind, and the job, worker, queue or schedule that it is about."""
     try:
         found = _named.decode(event)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"{kind_of(event) or 'bytes that are no event'} ({len(event)} bytes)"
     about = found.job_id or found.worker or found.queue or (found.schedule if isinstance(found.schedule, str) else "")
     return f"{found.type} of {about}" if about else found.type

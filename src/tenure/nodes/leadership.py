@@ -26,10 +26,9 @@ from tenure.errors import (
     TermLostError,
 )
 from tenure.jobs.decisions import Command
-from tenure.nodes.journal_append import DecisionT
-from tenure.nodes.journal_reading import BookT
 from tenure.nodes.ledger import NodeLedger, NodeRules, decided
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper
+from tenure.nodes.node_journal import BookT, DecisionT
 from tenure.nodes.process import Environment
 from tenure.nodes.term_leader import Mandate, TermLeader
 
@@ -101,7 +100,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         after the book has folded more durable entries."""
         self.name, self.rules, self.term_s, self.keeper = name, rules, term_s, keeper
         self._environment, self._new_leader, self._fit, self._on_change = environment, new_leader, fit, on_change
-        self._calls, self._clock, self._say = environment.calls, environment.clock, environment.say
+        self._calls, self._clock, self._log = environment.calls, environment.clock, environment.log
         self.time = EngineTime(environment.engine, environment.calls, environment.clock)
         self._election: Election = environment.engine.election(rules.election)
         self.failures = keeper.failures
@@ -170,7 +169,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                     if not isinstance(error, EngineWentBackError):
                         self._start_over()
                     raise
-                self._say(f"the engine is out of reach: {error}")
+                self._log.warning(f"the engine is out of reach: {error}")
                 await self._clock.async_sleep(self._environment.random.uniform(0.2, 1.0))
             except Exception:
                 self._start_over()
@@ -187,7 +186,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         self.engine_answers, self.term_is_current = True, False
         if str(damage) != self._told_damage:
             self._told_damage = str(damage)
-            self._say(f"this node refuses to lead: {damage}")
+            self._log.error(f"this node refuses to lead: {damage}")
 
     async def _look_again(self) -> None:
         """Reads the journal anew after `LOOK_AGAIN_S`, so that the node goes on without a restart once an operator has mended it."""
@@ -196,7 +195,7 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
         await self._clock.async_sleep(LOOK_AGAIN_S)
         await self.ledger.load()
         self._told_damage = ""
-        self._say(f"journal {self.rules.journal!r} can be read again, up to {self.ledger.seq}")
+        self._log.info(f"journal {self.rules.journal!r} can be read again, up to {self.ledger.seq}")
 
     async def _campaign(self) -> Term | None:
         # The standby of a busy leader folds many times a second, and must not ask the engine for the lead each time: four times a term.
@@ -218,13 +217,13 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
             await self.time.refresh()
             await self.ledger.lead(term)
         except DeposedError as error:
-            self._say(f"elected with epoch {term.epoch}, and overtaken: {error}")
+            self._log.warning(f"elected with epoch {term.epoch}, and overtaken: {error}")
             self.ledger = self._new_ledger()
             return
         except Exception:
             await self._resign(term)  # another node may be able to lead
             raise
-        self._say(f"leads with epoch {term.epoch}")
+        self._log.info(f"leads with epoch {term.epoch}")
         tasks: list[asyncio.Task[None]] = []
         try:
             leader = self._take_office()
@@ -275,19 +274,21 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                 await self.time.refresh()
                 self.engine_answers = True
             except TermLostError as error:
-                self._say(str(error))
+                self._log.warning(str(error))
                 return
             except TimeoutError:
-                self._say(f"the renewal of term {term.epoch} was not answered in time")
+                self._log.warning(f"the renewal of term {term.epoch} was not answered in time")
                 return
+            except EngineWentBackError:
+                raise
             except EngineError as error:
                 self.engine_answers = False
-                self._say(f"term {term.epoch} could not be renewed yet: {error}")
+                self._log.warning(f"term {term.epoch} could not be renewed yet: {error}")
             except Exception as error:
                 # Treated as a renewal without an answer: the term is good until its safe time is over.
                 self.failures.note(FailedOn.LOOP, "renewal", "renewing a term", error)
             if self._clock.boottime() >= term.safe_until:
-                self._say(f"term {term.epoch} is no longer safe")
+                self._log.warning(f"term {term.epoch} is no longer safe")
                 return
 
     async def _resign(self, term: Term) -> None:
@@ -297,4 +298,4 @@ class Leadership(Generic[BookT, DecisionT, LeaderT]):
                 await self._calls.run(self._election.resign, term)
         except Exception as error:
             # Harmless: the term runs out by itself.
-            self._say(f"term {term.epoch} was not given back: {error}")
+            self._log.warning(f"term {term.epoch} was not given back: {error}")

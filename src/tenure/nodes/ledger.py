@@ -33,10 +33,18 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.jobs.decisions import Command, encode_event
-from tenure.nodes.journal_append import CommandGroup, Decided, DecisionT, SureAppend, WaitingCommand
 from tenure.nodes.journal_checksum import checked_id, checked_state
-from tenure.nodes.journal_reading import BookRules, BookT, FollowedJournal
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
+from tenure.nodes.node_journal import (
+    BookRules,
+    BookT,
+    CommandGroup,
+    Decided,
+    DecisionT,
+    FollowedJournal,
+    SureAppend,
+    WaitingCommand,
+)
 from tenure.nodes.process import Environment
 
 SNAPSHOT_EVERY = 500
@@ -86,7 +94,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         journal = environment.engine.journal(rules.journal)
         super().__init__(journal, environment.calls, rules, failures=failures, on_change=on_change)
         self.rules, self._engine_now = rules, engine_now
-        self._clock, self._ids, self._say = environment.clock, environment.ids, environment.say
+        self._clock, self._ids, self._log = environment.clock, environment.ids, environment.log
         self._appends = SureAppend(environment.calls, environment.clock, environment.random)
         self._waiting: list[WaitingCommand[DecisionT]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -375,7 +383,7 @@ class NodeLedger(FollowedJournal[BookT], Generic[BookT, DecisionT]):
         except (LimitError, OverflowError) as error:
             # Too large, or a number that a snapshot cannot hold. Nothing is lost: the journal keeps every entry, and a later state may fit.
             # No reason to stop leading. `state_bytes` is an alarm (`jobs.alarms.outgrown`).
-            self._say(f"the state cannot be saved, so the journal keeps growing: {error}")
+            self._log.warning(f"the state cannot be saved, so the journal keeps growing: {error}")
             return False
         self._snapshot_at, self._snapshot_bytes, self._bytes_since = seq, len(state), 0
         return True

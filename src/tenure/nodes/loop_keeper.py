@@ -1,8 +1,9 @@
 """Keeps the loops of a node running: it starts a loop that raised again after a rest, whatever the loop raised.
 
-Only two things end a loop: a cancellation, and, for the loops of a leader, `DeposedError`. The keeper notes any other exception as a failure
+Only three things end a loop: a cancellation, an engine that lost what it had acknowledged (`EngineWentBackError`, decision 0295: it ends the
+node), and, for the loops of a leader, `DeposedError`. The keeper notes any other exception as a failure
 of the product and rests before it starts the loop again. The rests grow, and become short again once the loop runs well: so a node never
-ends by an exception, and never spins on one (decision 0195).
+ends by an exception of our own code, and never spins on one (decision 0195).
 
 `ProductFailures` records the failures of a node's own code: it logs each traceback once, counts every failure, and raises an alarm while one is
 recent. Code that handles one thing of many (a job, a result, a schedule, a report) notes its exceptions there, too, and goes on. It decides
@@ -19,8 +20,9 @@ from enum import StrEnum
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.errors import DeposedError, EngineError, NodeUnavailableError, ProductFailedError
+from tenure.errors import DeposedError, EngineError, EngineWentBackError, NodeUnavailableError, ProductFailedError
 from tenure.jobs.alarms import Alarm, AlarmKind
+from tenure.logs import NodeLog
 from tenure.randomness import Random
 
 NEWS_S = 900.0
@@ -51,11 +53,11 @@ class ProductFailures:
     def __init__(
         self,
         clock: Clock,
-        say: Callable[[str], None] = lambda text: None,
+        log: NodeLog,
         count: Callable[[str], None] = lambda what: None,
     ) -> None:
         """`count` is called with the `FailedOn` of each failure, for a metric."""
-        self._clock, self._say, self._count = clock, say, count
+        self._clock, self.log, self._count = clock, log, count
         self._newest: dict[str, tuple[float, int, str]] = {}
         """Maps each subject of an alarm to its last failure: when it was, the count of this run of failures, and its description."""
         self._said: dict[tuple[str, str, int], float] = {}
@@ -70,7 +72,7 @@ class ProductFailures:
         at, before, _ = self._newest.get(key, (now, 0, ""))
         self._newest[key] = now, 1 + (before if now - at <= NEWS_S else 0), words
         self._count(str(what))
-        self._say(f"FAILED on {words}" + self._trace_once(error, failed.trace, now))
+        self.log.error(f"FAILED on {words}" + self._trace_once(error, failed.trace, now))
         return failed
 
     def _trace_once(self, error: BaseException, trace: str, now: float) -> str:
@@ -161,17 +163,16 @@ class LoopKeeper:
         random: Random,
         failures: ProductFailures,
         *,
-        say: Callable[[str], None] = lambda text: None,
         ends: tuple[type[Exception], ...] = (),
     ) -> None:
         """`ends`: the exceptions by which a loop ends itself, and every loop that is kept together with it."""
-        self._clock, self._random, self._say, self._ends = clock, random, say, ends
+        self._clock, self._random, self._ends = clock, random, ends
         self.failures = failures
         self._kept: dict[str, _Kept] = {}
 
     def of_term(self) -> LoopKeeper:
         """Returns a keeper for the loops of a leader: they end when the leader is deposed."""
-        return LoopKeeper(self._clock, self._random, self.failures, say=self._say, ends=(DeposedError,))
+        return LoopKeeper(self._clock, self._random, self.failures, ends=(DeposedError,))
 
     async def keep(self, name: str, loop: Loop, *, stop: asyncio.Event | None = None) -> None:
         """Runs the loop until it returns, until this call is cancelled, or until `stop` is set while the loop rests."""
@@ -201,7 +202,7 @@ class LoopKeeper:
                 await self._clock.async_wait(stop, pause)
 
     async def keep_all(self, loops: Mapping[str, Loop]) -> None:
-        """Keeps all of them. All end when one raises an exception of `ends`, or when this call is cancelled."""
+        """Keeps all of them. All end when one raises an exception that ends a loop, or when this call is cancelled."""
         tasks = [asyncio.create_task(self.keep(name, loop)) for name, loop in loops.items()]
         if not tasks:
             return
@@ -260,12 +261,12 @@ class LoopKeeper:
 
     def _failed(self, name: str, kept: _Kept, error: BaseException) -> bool:
         """Notes the exception of a loop or a step. Returns True for a fault of our own code; raises an exception that ends the loop."""
-        if isinstance(error, self._ends) or not isinstance(error, Exception):
+        if isinstance(error, (*self._ends, EngineWentBackError)) or not isinstance(error, Exception):
             raise error
         if isinstance(error, (EngineError, NodeUnavailableError)) and error.retryable:
             # No fault of our code. An engine or node that is away raises an alarm of its own.
             if not kept.waits:
-                self._say(f"{name} has to wait: {error}")
+                self.failures.log.warning(f"{name} has to wait: {error}")
             kept.waits = True
             return False
         kept.waits = False

@@ -7,26 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+import logging
+from abc import abstractmethod
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from tenure.clock import Clock
 from tenure.control.access_log import AccessLog, PortMetrics
 from tenure.control.admission import HttpLimits
 from tenure.control.async_caller import HttpCaller
-from tenure.control.event_feed import StreamItem
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.port_security import BARE, Front
+from tenure.control.stream_format import StreamItem
 from tenure.control.tls import ServerTls
+from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer
-from tenure.errors import NodeUnavailableError
-from tenure.ids import new_id
+from tenure.errors import EngineWentBackError, NodeUnavailableError
 from tenure.jobs.alarms import Alarm
+from tenure.logs import NodeLog
+from tenure.nodes.leadership import Leadership
 from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
-from tenure.randomness import fresh_random
+from tenure.nodes.token_keeper import TokenKeeper
+from tenure.randomness import fresh_random, new_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +65,8 @@ class NodeSettings:
     limits: HttpLimits = field(default_factory=HttpLimits)
     term_s: float = 10.0
     """The seconds for which the other nodes of its kind wait for a leader that fell silent."""
+    waits_for_engine: bool = False
+    """An engine that is away at the start is waited for. Otherwise its error ends the node, which a program that starts one wants to see."""
 
     def __post_init__(self) -> None:
         _ = self.front  # raises for a port that is not protected
@@ -118,6 +138,13 @@ class NodeProcess:
         door: NodeDoor,
     ) -> None:
         self.environment, self.caller = environment, caller
+
+        def install(book: TokenBook) -> None:
+            server.admission.tokens = book
+
+        self.tokens = TokenKeeper(
+            environment.engine, environment.calls, environment.clock, environment.log, front.book(), install
+        )
         self.address = address
         """Where others reach the node."""
         self._front, self._server, self._door = front, server, door
@@ -130,10 +157,15 @@ class NodeProcess:
         on_ready: Callable[[str], None],
     ) -> None:
         """Lets the node answer, and runs its `life` until `stop` is set. Raises what `life` raises."""
+        await self.tokens.begin(stop)
         self._door.open(node)
         on_ready(self.address)
-        with self._front.reloading(self._server, self.environment.say):
-            await until_stopped(stop, life())
+        with self._front.reloading(self._server, self.tokens.rebase, self.environment.log):
+            try:
+                await until_stopped(stop, life())
+            except EngineWentBackError as error:
+                self.environment.log.log(logging.ERROR, f"ALARM: this node ends: {error}")
+                raise
 
 
 @contextlib.asynccontextmanager
@@ -144,34 +176,81 @@ async def node_process(
     *,
     kind: str,
     clock: Clock,
-    say: Callable[[str], None],
+    log: NodeLog,
+    stop: asyncio.Event,
 ) -> AsyncIterator[NodeProcess]:
-    """Opens the engine and the port of a node, and closes both at the end. `about` is what the port tells anybody of the node."""
-    async with open_engine(settings.engine_url, clock) as (engine, calls):
-        front, door = settings.front, NodeDoor(kind)
-        server = HttpServer(
-            door.answer,
-            host=settings.host,
-            port=settings.port,
-            tokens=front.book(),
-            tls=front.tls,
-            limits=settings.limits,
-            streams=door.streams,
-            ready=door.ready,
-            metrics=metrics.render,
-            follow=door.follow,
-            about={**about, "node_name": settings.name},
-            log=AccessLog(lambda line: say(f"audit {line}"), metrics.answered, clock, metrics.dropped),
-            clock=clock,
-        )
-        port = await server.start()
-        say(f"serves {front.scheme}{settings.host}:{port}")
-        if front.bare:
-            say(BARE)
-        try:
-            address = settings.advertise or f"{front.scheme}{settings.host}:{port}"
-            environment = Environment(engine, calls, clock, fresh_random(), new_id, say)
+    """Opens the port and then the engine of a node, and closes both at the end. `about` is what the port tells anybody of the node.
+
+    While a node waits for its engine, callers hear that it is starting. `stop` ends that wait: then the error of the last attempt is raised.
+    """
+    front, door = settings.front, NodeDoor(kind)
+    server = HttpServer(
+        door.answer,
+        host=settings.host,
+        port=settings.port,
+        tokens=front.book(),
+        tls=front.tls,
+        limits=settings.limits,
+        streams=door.streams,
+        ready=door.ready,
+        metrics=metrics.render,
+        follow=door.follow,
+        about={**about, "node_name": settings.name},
+        log=AccessLog(lambda line: log.info(f"audit {line}"), metrics.answered, clock, metrics.dropped),
+        clock=clock,
+    )
+    served = f"{front.scheme}{settings.host}:{await server.start()}"
+    log.info(f"serves {served}")
+    if front.bare:
+        log.warning(BARE)
+    try:
+        async with open_engine(settings.engine_url, clock, log, stop if settings.waits_for_engine else None) as opened:
             with contextlib.closing(HttpCaller(token=settings.token, source=own_loopback(settings.host))) as caller:
-                yield NodeProcess(environment, address, caller, front, server, door)
-        finally:
-            await server.stop()
+                environment = Environment(*opened, clock, fresh_random(), new_id, log)
+                yield NodeProcess(environment, settings.advertise or served, caller, front, server, door)
+    finally:
+        await server.stop()
+
+
+class NodeGauges(Collector):
+    """The gauges of one node, read at each scrape."""
+
+    def __init__(self, kind: str, leadership: Leadership[Any, Any, Any]) -> None:
+        """`kind`: manager or gate, as names and texts say it."""
+        self._kind, self._leadership = kind, leadership
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Returns nothing. Without this method, registering the collector would already read every value."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        node, kind = self._leadership, self._kind
+        epoch, leads = max(node.epoch, node.ledger.book.epoch), node.leader is not None
+        yield gauge(f"tenure_{kind}_leads", f"1 on the {kind} that leads.", leads)
+        yield gauge(f"tenure_{kind}_epoch", f"The newest epoch that this {kind} knows.", epoch)
+        yield gauge(f"tenure_{kind}_journal_sequence", f"How far this {kind} has read the journal.", node.ledger.seq)
+        yield gauge(f"tenure_{kind}_engine_answers", "0 while the engine does not answer.", node.engine_answers)
+        yield gauge(f"tenure_{kind}_clock_skew_seconds", "This machine's clock minus the engine's.", node.time.skew_s)
+        yield from self.shown()
+        if leads:
+            yield from self.led()
+
+    @abstractmethod
+    def shown(self) -> Iterator[GaugeMetricFamily]:
+        """Yields the gauges that every node of this kind shows."""
+
+    @abstractmethod
+    def led(self) -> Iterator[GaugeMetricFamily]:
+        """Yields the gauges that only the leader shows."""
+
+
+def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def gauges(name: str, text: str, labels: Sequence[str], values: Mapping[Any, float]) -> GaugeMetricFamily:
+    """Returns a gauge with labels. `values` maps a label, or a tuple of labels, to its value."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric([key] if isinstance(key, str) else list(key), float(value))
+    return family

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.bound_checks import check
@@ -14,9 +14,10 @@ from tenure.clock import Clock
 from tenure.control.admission import is_loopback
 from tenure.engines.aio import Calls, calling
 from tenure.engines.contracts import Engine
-from tenure.errors import LimitError
-from tenure.ids import IdSource
-from tenure.randomness import Random
+from tenure.engines.urls import PatientOpening
+from tenure.errors import EngineUnavailableError, LimitError
+from tenure.logs import NodeLog
+from tenure.randomness import IdSource, Random, fresh_random
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,7 @@ class Environment:
     clock: Clock
     random: Random
     ids: IdSource
-    say: Callable[[str], None] = lambda text: None
-    """Writes one line to the log of the node."""
+    log: NodeLog = field(default_factory=lambda: NodeLog("node"))
 
 
 def check_candidate(name: str, term_s: float) -> None:
@@ -41,11 +41,33 @@ def check_candidate(name: str, term_s: float) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_engine(url: str, clock: Clock) -> AsyncIterator[tuple[Engine, Calls]]:
-    """Opens the engine and yields it with the `Calls` through which this event loop calls it; closes both at the end."""
-    engine = await asyncio.to_thread(Engine.open, url, clock=clock)
+async def open_engine(
+    url: str, clock: Clock, log: NodeLog | None = None, stop: asyncio.Event | None = None
+) -> AsyncIterator[tuple[Engine, Calls]]:
+    """Opens the engine and yields it with the `Calls` through which this event loop calls it; closes both at the end.
+
+    With `stop`, an engine that is away is waited for until `stop` is set.
+    """
+    if stop is None:
+        engine = await asyncio.to_thread(Engine.open, url, clock=clock)
+    else:
+        opening = PatientOpening(url, clock, fresh_random(), (log or NodeLog("node")).warning)
+        opened = await await_engine(opening, clock, stop)
+        if opened is None:
+            raise opening.error or EngineUnavailableError("it was told to stop before its engine was opened")
+        engine = opened
     async with calling(engine) as calls:
         yield engine, calls
+
+
+async def await_engine(opening: PatientOpening, clock: Clock, stop: asyncio.Event) -> Engine | None:
+    """Returns the engine once it can be opened; None when `stop` is set before."""
+    while not stop.is_set():
+        engine = await asyncio.to_thread(opening.attempt)
+        if engine is not None:
+            return engine
+        await clock.async_wait(stop, opening.pause_s)
+    return None
 
 
 def own_loopback(host: str) -> str:

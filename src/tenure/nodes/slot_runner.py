@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tenure.beat.board import BeatReading, Phase
-from tenure.control.messages.workers import AttemptReport
+from tenure.beat.proof import must_show_news
+from tenure.beat.record import BeatReading, Brake, Phase
+from tenure.control.messages.workers import AttemptReport, HeldName
+from tenure.served_workflow import ServedWorkflow
+
+UNPROVEN_AFTER = 100
+"""Beats without anything new after which a report says so: work that has just begun has shown nothing yet."""
 
 
 class SlotsView(NamedTuple):
@@ -24,6 +29,8 @@ class SlotsView(NamedTuple):
     completed: int
     failed: int
     steps: int
+    serves: tuple[ServedWorkflow, ...] | None = None
+    """The workflows that the slots serve; None until a slot has imported them."""
     mishaps: int = 0
     """Errors of Tenure's own code, each of which ended one attempt or one look only. An operator should look at them."""
 
@@ -49,6 +56,9 @@ class SlotRunner(Protocol):
         `peers`: the number of other workers that can do this work. Without any, the slots also take work that excludes this worker.
         """
 
+    def hold(self, holds: tuple[HeldName, ...]) -> None:
+        """Sets everything that is down: clocks of attempts that wait for one of these stand still, and only some of them may try."""
+
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         """Asks the matching attempts to end. Returns True when one of them runs here."""
 
@@ -62,6 +72,10 @@ def attempt_report(reading: BeatReading, now: float, lease_s: float = 0.0) -> At
     if reading.phase is not Phase.RUNNING or occupant is None or not occupant.managed:
         return None
     declared = now < reading.silent_until
+    # A declared silence holds the stall clock, which starts anew where the silence ends.
+    quiet_s = occupant.stall_s + max(reading.beat_at, reading.silent_until) - now
+    if reading.brake is not Brake.NONE:
+        quiet_s = max(quiet_s, occupant.stall_s)  # its clocks stand still
     return AttemptReport(
         job_id=occupant.job,
         workflow=occupant.workflow_id,
@@ -71,6 +85,15 @@ def attempt_report(reading: BeatReading, now: float, lease_s: float = 0.0) -> At
         fraction=reading.progress if 0 <= reading.progress <= 1 else None,
         silent_s=0.0 if declared else max(0.0, now - reading.beat_at),
         stall_s=occupant.stall_s,
+        quiet_s=max(0.0, quiet_s),
         note=occupant.note[:200],
         lease_s=max(0.0, lease_s),
+        news=reading.mark >> 1,
+        mark=reading.saved,
+        counts=must_show_news(reading.mark, occupant.proof),
+        waits_on=occupant.waits_on,
+        waited_s=max(0.0, now - reading.beat_at) if occupant.waits_on else 0.0,
+        failures=reading.failures,
+        held=reading.brake is Brake.HELD,
+        unproven=reading.steps > UNPROVEN_AFTER and not reading.mark and not occupant.proof,
     )

@@ -14,16 +14,15 @@ from functools import partial
 from typing import Generic, NamedTuple
 
 from tenure.errors import DeposedError, EngineError, TenureError
-from tenure.jobs.attempts import RecordDispatched
-from tenure.jobs.deadlines import CheckJob
+from tenure.jobs.attempts import RecordDispatched, RecordWithdrawn
 from tenure.jobs.decisions import Command, Outcome
 from tenure.jobs.endings import ArchiveJob, CancelJob, ConfirmCleaned
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_jobs import GateArchive
-from tenure.nodes.journal_append import DecisionT
-from tenure.nodes.journal_reading import BookT
+from tenure.jobs.timeout import CheckJob
 from tenure.nodes.ledger import NodeLedger, decided
 from tenure.nodes.loop_keeper import FailedOn, Loop, LoopKeeper, ProductFailures
+from tenure.nodes.node_journal import BookT, DecisionT
 from tenure.nodes.process import Environment
 
 TEND = "tend"
@@ -31,7 +30,9 @@ TEND = "tend"
 TEND_AT_LEAST_S = 5.0
 """The longest rest between two rounds of that loop."""
 
-JobCommand = ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | CancelJob | CheckGlobal | GateArchive
+JobCommand = (
+    ArchiveJob | CheckJob | ConfirmCleaned | RecordDispatched | RecordWithdrawn | CancelJob | CheckGlobal | GateArchive
+)
 
 
 class Struck(NamedTuple):
@@ -130,7 +131,7 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
         """`fail` makes the command that ends a job on which our own code failed."""
         self.ledger, self.keeper, self.now = mandate.ledger, mandate.keeper, mandate.now
         environment = mandate.environment
-        self.clock, self.say, self._calls = environment.clock, environment.say, environment.calls
+        self.clock, self.log, self._calls = environment.clock, environment.log, environment.calls
         self.strikes: JobStrikes[DecisionT] = JobStrikes(mandate.ledger.commit_all, mandate.keeper.failures, fail)
         self.overtaken = 0
         """An epoch above this leader's that another node has told of; 0 for none. Then the node steps down and campaigns above it."""
@@ -171,7 +172,7 @@ class TermLeader(ABC, Generic[BookT, DecisionT]):
         try:
             await self.keeper.keep_all(self.loops())
         except DeposedError as error:
-            self.say(f"stopped leading: {error}")
+            self.log.warning(f"stopped leading: {error}")
 
     def wake(self) -> None:
         """Has the steps look again now: the book changed, or something else came up."""

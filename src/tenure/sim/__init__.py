@@ -41,10 +41,9 @@ from tenure.sim.faults import Fault, FaultKind, FaultProfile, schedule, table
 from tenure.sim.kernel import TICKS_PER_S, Kernel, Limits, Trace, to_seconds, to_ticks
 from tenure.sim.loop import SimLoop
 from tenure.sim.network import ENGINE, Disturbance, Network, NetworkCut, NetworkLink
-from tenure.sim.node import Host, Node, Program
 from tenure.sim.runner import Report, run_seeds, shrink, story
 from tenure.sim.scenario import RunOutcome, Scenario, find, run_one
-from tenure.sim.world import World, run
+from tenure.sim.world import Host, Node, Program, World, run
 
 __all__ = [
     "ENGINE",

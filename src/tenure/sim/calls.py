@@ -1,26 +1,117 @@
-"""How an engine call of a simulated process travels: it takes time, and may fail at each point of the way.
+"""The engine of a simulated world, and how the calls of a simulated process travel to it: they take time, and may fail at each point of the way.
 
-`Connection.do` is what the simulated engine's handles call. Called straight from a node it happens at once. Called
-through `EngineCalls.run`, the request and the answer travel as on a wire; a long poll waits without holding anybody up.
+The engine is a real `MemoryEngine` on a clock of its own. Scenarios and invariants may look at `Backend.engine` itself; one that writes to it calls
+`touch` afterwards, because nothing else tells the long polls of nodes. Nodes reach it through a `Connection`, whose `do` the simulated handles
+call. Called straight from a node it happens at once. Called through `EngineCalls.run`, the request and the answer travel as on a wire, and a long
+poll waits without holding anybody up. A call can fail before its effect, after it, or before an effect that still comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tenure.engines.memory import MemoryEngine
 from tenure.errors import EngineClosedError, EngineUnavailableError, SimulationForbiddenError, TenureError
-from tenure.sim.backend import CALL_TIMEOUT_S, Backend, PollTopic, WouldBlock
+from tenure.randomness import seeded_ids
+from tenure.sim.clock import SimClock
 from tenure.sim.kernel import SimTimer, to_ticks
 
 if TYPE_CHECKING:
-    from tenure.sim.node import Host
+    from tenure.sim.engine import SimEngine
+    from tenure.sim.world import Host, World
+
 
 T = TypeVar("T")
+
+
+CALL_TIMEOUT_S = 2.0
+"""After this long a client gives up on an engine that does not answer."""
+
+
+class PollTopic(NamedTuple):
+    """The name of the state that a long poll waits on and that a call changes."""
+
+    part: str
+    name: str
+
+
+Topics = tuple[PollTopic, ...]
+
+
+class WouldBlock(Exception):
+    """The engine would wait here; in a simulation the call is tried again when something changed or the time is up."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+
+
+class EngineClock(SimClock):
+    """The engine's own time. It never drifts: it is what all the others drift from."""
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> bool:
+        if timeout is not None and timeout <= 0:
+            return False
+        raise WouldBlock(timeout)
+
+
+class Backend:
+    """The one engine that all nodes of a datacenter share."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.clock = EngineClock(world.kernel, monotonic=50_000.0)
+        self.engine = MemoryEngine(self.clock, ids=seeded_ids(world.random(f"ids/{name}")), url="memory://")
+        self.outages = 0
+        """While above 0, nothing reaches the engine."""
+        self.late: list[float] = []
+        """Chances that a call fails first and takes effect afterwards, one for each fault that is on."""
+        self.written = 0
+        """How often a journal was written to: whoever watches journals need not ask each of them."""
+        self._parked: dict[PollTopic, dict[Call, None]] = {}
+
+    def connect(self, host: Host) -> SimEngine:
+        """The engine as this life of a process sees it."""
+        from tenure.sim.engine import SimEngine
+
+        return SimEngine(self, host)
+
+    def end_outage(self) -> None:
+        self.outages -= 1
+
+    def park(self, call: Call, topics: Topics) -> None:
+        """Keep a long poll until something changes in one of them."""
+        for topic in topics:
+            self._parked.setdefault(topic, {})[call] = None
+
+    def leave(self, call: Call, topics: Topics) -> None:
+        for topic in topics:
+            self._parked.get(topic, {}).pop(call, None)
+
+    def end_polls(self, connection: Connection) -> None:
+        """A client closes: its long polls look again, and find that."""
+        mine = [call for waiting in self._parked.values() for call in waiting if call.connection is connection]
+        for call in dict.fromkeys(mine):
+            call.look_again()
+
+    def touch_first(self, topic: PollTopic) -> None:
+        """The next thing to happen there may happen earlier than before: the first in line looks, and waits anew."""
+        for call in self._parked.get(topic, ()):
+            call.look_again()
+            return
+
+    def touch(self, topic: PollTopic) -> None:
+        """Something changed: whoever waits for it looks again, in the order in which they came."""
+        if topic.part == "journal":
+            self.written += 1
+        waiting = self._parked.pop(topic, None)
+        for call in waiting or ():
+            call.look_again()
 
 
 class Fate(StrEnum):
@@ -86,7 +177,7 @@ class Connection:
         says: str | None = None,
         *,
         touches: PollTopic | None = None,
-        waits: PollTopic | None = None,
+        waits: Topics = (),
     ) -> T:
         """Do one thing at the engine. `says` puts it into the trace; it is None for what changes nothing."""
         if self.call is not None:
@@ -147,14 +238,16 @@ class Call:
 
     def __init__(self, connection: Connection, act: Callable[[], Any]) -> None:
         self.asked_at = connection.host.clock.boottime()
-        self.waits: PollTopic | None = None
+        self.waits: Topics = ()
         self.poll_until: float | None = None
         """For a long poll: when it ends, in the engine's boot time."""
         self.when_answered: Callable[[], None] | None = None
         self.connection, self._act = connection, act
         self._world = connection.backend.world
         self._timer: SimTimer | None = None
-        self._parked_at: PollTopic | None = None
+        self._parked_at: Topics = ()
+        self.kept: Any = None
+        """For a long poll: what its first try got, beside messages."""
         self._fate = connection.fate()
         self.future: asyncio.Future[Any] = connection.host.loop.create_future()
 
@@ -195,7 +288,7 @@ class Call:
     def _park(self, blocked: WouldBlock) -> None:
         if self._fate is Fate.LATE:
             return  # a poll that nobody waits for any more
-        if self.waits is None:
+        if not self.waits:
             self._tell(None, SimulationForbiddenError(f"{self._act!r} waits inside the engine, and is no long poll"))
             return
         self._parked_at = self.waits
@@ -208,16 +301,15 @@ class Call:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        left, self._parked_at = self._parked_at, None
-        if left is not None:
-            self.connection.backend.leave(self, left)
+        left, self._parked_at = self._parked_at, ()
+        self.connection.backend.leave(self, left)
         gone = self.connection.host.loop.dead or self.future.done()  # and claims nothing any more
         if gone or not self.connection.reaches():
             if not gone:
                 self._fate = Fate.LOST
                 self._fail(to_ticks(CALL_TIMEOUT_S))
-            if left is not None:
-                self.connection.backend.touch_first(left)
+            for topic in left:
+                self.connection.backend.touch_first(topic)
             return
         self.asked_at = self.connection.host.clock.boottime()  # a lease counts from this try, not from the first
         self._world.network.after(0, self._arrive)

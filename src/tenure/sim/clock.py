@@ -28,6 +28,8 @@ class Ticking(Protocol):
 class SimClock(Clock):
     """One machine's idea of the time, as a function of the kernel's."""
 
+    blocks = False
+
     def __init__(
         self,
         true: Ticking,

@@ -1,7 +1,5 @@
 """One process's end of the simulated network.
 
-How a node talks to its peers, as far as the simulator needs to know it.
-
 Two kinds of traffic. Datagrams may be lost, doubled and overtaken: gossip. Requests are answered or fail, and when they
 fail nobody knows whether the peer acted: the control plane, and gossip's streams (a push/pull is one request).
 """
@@ -9,7 +7,6 @@ fail nobody knows whether the peer acted: the control plane, and gossip's stream
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -30,36 +27,6 @@ class Datagram(NamedTuple):
     data: bytes
 
 
-class Transport(ABC):
-    """One node's place in the network."""
-
-    address: str
-
-    @abstractmethod
-    def send(self, to: str, data: bytes) -> None:
-        """Send a datagram and hope. Never blocks, never says whether it arrived."""
-
-    @abstractmethod
-    async def receive(self) -> Datagram:
-        """The next datagram."""
-
-    @abstractmethod
-    def on_datagram(self, handler: DatagramHandler | None) -> None:
-        """Call this with each datagram, instead of queueing it for `receive`."""
-
-    @abstractmethod
-    async def request(self, to: str, message: Any, *, timeout: float) -> Any:
-        """Ask a peer. Raises `TimeoutError` or `ConnectionError`; then the peer may or may not have acted."""
-
-    @abstractmethod
-    def serve(self, handler: Handler | None) -> None:
-        """Answer requests with this. Without it they are refused."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop sending and receiving."""
-
-
 RECEIVE_BUFFER = 4_096
 """At most this many datagrams wait for a process that does not take them. Further ones are lost, as in a full socket buffer."""
 
@@ -69,9 +36,7 @@ class Exchange:
 
     __slots__ = ("future", "message", "source", "target")
 
-    def __init__(
-        self, source: SimTransport, target: str, message: Any, future: asyncio.Future[Any] | None = None
-    ) -> None:
+    def __init__(self, source: Transport, target: str, message: Any, future: asyncio.Future[Any] | None = None) -> None:
         self.source, self.target, self.message = source, target, message
         self.future: asyncio.Future[Any] = future or source.loop.create_future()
 
@@ -91,8 +56,8 @@ class Exchange:
             self.future.set_exception(error)
 
 
-class SimTransport(Transport):
-    """The `Transport` of one life of a simulated process. After a crash whatever it sends is dropped."""
+class Transport:
+    """The place in the network of one life of a simulated process. After a crash whatever it sends is dropped."""
 
     def __init__(self, network: Network, address: str, loop: SimLoop) -> None:
         self.address, self.loop = address, loop
@@ -111,6 +76,7 @@ class SimTransport(Transport):
         return self._handler is not None
 
     def send(self, to: str, data: bytes) -> None:
+        """Sends a datagram and hopes. Never blocks, never says whether it arrived."""
         if len(data) > MAX_DATAGRAM_BYTES:
             raise LimitError("datagram", f"{len(data):,} bytes", f"at most {MAX_DATAGRAM_BYTES:,} bytes")
         if self._may_send():
@@ -122,6 +88,7 @@ class SimTransport(Transport):
         return not self._closed and not self.loop.dead
 
     async def receive(self) -> Datagram:
+        """Returns the next datagram."""
         while not self._inbox:
             if self._closed:
                 raise ConnectionError(f"the transport of {self.address} is closed")
@@ -131,6 +98,7 @@ class SimTransport(Transport):
         return self._inbox.popleft()
 
     def on_datagram(self, handler: DatagramHandler | None) -> None:
+        """Calls `handler` with each datagram, instead of queueing it for `receive`."""
         self._on_datagram = handler
         while handler is not None and self._inbox:
             self.loop.call_soon(handler, *self._inbox.popleft())
@@ -150,6 +118,7 @@ class SimTransport(Transport):
                 arrived.set_result(None)
 
     async def request(self, to: str, message: Any, *, timeout: float) -> Any:
+        """Asks a peer. Raises `TimeoutError` or `ConnectionError`; then the peer may or may not have acted."""
         if not self._may_send():
             await self.loop.create_future()  # the process is dead: nothing comes back, ever
         exchange = Exchange(self, to, copied(message))
@@ -169,6 +138,7 @@ class SimTransport(Transport):
                 self._network.hang_up(exchange)
 
     def serve(self, handler: Handler | None) -> None:
+        """Answers requests with this. Without it they are refused."""
         self._handler = handler
 
     def begin(self, exchange: Exchange) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.engines.contracts import (
     BodyT,
+    Consumer,
     Election,
     Engine,
     Entry,
@@ -21,10 +23,9 @@ from tenure.engines.contracts import (
     Term,
     term_margin,
 )
-from tenure.sim.backend import Backend, PollTopic
-from tenure.sim.calls import Connection, EngineCalls
-from tenure.sim.mailbox import SimMailbox
-from tenure.sim.node import Host
+from tenure.sim.calls import Backend, Connection, EngineCalls, PollTopic
+from tenure.sim.mailbox import SimConsumer, SimMailbox
+from tenure.sim.world import Host
 
 
 class SimEngine(Engine):
@@ -47,6 +48,16 @@ class SimEngine(Engine):
     ) -> Mailbox[BodyT, ReplyT]:
         inner = self._inner.mailbox(name, body, reply, max_delivery_count=max_delivery_count)
         return SimMailbox(self.connection, inner)
+
+    def consumer(
+        self,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Consumer[BodyT, ReplyT]:
+        inner = self._inner.consumer(body, reply, max_delivery_count=max_delivery_count)
+        return SimConsumer(self.connection, self._inner, inner)
 
     def journal(self, name: str) -> Journal:
         return SimJournal(self.connection, self._inner.journal(name))
@@ -90,7 +101,7 @@ class SimJournal(Journal):
         if call is not None and call.polled_before and self._connection.closed:
             return []
         wait_s = call.remaining(wait_time_seconds) if call is not None else wait_time_seconds
-        return self._connection.do(lambda: self._inner.follow(after, wait_s), waits=self._topic)
+        return self._connection.do(lambda: self._inner.follow(after, wait_s), waits=(self._topic,))
 
     def wake(self) -> None:
         self._inner.wake()  # local to the process: it needs no engine
@@ -151,3 +162,15 @@ class SimStore(Store):
 
     def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
         return self._connection.do(lambda: self._inner.list(prefix, limit=limit, after=after))
+
+    def put_many(self, values: Mapping[str, bytes | None], *, fence: Fence, ttl: float | None = None) -> None:
+        what = f"put {len(values)} values, {sum(len(value or b'') for value in values.values())} bytes"
+        self._connection.do(lambda: self._inner.put_many(values, fence=fence, ttl=ttl), what)
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        return self._connection.do(lambda: self._inner.get_many(keys))
+
+    def scan(
+        self, prefix: str = "", *, limit: int = 1_000, after: str | None = None, reverse: bool = False
+    ) -> builtins.list[tuple[str, bytes]]:
+        return self._connection.do(lambda: self._inner.scan(prefix, limit=limit, after=after, reverse=reverse))

@@ -17,8 +17,7 @@ from tenure.randomness import Random
 from tenure.sim.network import Disturbance, NetworkCut, NetworkLink
 
 if TYPE_CHECKING:
-    from tenure.sim.node import Node
-    from tenure.sim.world import World
+    from tenure.sim.world import Node, World
 
 
 class FaultKind(StrEnum):

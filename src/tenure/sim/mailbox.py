@@ -1,4 +1,4 @@
-"""Mailboxes as a simulated process sees them: each call goes over its connection, leases count by its own clock."""
+"""Mailboxes, deliveries and consumers as a simulated process has them: those of the shared memory engine, through its own connection."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from tenure.engines.contracts import (
+    NO_REPLY,
     BodyT,
+    Consumer,
     DeadLetter,
     DeadLetters,
     Depth,
+    Engine,
+    Exchanged,
     Mailbox,
     Message,
     Outgoing,
     ReplyT,
     Sent,
+    Settlement,
     Ticket,
+    Withdrawal,
 )
-from tenure.sim.backend import PollTopic
-from tenure.sim.calls import Connection
+from tenure.sim.calls import Connection, PollTopic
 
 
 class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
@@ -72,7 +77,7 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 connection.backend.world.record(connection.host.id, f"receive from {self.name}: {ids}")
             return claimed
 
-        found = connection.do(claim, waits=self.topic)
+        found = connection.do(claim, waits=(self.topic,))
         return [SimMessage(self, message, asked_at + visibility_timeout) for message in found]
 
     def adopt(self, ticket: Ticket) -> Message[BodyT, ReplyT]:
@@ -84,6 +89,10 @@ class SimMailbox(Mailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def revoke(self, key: str) -> bool:
         return self._connection.do(lambda: self._inner.revoke(key), f"revoke {key} in {self.name}")
+
+    def withdraw(self, key: str, generation: int) -> Withdrawal:
+        says = f"withdraw {key} up to {generation} from {self.name}"
+        return self._connection.do(lambda: self._inner.withdraw(key, generation), says)
 
     def depth(self) -> Depth:
         return self._connection.do(self._inner.depth)
@@ -119,6 +128,15 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self.key, self.generation, self.suspect = inner.key, inner.generation, inner.suspect
         self.lease_until = lease_until
 
+    @property
+    def mailbox(self) -> str:
+        return self._inner.mailbox
+
+    @property
+    def inner(self) -> Message[BodyT, ReplyT]:
+        """The delivery as the shared engine has it."""
+        return self._inner
+
     def _do(self, act: Any, what: str, *, frees: bool = False, answers: bool = False) -> None:
         """`frees`: it may be claimed again. `answers`: something comes to where its replies go."""
         connection = self._mailbox.connection
@@ -152,6 +170,117 @@ class SimMessage(Message[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def dead_letter(self, reason: str) -> None:
         self._do(lambda: self._inner.dead_letter(reason), "give up", answers=True)
+
+
+class SimConsumer(Consumer[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """One consumer of the shared engine for each of a process: what it remembers of repeated calls is there."""
+
+    def __init__(self, connection: Connection, engine: Engine, inner: Consumer[BodyT, ReplyT]) -> None:
+        self._connection, self._engine, self._inner = connection, engine, inner
+        self._topics: tuple[PollTopic, ...] = ()
+        self._mailboxes: dict[str, SimMailbox[BodyT, ReplyT]] = {}
+
+    def cover(self, ranks: Sequence[Sequence[str]]) -> None:
+        before = self._topics
+        self._inner.cover(ranks)
+        self._topics = tuple(PollTopic("mailbox", name) for name in dict.fromkeys(n for rank in ranks for n in rank))
+        self._touch(before)  # a poll that is under way goes on with the new ones
+
+    def exchange(
+        self,
+        settlements: Sequence[Settlement[BodyT, ReplyT]] = (),
+        *,
+        visibility_timeout: float = 300,
+        wait_time_seconds: float = 0,
+        **options: Any,
+    ) -> Exchanged[BodyT, ReplyT]:
+        connection = self._connection
+        asked_at, call = connection.asked_at, connection.call
+        group = [Settlement(_inner_of(message), reply) for message, reply in settlements]
+        ours = {id(inner): message for (inner, _), (message, _) in zip(group, settlements, strict=True)}
+        again = call is not None and call.polled_before
+        if again and self.closed:
+            return Exchanged([], [])
+        wait_s = call.remaining(wait_time_seconds) if call is not None and wait_time_seconds else wait_time_seconds
+
+        def claim(settled: Sequence[Settlement[BodyT, ReplyT]], wait_s: float) -> Exchanged[BodyT, ReplyT]:
+            options.update(visibility_timeout=visibility_timeout, wait_time_seconds=wait_s)
+            return self._inner.exchange(settled, **options)
+
+        def act() -> Exchanged[BodyT, ReplyT]:
+            if call is None or not wait_s:
+                return self._note(group, claim(group, wait_s))
+            if not again:  # what is settled is settled once, however often the poll looks
+                call.kept = self._note(group, claim(group, 0))
+            first: Exchanged[BodyT, ReplyT] = call.kept
+            if first.messages or options.get("max_messages") == 0:
+                return first
+            return first._replace(messages=self._note((), claim((), wait_s)).messages)
+
+        found, lost, refused = connection.do(act, waits=self._topics)
+        messages = [self._ours(message, asked_at + visibility_timeout) for message in found]
+        return Exchanged(
+            messages, [ours[id(inner)] for inner in lost], [(ours[id(inner)], error) for inner, error in refused]
+        )
+
+    def _note(
+        self, group: Sequence[Settlement[BodyT, ReplyT]], done: Exchanged[BodyT, ReplyT]
+    ) -> Exchanged[BodyT, ReplyT]:
+        """Writes it into the trace, and tells those who wait for the replies or must know of a new lease."""
+        backend = self._connection.backend
+        if group or done.messages:
+            settled = " ".join(f"{message.id}#{message.delivery_count}" for message, _ in group)
+            claimed = " ".join(f"{message.id}#{message.delivery_count}" for message in done.messages)
+            backend.world.record(self._connection.host.id, f"exchange {settled} for {claimed}")
+        for message, reply in group:
+            if reply is not NO_REPLY and message.reply_to is not None:
+                backend.touch(PollTopic("mailbox", message.reply_to))
+        for message in done.messages:
+            backend.touch_first(PollTopic("mailbox", message.mailbox))
+        return done
+
+    def _ours(self, message: Message[BodyT, ReplyT], lease_until: float) -> Message[BodyT, ReplyT]:
+        mailbox = self._mailboxes.get(message.mailbox)
+        if mailbox is None:
+            mailbox = self._mailboxes[message.mailbox] = SimMailbox(
+                self._connection, self._engine.mailbox(message.mailbox)
+            )
+        return SimMessage(mailbox, message, lease_until)
+
+    def extend(self, messages: Sequence[Message[BodyT, ReplyT]], seconds: float) -> list[Message[BodyT, ReplyT]]:
+        asked_at = self._connection.asked_at
+        inner = [_inner_of(message) for message in messages]
+        ids = " ".join(message.id for message in messages)
+        dead = self._connection.do(lambda: self._inner.extend(inner, seconds), f"extend {ids}")
+        lost = [message for message, one in zip(messages, inner, strict=True) if one in dead]
+
+        def hold() -> None:
+            for message in messages:
+                if message not in lost:
+                    message.lease_until = max(message.lease_until, asked_at + seconds)
+
+        self._connection.when_answered(hold)
+        return lost
+
+    def _touch(self, topics: Sequence[PollTopic]) -> None:
+        for topic in topics:
+            self._connection.backend.touch(topic)
+
+    def wake(self) -> None:
+        self._inner.wake()  # local to the process: it needs no engine
+        self._touch(self._topics)
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed or self._connection.closed
+
+    def close(self) -> None:
+        self._inner.close()
+        self._touch(self._topics)
+
+
+def _inner_of(message: Message[BodyT, ReplyT]) -> Message[BodyT, ReplyT]:
+    return message.inner if isinstance(message, SimMessage) else message
 
 
 class SimDeadLetters(DeadLetters):

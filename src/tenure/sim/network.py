@@ -19,7 +19,7 @@ from tenure.sim.kernel import Kernel, SimTimer, Trace, to_ticks
 from tenure.sim.loop import SimLoop
 
 if TYPE_CHECKING:
-    from tenure.sim.endpoint import Exchange, SimTransport
+    from tenure.sim.endpoint import Exchange, Transport
 
 ENGINE = "engine"
 """The endpoint at which the engine is reached: partitions and disturbances may name it."""
@@ -99,7 +99,7 @@ class Network:
         """Counts the datagrams that were sent, lost, cut and doubled, and their bytes."""
         self._kernel, self._root, self._trace, self._random = kernel, root, trace, random
         self._context = contextvars.Context()
-        self._bound: dict[str, SimTransport] = {}
+        self._bound: dict[str, Transport] = {}
         self._overrides: dict[tuple[str, str], NetworkLink] = {}
         self._disturbances: list[Disturbance] = []
         self._cuts: list[NetworkCut] = []
@@ -156,10 +156,10 @@ class Network:
 
     # Endpoints
 
-    def bind(self, transport: SimTransport) -> None:
+    def bind(self, transport: Transport) -> None:
         self._bound[transport.address] = transport
 
-    def unbind(self, transport: SimTransport) -> None:
+    def unbind(self, transport: Transport) -> None:
         """The process is gone: its peers' open requests are reset, and later ones are refused."""
         if self._bound.get(transport.address) is transport:
             del self._bound[transport.address]

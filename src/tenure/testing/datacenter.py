@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from tenure import tracing
+from tenure.bound_checks import check
 from tenure.client.client import Client
 from tenure.clock import ManualClock
+from tenure.codec import Codec
 from tenure.control.messages.jobs import (
     AskWhy,
     Cancel,
@@ -31,21 +33,21 @@ from tenure.control.messages.jobs import (
 )
 from tenure.control.messages.operations import decode_reply
 from tenure.control.messages.wire import Reply, Request
+from tenure.control.problems import problem
 from tenure.engines.aio import calls_for
 from tenure.engines.memory import MemoryEngine
-from tenure.errors import NodeRefusedError, NodeUnavailableError, SimulationDeadlockError
-from tenure.ids import seeded_ids
+from tenure.errors import NodeRefusedError, NodeUnavailableError, OutOfBoundsError, SimulationDeadlockError
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.outbox import mailbox_name
+from tenure.logs import NodeLog, log_to
 from tenure.nodes.manager.manager import Manager
 from tenure.nodes.process import Environment
 from tenure.nodes.worker.courier import child_view
 from tenure.nodes.worker.inline_slots import InlineSlots
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
-from tenure.randomness import Random
+from tenure.randomness import Random, seeded_ids
 from tenure.testing.virtual import VirtualLoop, WatchedThreads
-from tenure.work.children import ChildView
-from tenure.work.job_submission import Target, submit_span, traced
+from tenure.work.job_submission import ChildView, Target, submit_span, traced
 from tenure.work.registry import Registry, Workflow
 from tenure.work.slots.settings import SlotSettings
 
@@ -69,12 +71,15 @@ class TestDatacenter(Client):
         slots: int = 4,
         seed: int = 0,
         hung_after_s: float = 1.0,
+        codec: Codec | None = None,
         **slot_settings: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        super().__init__([ADDRESS], clock=self.clock, random=Random(seed), ids=seeded_ids(Random(f"{seed}/ids")))
+        super().__init__(
+            [ADDRESS], clock=self.clock, random=Random(seed), ids=seeded_ids(Random(f"{seed}/ids")), codec=codec
+        )
         self.engine = MemoryEngine(self.clock, ids=seeded_ids(Random(f"{seed}/engine")))
-        self.registry = Registry(workflows)
+        self.registry = Registry(workflows, codec)
         self.said: list[str] = []
         """The lines that manager and worker wrote to their logs."""
         self._seed, self._starts = seed, 0
@@ -83,6 +88,7 @@ class TestDatacenter(Client):
             **{"queue": mailbox_name("default", 0), "slots": slots, "tick_s": 2.0, "wait_s": 60.0, **slot_settings}
         )
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._slots: InlineSlots | None = None
         self._start_manager()
         self._start_worker()
         while not self.manager.leads:
@@ -105,12 +111,29 @@ class TestDatacenter(Client):
     def serve(self, *workflows: Workflow[..., Any]) -> None:
         """Let the worker know functions that are only submitted by name, or by other workflows."""
         for one in workflows:
-            self.registry.add(one)
+            self._add(one)
+
+    def _add(self, workflow: Workflow[..., Any]) -> None:
+        if not self.registry.knows(workflow.name, workflow.version):
+            self.registry.add(workflow)
+            if self._slots is not None:  # else it registers everything when it starts
+                self._slots._bell()  # the node then reports, and so registers, what was added
+        else:
+            self.registry.add(workflow)  # it raises for another function of that name
 
     def _submission(self, workflow: Target, arguments: Any, given: Any) -> Any:
         if isinstance(workflow, Workflow):
-            self.registry.add(workflow)
+            self._add(workflow)
+            given = {"park": True, **given}  # the worker registers it with its next report
         return super()._submission(workflow, arguments, given)
+
+    async def answer(self, sender: str, request: Request) -> Reply:
+        """Asks the manager behind the same door as a client: a port checks a request when it decodes it, and here nothing is decoded."""
+        try:
+            check(request)
+        except OutOfBoundsError as error:
+            return problem(error)
+        return await self.manager.answer(sender, request)
 
     def ask(self, request: Request, wait_s: float = 0.0) -> Reply:
         search = self._directory.search(request, wait_s)
@@ -126,7 +149,7 @@ class TestDatacenter(Client):
                 heard = None
                 if hasattr(step, "address"):
                     # As it would travel: what a test sees is what a client sees.
-                    heard = decode_reply(msgspec.json.encode(await self.manager.answer("test", request)))
+                    heard = decode_reply(msgspec.json.encode(await self.answer("test", request)))
                 else:
                     await self.clock.async_sleep(step.seconds)
 
@@ -144,7 +167,8 @@ class TestDatacenter(Client):
 
     def crash_worker(self) -> None:
         """The worker is gone, without a word: what it ran goes on elsewhere once its leases ran out. Another takes its place."""
-        self._slots.crash()
+        if self._slots is not None:
+            self._slots.crash()
         self._end("worker")
         self._start_worker()
 
@@ -176,7 +200,7 @@ class TestDatacenter(Client):
                 self.clock,
                 Random(f"{self._seed}/{name}"),
                 seeded_ids(Random(f"{self._seed}/{name}/ids")),
-                self._say(name),
+                self._log("manager", name),
             )
             self.manager = Manager(name, ADDRESS, environment)
             await self.manager.run()
@@ -190,36 +214,29 @@ class TestDatacenter(Client):
         calls = calls_for(self.engine)
 
         async def run() -> None:
-            slots = self._slots = InlineSlots(
+            environment = Environment(
                 self.engine,
                 calls,
+                self.clock,
+                Random(f"{self._seed}/{name}"),
+                seeded_ids(Random(f"{self._seed}/{name}/ids")),
+                self._log("worker", name),
+            )
+            slots = self._slots = InlineSlots(
+                environment,
                 self.registry,
                 self._settings,
                 worker=name,
-                clock=self.clock,
-                random=Random(f"{self._seed}/{name}"),
-                ids=seeded_ids(Random(f"{self._seed}/{name}/ids")),
                 start_thread=self._loop.threads.start,
                 courier=lambda: LoopCourier(self),
-                say=self._say(name),
             )
-            node = ManagedWorker(
-                name,
-                slots,
-                self.engine,
-                calls,
-                DirectCaller(self),
-                clock=self.clock,
-                random=Random(f"{self._seed}/{name}/node"),
-                settings=ReportSettings(every_s=5.0, gap_s=0.01),
-                say=self._say(name),
-            )
+            node = ManagedWorker(name, slots, environment, DirectCaller(self), ReportSettings(every_s=5.0, gap_s=0.01))
             await asyncio.gather(node.run(), slots.run())
 
         self._tasks["worker"] = self._loop.create_task(run())
 
-    def _say(self, who: str) -> Any:
-        return lambda text: self.said.append(f"{self.now:.1f} {who}: {text}")
+    def _log(self, kind: str, name: str) -> NodeLog:
+        return log_to(lambda text: self.said.append(f"{self.now:.1f} {name}: {text}"), kind, name)
 
     def _end(self, name: str, within_s: float = 0.0) -> None:
         task = self._tasks.pop(name)
@@ -244,6 +261,7 @@ class LoopCourier:
     def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str:
         if workflow is not None:
             self._datacenter.registry.add(workflow)
+            submission = msgspec.structs.replace(submission, park=True)
         with tracing.span(*submit_span(submission), kind="PRODUCER") as span:
             return self._ask(Submit(submission=traced(submission, span.traceparent)), Done).job_id
 
@@ -259,7 +277,7 @@ class LoopCourier:
     def _ask(self, request: Request, wanted: type[ReplyT]) -> ReplyT:
         """From a workflow's thread: the loop answers while it waits."""
         while True:
-            answer = self._datacenter.manager.answer("workflow", request)
+            answer = self._datacenter.answer("workflow", request)
             reply = asyncio.run_coroutine_threadsafe(answer, self._datacenter._loop).result()
             if isinstance(reply, wanted):
                 return reply
@@ -276,4 +294,4 @@ class DirectCaller:
         self._datacenter = datacenter
 
     async def ask(self, address: str, request: Request, timeout: float) -> Reply:
-        return await self._datacenter.manager.answer("worker", request)
+        return await self._datacenter.answer("worker", request)

@@ -110,7 +110,7 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         """From now on every call on this handle and its messages raises `MailboxConnectionError`, long polls too."""
         with self.box.lock:
             self._connected = False
-            self.end_polls(or_remember=False)
+            self.end_polls()
 
     def restore_connection(self) -> None:
         self._connected = True
@@ -131,7 +131,8 @@ class FakeMailbox(InMemoryMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         with self.box.lock:
             now = self.box.boottime()
             at = self.engine.epoch + now if enqueued_at is None else enqueued_at
-            record = MessageRecord(self.engine.next_id(), raw, at, self.reply_address(reply_to))
+            address = None if reply_to is None else self.reply_address(reply_to)
+            record = MessageRecord(self.engine.next_id(), raw, at, address)
             record.count, record.checkpoint = delivery_count, checkpoint
             self.box.add(record, now)
         return record.id

@@ -12,7 +12,7 @@ from tenure.agent.budget import Prices
 from tenure.agent.evaluation import InnerLoopConfig
 from tenure.agent.events import Finish, ModelSaid, ToolCall, Usage
 from tenure.agent.loops import ModelAdapter
-from tenure.agent.model_call import ModelRequest, OnChunk
+from tenure.agent.prompt import ModelRequest, OnChunk
 
 Line = ModelSaid | str | BaseException | Callable[[ModelRequest], ModelSaid]
 

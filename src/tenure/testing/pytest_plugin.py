@@ -1,8 +1,19 @@
-"""Fixtures that pytest finds by itself once Tenure is installed. Imports nothing heavy: every pytest run loads it."""
+"""Fixtures that pytest finds by itself once Tenure is installed. Imports nothing heavy: every pytest run loads it.
+
+`TENURE_TEST_REDIS_URL` and the like name a server for the fixtures of real engines. Otherwise `valkey-server` or `redis-server`, `nats-server`,
+`initdb` and `postgres` are taken from the PATH and run on a free port of 127.0.0.1, in a folder of their own, until the test run ends. A server
+that cannot be had is a skip that says why.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +61,6 @@ def tenure_dc(tenure_clock: ManualClock) -> Iterator[TestDatacenter]:
 
 
 def _server(kind: str) -> Iterator[str]:
-    from tenure.testing.servers import CannotBeHad, server
-
     found = server(kind)
     try:
         url = found.__enter__()
@@ -79,8 +88,7 @@ def _tenure_postgres() -> Iterator[str]:
 
 
 def _own_part(kind: str, url: str) -> str:
-    from tenure.ids import new_id
-    from tenure.testing.servers import namespaced
+    from tenure.randomness import new_id
 
     return namespaced(kind, url, f"t{new_id()[:12]}")
 
@@ -107,3 +115,100 @@ def tenure_postgres_url(_tenure_postgres: str) -> str:
 def tenure_sqlite_url(tmp_path: Path) -> str:
     """A SQLite engine in a file of this test's own."""
     return f"sqlite:///{tmp_path / 'tenure.db'}"
+
+
+START_S = 30.0
+
+
+class CannotBeHad(Exception):
+    """Why there is no such server here, and what would help."""
+
+
+@contextmanager
+def server(kind: str) -> Iterator[str]:
+    """The URL of a server of this kind: redis, nats or postgres."""
+    variable = f"TENURE_TEST_{kind.upper()}_URL"
+    if named := os.environ.get(variable):
+        yield named
+        return
+    with tempfile.TemporaryDirectory(prefix=f"tenure-{kind}-") as folder:
+        port = free_port()
+        try:
+            command, url = {"redis": _redis, "nats": _nats, "postgres": _postgres}[kind](Path(folder), port)
+        except CannotBeHad as reason:
+            raise CannotBeHad(f"{reason}, or set {variable}") from None
+        with _running(command, Path(folder), port):
+            yield url
+
+
+def namespaced(kind: str, url: str, name: str) -> str:
+    """A part of the server for one test alone."""
+    option = "schema" if kind == "postgres" else "namespace"
+    return f"{url}{'&' if '?' in url else '?'}{option}={name}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    raise CannotBeHad(f"install {' or '.join(names)}")
+
+
+def _redis(folder: Path, port: int) -> tuple[list[str], str]:
+    program = _program("valkey-server", "redis-server")
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes"]
+    return [program, *options, "--maxmemory-policy", "noeviction"], f"redis://127.0.0.1:{port}/0"
+
+
+def _nats(folder: Path, port: int) -> tuple[list[str], str]:
+    program = _program("nats-server")
+    return [program, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(folder)], f"nats://127.0.0.1:{port}"
+
+
+def _postgres(folder: Path, port: int) -> tuple[list[str], str]:
+    if os.getuid() == 0:
+        raise CannotBeHad("PostgreSQL refuses to run as root: run the tests as another user")
+    data = folder / "data"
+    prepare = [_program("initdb"), "-D", str(data), "-U", "tenure", "-A", "trust", "--no-sync"]
+    subprocess.run(prepare, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  a program of the PATH, our arguments
+    options = ["-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(folder), "-F"]
+    return [_program("postgres"), *options], f"postgresql://tenure@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, port: int) -> Iterator[None]:
+    log = folder / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder)  # noqa: S603  a program of the PATH
+    try:
+        _until_open(process, port, log)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _until_open(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    from tenure.clock import SystemClock
+
+    clock = SystemClock()
+    begun = clock.monotonic()
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if process.poll() is not None or clock.monotonic() - begun > START_S:
+                told = log.read_text(errors="replace")[-500:]
+                raise CannotBeHad(f"it does not start: {told}") from None
+            clock.sleep(0.05)

@@ -2,25 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from tenure.lazy import lazy_names
+from tenure import lazy_names
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext as AsyncContext
     from tenure.work.context import Context as Context
     from tenure.work.context import current as current
-    from tenure.work.dead_letter import DeadLetterPolicy as DeadLetterPolicy
-    from tenure.work.envelope import Cause as Cause
-    from tenure.work.envelope import WorkFailure as WorkFailure
-    from tenure.work.envelope import WorkItem as WorkItem
-    from tenure.work.envelope import WorkResult as WorkResult
-    from tenure.work.function_loop import FunctionLoop as FunctionLoop
+    from tenure.work.delivery import Cause as Cause
+    from tenure.work.delivery import WorkFailure as WorkFailure
+    from tenure.work.delivery import WorkItem as WorkItem
+    from tenure.work.delivery import WorkResult as WorkResult
     from tenure.work.group import LoopGroup as LoopGroup
     from tenure.work.group import OnLoopDeath as OnLoopDeath
     from tenure.work.group_loops import Isolation as Isolation
     from tenure.work.group_loops import Loop as Loop
-    from tenure.work.mailbox_loop import Ending as Ending
+    from tenure.work.loop_messages import DeadLetterPolicy as DeadLetterPolicy
+    from tenure.work.loop_messages import Ending as Ending
+    from tenure.work.loop_messages import OnLeaseLost as OnLeaseLost
+    from tenure.work.mailbox_loop import FunctionLoop as FunctionLoop
     from tenure.work.mailbox_loop import MailboxLoop as MailboxLoop
-    from tenure.work.mailbox_loop import OnLeaseLost as OnLeaseLost
     from tenure.work.registry import Registry as Registry
     from tenure.work.registry import Workflow as Workflow
     from tenure.work.registry import workflow as workflow
@@ -55,11 +55,10 @@ __getattr__ = lazy_names(
     __name__,
     {
         "context": "AsyncContext Context current",
-        "dead_letter": "DeadLetterPolicy",
-        "envelope": "Cause WorkFailure WorkItem WorkResult",
-        "function_loop": "FunctionLoop",
+        "delivery": "Cause WorkFailure WorkItem WorkResult",
         "group": "LoopGroup OnLoopDeath",
-        "mailbox_loop": "Ending MailboxLoop OnLeaseLost",
+        "loop_messages": "DeadLetterPolicy Ending OnLeaseLost",
+        "mailbox_loop": "FunctionLoop MailboxLoop",
         "registry": "Registry Workflow workflow",
         "group_loops": "Isolation Loop",
         "slots.settings": "SlotSettings",

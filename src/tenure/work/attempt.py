@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable, Coroutine, Generator
 from collections.abc import Coroutine as CoroutineABC
 from contextlib import AbstractContextManager
@@ -12,20 +11,34 @@ from typing import Any
 import msgspec
 
 from tenure import tracing
-from tenure.beat.board import BeatRecord, Occupant, Phase
+from tenure.beat.record import BeatRecord, Occupant, Phase
 from tenure.clock import Clock
+from tenure.codec import opened_value, sealed
+from tenure.engines.contracts import Ticket
 from tenure.errors import (
     ArgumentsError,
     BoardError,
     Cancelled,
+    CodecError,
     LimitError,
     ReceiptHandleExpiredError,
     UnknownWorkflowError,
 )
 from tenure.work.context import AsyncContext, Context, await_with_context, run_with_context
-from tenure.work.delivery import CANCEL_REASONS, AttemptHandle, CancelCode, WorkDelivery
-from tenure.work.envelope import Cause, WorkFailure, WorkResult
+from tenure.work.delivery import (
+    CANCEL_REASONS,
+    AttemptHandle,
+    CancelCode,
+    Cause,
+    WorkDelivery,
+    WorkFailure,
+    WorkHead,
+    WorkItem,
+    WorkResult,
+    mark_of,
+)
 from tenure.work.registry import Registry, Workflow
+from tenure.work.stack_text import exception_evidence
 
 _NAME_CHARS = 200
 """The longest name that `bounds.AnyName` allows."""
@@ -37,6 +50,8 @@ CAUSES = {
     CancelCode.DRAIN: Cause.DRAINED,
     CancelCode.UNSETTLED: Cause.UNSETTLED,
 }
+_SHOW_WHERE = (CancelCode.STALL, CancelCode.TIMEOUT)
+"""The reasons to end an attempt for which the place where it was matters: it took too long there."""
 
 
 class Attempt:
@@ -86,6 +101,8 @@ class Attempt:
         self.occupant = self.handle.occupant = msgspec.structs.replace(
             self.occupant,
             stall_s=self.item.stall_s or found.stall or self.occupant.stall_s,
+            stuck_s=self.item.stuck_s,
+            proof=found.proof or "",
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             retry=found.retry,
@@ -95,11 +112,16 @@ class Attempt:
         self.record.describe(self.occupant)
         self.record.set_phase(Phase.RUNNING)
         try:
-            self.arguments = found.check_arguments(self.item.args)
-        except ArgumentsError as error:
+            codec = self._registry.codec
+            given = opened_value(codec, self.item.args, f"arguments {self.item.workflow}")
+            self.handle.use(codec)
+            self.arguments = found.check_arguments(given)
+        except (ArgumentsError, CodecError) as error:
             return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=str(error))
         except Exception as error:  # of a type of the user's
-            return WorkFailure(cause=Cause.BAD_ARGUMENTS, reason=describe_error(error), evidence=_trace(error))
+            return WorkFailure(
+                cause=Cause.BAD_ARGUMENTS, reason=describe_error(error), evidence=exception_evidence(error)
+            )
         return None
 
     def _used_up(self, limit: int) -> WorkFailure | None:
@@ -120,6 +142,10 @@ class Attempt:
                 "attempts allowed": str(limit),
             },
         )
+
+    def step(self) -> Callable[[], WorkResult] | Coroutine[Any, Any, WorkResult]:
+        """Returns the work of a prepared attempt as one step: a call for a sync workflow, a coroutine for an async one."""
+        return self.run_async() if self._prepared().is_async else self.run_sync
 
     def run_sync(self) -> WorkResult:
         """Runs a sync workflow in this thread."""
@@ -180,25 +206,46 @@ class Attempt:
         workflow = self._prepared()
         try:
             value = call()
-            encoded = workflow.encode_result(value)
-        except (Cancelled, asyncio.CancelledError):
-            return self.result(self._cancel_failure())
+            about = f"result {self.item.job_id}/{self.item.workflow_id}"
+            encoded = sealed(self._registry.codec, workflow.encode_result(value), about)
+        except (Cancelled, asyncio.CancelledError) as error:
+            return self.result(self._cancel_failure(error))
         except ReceiptHandleExpiredError as error:
             return self.result(WorkFailure(cause=Cause.LEASE_LOST, reason=str(error)))
         except (ArgumentsError, LimitError) as error:
             # A workflow's own use of ctx.beat(progress=2) and a result that is no JSON are both its code's fault.
-            return self.result(WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=_trace(error)))
+            return self.result(
+                WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=exception_evidence(error))
+            )
         except BaseException as error:
-            return self.result(failure_of_exception(error.left if isinstance(error, _LeftError) else error))
+            failure = failure_of_exception(error.left if isinstance(error, _LeftError) else error)
+            return self.result(msgspec.structs.replace(failure, waits_on=self._failed_on(error)))
         return self.result(value=encoded)
 
-    def _cancel_failure(self) -> WorkFailure:
+    def _failed_on(self, error: BaseException) -> str:
+        """Returns the name of the call whose failure this error is, or comes from; empty when there is none."""
+        name, failure = self.handle.failed_on or ("", None)
+        seen: BaseException | None = error
+        for _ in range(20):  # a chain of causes may be a ring
+            if seen is None or seen is failure:
+                break
+            seen = seen.__cause__ or seen.__context__
+        return name if failure is not None and seen is failure else ""
+
+    def _cancel_failure(self, error: BaseException) -> WorkFailure:
         code = self.handle.cancel_code
         if code is CancelCode.NONE:
             return WorkFailure(cause=Cause.CANCELLED, reason="the workflow cancelled itself")
-        return WorkFailure(cause=CAUSES[code], reason=CANCEL_REASONS[code])
+        if code not in _SHOW_WHERE:
+            return WorkFailure(cause=CAUSES[code], reason=CANCEL_REASONS[code])
+        # The supervisor's sentence has its measurements: how long it was silent, how long it ran, or where it spun.
+        reason = self.handle.cancel_reason or CANCEL_REASONS[code]
+        return WorkFailure(cause=CAUSES[code], reason=reason, evidence=exception_evidence(error))
 
     def result(self, failure: WorkFailure | None = None, *, value: bytes = b"null") -> WorkResult:
+        handle, shown = self.handle, self.record.read()
+        if failure is not None:
+            failure = failure.after_beats(handle.history, handle.occupant, shown, self._clock)
         return WorkResult(
             job_id=self.item.job_id,
             workflow_id=self.item.workflow_id,
@@ -208,9 +255,10 @@ class Attempt:
             worker=self._worker,
             result=msgspec.Raw(value),
             failure=failure,
-            beats=self.record.read().steps,
+            beats=shown.steps,
             seconds=self._clock.monotonic() - self.begun,
             redelivered=self.delivery.attempt - 1 if self.item.managed else 0,
+            mark=mark_of(self.handle.saved),
         )
 
 
@@ -226,8 +274,8 @@ def failure_of_exception(error: BaseException) -> WorkFailure:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | str) else type(error.code).__name__
         reason = f"the workflow called sys.exit({code!r})"
-        return WorkFailure(cause=Cause.EXITED, reason=reason, evidence=_trace(error))
-    return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error), evidence=_trace(error))
+        return WorkFailure(cause=Cause.EXITED, reason=reason, evidence=exception_evidence(error))
+    return WorkFailure(cause=Cause.EXCEPTION, reason=describe_error(error), evidence=exception_evidence(error))
 
 
 def failure_of_tenure(error: Exception) -> WorkFailure:
@@ -235,7 +283,7 @@ def failure_of_tenure(error: Exception) -> WorkFailure:
     if isinstance(error, BoardError):
         return WorkFailure(cause=Cause.BAD_MESSAGE, reason=str(error))
     reason = f"Tenure failed on it: {describe_error(error)}"
-    return WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence=_trace(error))
+    return WorkFailure(cause=Cause.INTERNAL, reason=reason, evidence=exception_evidence(error))
 
 
 def describe_error(error: BaseException) -> str:
@@ -246,18 +294,18 @@ def describe_error(error: BaseException) -> str:
         return f"{name}, which cannot be written as text"
 
 
-def unstarted_result(delivery: WorkDelivery, worker: str, failure: WorkFailure) -> WorkResult:
+def unstarted_result(item: WorkItem | WorkHead, ticket: Ticket, worker: str, failure: WorkFailure) -> WorkResult:
     """Returns the outcome of a delivery that never became an attempt. It cuts the names to what a result may hold."""
-    item = delivery.item
+    attempt = ticket.delivery_count - ticket.forgiven
     return WorkResult(
         job_id=item.job_id[:_NAME_CHARS],
         workflow_id=item.workflow_id[:_NAME_CHARS],
         workflow=item.workflow[:_NAME_CHARS],
-        attempt=item.attempt or delivery.attempt,
-        fence=delivery.fence,
+        attempt=item.attempt or attempt,
+        fence=(ticket.generation, ticket.delivery_count),
         worker=worker,
         failure=failure,
-        redelivered=delivery.attempt - 1 if item.managed else 0,
+        redelivered=attempt - 1 if item.managed else 0,
     )
 
 
@@ -291,15 +339,8 @@ class MarkedCoroutine(CoroutineABC[Any, Any, Any]):
 def _tell(result: WorkResult, *spans: tracing.Spanned) -> None:
     if result.failure is not None:
         for span in spans:
-            span.fail(f"{result.failure.cause}: {result.failure.reason}")
+            span.fail(f"{result.failure.cause}: {result.failure.reason}", result.failure.evidence.get("traceback", ""))
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
     return task.result()
-
-
-def _trace(error: BaseException) -> dict[str, str]:
-    try:
-        return {"traceback": "".join(traceback.format_exception(error))[-20_000:]}
-    except Exception:
-        return {}  # of an exception that cannot be written as text

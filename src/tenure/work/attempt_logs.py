@@ -18,8 +18,8 @@ from typing import Any, Protocol, TextIO
 
 import msgspec
 
-from tenure.beat.board import BeatReading, Occupant, Phase
-from tenure.beat.own_files import open_own_file, read_own_file
+from tenure.beat.board import open_own_file, read_own_file
+from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence, Store
 from tenure.errors import ForeignFileError, StaleFenceError, TenureError
@@ -38,57 +38,49 @@ PUBLISH_EVERY_S = 2.0
 
 
 class LogLines(Protocol):
-    """The place in which the lines of running attempts wait, by the number of their record."""
+    """The place in which the lines of running attempts wait, by `AttemptHandle.log_place`."""
 
-    def clear(self, record: int) -> None: ...
+    def clear(self, place: str) -> None: ...
 
-    def append(self, record: int, line: bytes) -> None:
+    def append(self, place: str, line: bytes) -> None:
         """Adds a line. One that cannot be kept is lost: a workflow must not fail because its log did."""
 
-    def holds(self, record: int) -> bool:
-        """Returns True when there are lines. Most attempts log nothing, and this costs less than to find that out by reading."""
-
-    def read(self, record: int) -> bytes: ...
+    def read(self, place: str) -> bytes: ...
 
 
 class FileLines:
-    """Keeps the lines in one file for each record, which survives a SIGKILL of the slot. The supervisor reads the files, too."""
+    """Keeps the lines in one file for each attempt, which survives a SIGKILL of the slot. An attempt that logs nothing has no file.
+
+    The slot writes it; its supervisor publishes it, and removes it when it is in the store.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._paths: dict[int, Path] = {}
-        """Made once for each record: every attempt asks for its path twice."""
 
-    def path(self, record: int) -> Path:
-        found = self._paths.get(record)
-        if found is None:
-            found = self._paths[record] = self._folder / f"attempt-{record}.log"
-        return found
+    def path(self, place: str) -> Path:
+        return self._folder / f"attempt-{place}.log"
 
-    def clear(self, record: int) -> None:
-        self.path(record).unlink(missing_ok=True)
+    def clear(self, place: str) -> None:
+        self.path(place).unlink(missing_ok=True)
 
-    def append(self, record: int, line: bytes) -> None:
+    def append(self, place: str, line: bytes) -> None:
         """Makes one write(2), so that a line that was logged before a SIGKILL is there after it."""
         with contextlib.suppress(OSError, ForeignFileError):
-            descriptor = open_own_file(self.path(record), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            descriptor = open_own_file(self.path(place), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
 
-    def read(self, record: int) -> bytes:
+    def read(self, place: str) -> bytes:
         try:
-            return read_own_file(self.path(record), MOST_READ_BYTES)
+            return read_own_file(self.path(place), MOST_READ_BYTES)
         except (OSError, ForeignFileError):
             return b""
 
-    def holds(self, record: int) -> bool:
-        return self.size(record) > 0
-
-    def size(self, record: int) -> int:
+    def size(self, place: str) -> int:
         try:
-            return self.path(record).stat().st_size
+            return self.path(place).stat().st_size
         except OSError:
             return 0
 
@@ -97,19 +89,16 @@ class MemoryLines:
     """Keeps the lines in memory, for attempts in threads of this process and on its event loop."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[bytes]] = {}
+        self._held: dict[str, list[bytes]] = {}
 
-    def clear(self, record: int) -> None:
-        self._held.pop(record, None)
+    def clear(self, place: str) -> None:
+        self._held.pop(place, None)
 
-    def append(self, record: int, line: bytes) -> None:
-        self._held.setdefault(record, []).append(line)
+    def append(self, place: str, line: bytes) -> None:
+        self._held.setdefault(place, []).append(line)
 
-    def holds(self, record: int) -> bool:
-        return record in self._held
-
-    def read(self, record: int) -> bytes:
-        return b"".join(self._held.get(record, ()))
+    def read(self, place: str) -> bytes:
+        return b"".join(self._held.get(place, ()))
 
 
 class AttemptLogHandler(logging.Handler):
@@ -122,22 +111,26 @@ class AttemptLogHandler(logging.Handler):
         """The attempt of each record. A thread that outlives its attempt logs nothing: another one may have the record."""
         self._written: dict[int, int] = {}
         """The bytes that each of them has logged."""
+        self._last: dict[int, str] = {}
+        """The last text of each of them. The same line again is nothing new."""
         self._unfinished: dict[tuple[int, str], str] = {}
         """The last line of each stream that a record's attempt has not ended yet."""
 
     def begin(self, handle: AttemptHandle) -> None:
         index = handle.record.index
-        self.lines.clear(index)
         self._running[index], self._written[index] = handle, 0
+        self._last.pop(index, None)
         for stream in STREAMS:
             self._unfinished.pop((index, stream), None)
 
-    def end(self, handle: AttemptHandle) -> None:
-        """Ends the log of an attempt: text that it printed without a line break becomes a line."""
+    def end(self, handle: AttemptHandle) -> bool:
+        """Ends the log of an attempt: text that it printed without a line break becomes a line. Returns False when it logged nothing."""
+        index = handle.record.index
         for stream in STREAMS:
-            if text := self._unfinished.pop((handle.record.index, stream), ""):
+            if text := self._unfinished.pop((index, stream), ""):
                 self._write(handle, stream, text, self._clock.wall())
-        self._running.pop(handle.record.index, None)
+        self._running.pop(index, None)
+        return self._written.get(index, 0) > 0
 
     def emit(self, line: logging.LogRecord) -> None:
         context = current_or_none()
@@ -162,12 +155,15 @@ class AttemptLogHandler(logging.Handler):
         index = handle.record.index
         if self._running.get(index) is not handle or (written := self._written[index]) > MAX_LOG_BYTES:
             return
+        if self._last.get(index) != text:
+            self._last[index] = text
+            handle.show_output()
         entry = entry_of(handle, level, text, at)
         data = msgspec.json.encode(entry) + b"\n"
         self._written[index] = written + len(data)
         if written + len(data) > MAX_LOG_BYTES:
             data = msgspec.json.encode({**entry, "text": f"the log is cut here: over {MAX_LOG_BYTES:,} bytes"}) + b"\n"
-        self.lines.append(index, data)
+        self.lines.append(handle.log_place, data)
 
 
 class LoggedStream(io.TextIOBase):
@@ -236,22 +232,19 @@ def fence_of(occupant: Occupant) -> Fence:
     return Fence(occupant.ticket.generation, occupant.ticket.delivery_count)
 
 
-def keep_log(store: Store, lines: LogLines, record: int, occupant: Occupant) -> bool:
-    """Moves an attempt's lines into the store; returns False when there are none."""
-    data = lines.read(record)
-    if not data:
-        return False
-    store.put(key_of(occupant), data, fence=fence_of(occupant), ttl=LOG_TTL_S)
-    lines.clear(record)
-    return True
+def keep_log(store: Store, lines: LogLines, place: str, key: str, fence: Fence) -> None:
+    """Moves an attempt's lines into the store, if there are any."""
+    if data := lines.read(place):
+        store.put(key, data, fence=fence, ttl=LOG_TTL_S)
+        lines.clear(place)
 
 
-def publish_log(store: Store, lines: LogLines, record: int, occupant: Occupant, shown: int) -> int:
+def publish_log(store: Store, lines: LogLines, place: str, occupant: Occupant, shown: int) -> int:
     """Puts a running attempt's lines into the store if there are more than `shown` bytes; returns how many are published now.
 
     It writes with the fence of the delivery before. So the store refuses it after this delivery has kept its whole log.
     """
-    data, fence = lines.read(record), fence_of(occupant)
+    data, fence = lines.read(place), fence_of(occupant)
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) <= shown:
         return shown
@@ -293,13 +286,14 @@ class LogPublisher:
         if shown.busy or now < shown.due:
             return
         shown.due = now + PUBLISH_EVERY_S
-        if self._lines.size(index) > shown.size:
+        place = f"{index}-{reading.serial}"
+        if self._lines.size(place) > shown.size:
             shown.busy = True
-            self._submit(lambda: self._show(index, shown, occupant))
+            self._submit(lambda: self._show(place, shown, occupant))
 
-    def _show(self, index: int, shown: PublishedLog, occupant: Occupant) -> None:
+    def _show(self, place: str, shown: PublishedLog, occupant: Occupant) -> None:
         try:
-            shown.size = publish_log(self._store, self._lines, index, occupant, shown.size)
+            shown.size = publish_log(self._store, self._lines, place, occupant, shown.size)
         except TenureError:
             return  # the engine is away: a later look or the end of the attempt publishes it
         finally:

@@ -7,11 +7,13 @@ not stalled; leases and deadlines are in boot time, because the engine's clock w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.beat.board import BeatReading, Occupant, Phase
+from tenure.beat.history import BeatHistory
+from tenure.beat.proof import ProofClock, ShownProof, place_of, stuck_threshold
+from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.work.delivery import CancelCode
 
 
@@ -43,7 +45,8 @@ class AttemptWatch:
     |----------|----------------------------------------|-------------------------------------------------------------|
     | EMPTY    | there is none                          | nothing is held                                             |
     | CLAIMED  | never                                  | when the short lease of the claim ran out                   |
-    | RUNNING  | for beats, until the stall threshold   | at its stall, its timeout, a cancel, or with its lease      |
+    | RUNNING  | for beats, until the stall threshold   | at its stall, its timeout, a cancel, with its lease, or     |
+    |          |                                        | when it has spun for the stuck threshold                    |
     | SETTLING | until `settle_s` after it began        | `settle_s` after it began, or with its lease                |
     | any, with a verdict | through the grace, except after a lost lease | when the grace is over: its slot is killed |
     """
@@ -65,12 +68,19 @@ class AttemptWatch:
     phase: Phase = Phase.EMPTY
     phase_since: float = 0.0
     """Monotonic time of the first look that showed this phase."""
+    history: BeatHistory = field(default_factory=BeatHistory)
+    held_at: float = 0.0
+    """Monotonic time at which what it waits for was last known to be down. Its clocks stood still until then, and start anew there."""
+    proof: ProofClock = field(default_factory=ProofClock)
+    """Counts how long the attempt beats without anything new."""
 
     def step(self, reading: BeatReading, monotonic: float, boottime: float) -> WatchVerdict:
         if reading.phase is not self.phase:
             self.phase, self.phase_since = reading.phase, monotonic
         if reading.phase is Phase.EMPTY:
             return _NOTHING
+        if reading.phase is Phase.RUNNING and self.occupant.started_at:
+            self.history.look(boottime - self.occupant.started_at, reading.steps)
         if self.code is not CancelCode.NONE:
             return self._enforce(monotonic, boottime)
         if boottime >= self.lease_until:
@@ -120,8 +130,25 @@ class AttemptWatch:
         if self._stall_left(reading, monotonic) < 0:
             note = f" (its last note: {self.occupant.note})" if self.occupant.note else ""
             silent = monotonic - reading.beat_at
-            return CancelCode.STALL, f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}"
-        return None
+            others = (
+                f"; other threads beat {reading.others} times, which ctx.thread() would count" if reading.others else ""
+            )
+            return (
+                CancelCode.STALL,
+                f"no beat for {silent:.1f} s, allowed are {self.occupant.stall_s:g} s{note}{others}",
+            )
+        return self._spinning(reading, monotonic)
+
+    def _spinning(self, reading: BeatReading, monotonic: float) -> tuple[CancelCode, str] | None:
+        """Ends work that beats and gets nowhere like work that does not beat."""
+        excused = monotonic < max(reading.silent_until, reading.polling_until) or monotonic <= self.held_at
+        # From the occupant at each look: its thresholds are known only after its function was found.
+        stuck_s = stuck_threshold(self.occupant.stall_s, self.occupant.stuck_s)
+        shown = ShownProof(reading.steps, reading.mark, excused)
+        spinning = self.proof.look(shown, monotonic, stuck_s=stuck_s, proof=self.occupant.proof)
+        if spinning is None:
+            return None
+        return CancelCode.STALL, spinning.reason(place_of(reading.items, reading.total, reading.progress), stuck_s)
 
     def _has_proof(self, reading: BeatReading, monotonic: float) -> bool:
         """New beats since the last extension, or a declared silence."""
@@ -129,7 +156,7 @@ class AttemptWatch:
 
     def _stall_left(self, reading: BeatReading, monotonic: float) -> float:
         # A declared silence holds the stall clock; it starts anew where the silence ends.
-        since = max(reading.beat_at, min(reading.silent_until, monotonic))
+        since = max(reading.beat_at, min(reading.silent_until, monotonic), self.held_at)
         return self.occupant.stall_s - (monotonic - since)
 
     def _lease_ends_before_stall(self, reading: BeatReading, monotonic: float, boottime: float) -> bool:

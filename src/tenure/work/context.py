@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from _thread import get_ident
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from tenure.beat.record import Brake
 from tenure.clock import Clock
 from tenure.engines.contracts import Fence
 from tenure.errors import Cancelled, LimitError, SerializationError, WorkError
+from tenure.work.declared_spells import AsyncPolling, DeclaredSilence, NamedWait, Polling, Tracked
 from tenure.work.delivery import CANCEL_REASONS, AttemptHandle, CancelCode
 from tenure.work.subprocesses import Finished, run_command, run_command_async
 
 if TYPE_CHECKING:
     from tenure.jobs.model import JobSubmission
-    from tenure.work.children import AsyncChildJob, ChildJob, Children, JobCourier
+    from tenure.work.job_submission import AsyncChildJob, ChildJob, Children, JobCourier
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -41,6 +44,12 @@ class BaseContext:
 
     def __init__(self, handle: AttemptHandle) -> None:
         self._handle = handle
+        self._thread = get_ident()
+        """The thread that the work runs in, or that its event loop runs in. Its beats are proof."""
+        self._helpers: set[int] = set()
+        """Threads that the work registered with `thread()`. Their beats are proof, too."""
+        self._silence_steps = -1
+        """The steps at the end of the last declared silence: the next one needs another step before it."""
         self._monotonic = handle.clock.monotonic
         self._floats, self._ints = handle.record.beat_ports()
         self._steps = itertools.count(1)
@@ -64,19 +73,35 @@ class BaseContext:
         completed_items: int | None = None,
         total_items: int | None = None,
     ) -> None:
-        """Prove that the work advances. Raises `Cancelled` when its time is over."""
+        """Prove that the work advances. Raises `Cancelled` when its time is over.
+
+        A beat of another thread than the work's own says only that this thread lives, unless it was registered with `thread()`.
+        """
         now = self._monotonic()
+        if now >= self._look_at and not self._look(now):
+            return
         self._floats[0] = now
         self._ints[1] = next(self._steps)
-        if now >= self._look_at:
-            self._look(now)
         if progress is not None or note is not None or completed_items is not None:
             self._tell(progress, note, completed_items, total_items)
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float) -> bool:
+        """Looks for a cancellation, and at the thread that beats: returns False for one that is not the work's own.
+
+        Asking for the thread at each beat would cost a fifth of it. So a beat of the work's own thread vouches for all beats of the next
+        `LOOK_EVERY_S`; then each beat is looked at until one of its own comes. Work that hangs is found by that much later.
+        """
         self._look_at = 0.0
         self.raise_if_cancelled()
+        if not self._is_own_thread():
+            self._handle.record.count_other()
+            return False
         self._look_at = now + LOOK_EVERY_S
+        return True
+
+    def _is_own_thread(self) -> bool:
+        thread = get_ident()
+        return thread == self._thread or thread in self._helpers
 
     def raise_if_cancelled(self) -> None:
         """Look now, without proving anything: raises `Cancelled` when the time of this attempt is over."""
@@ -85,15 +110,22 @@ class BaseContext:
             raise Cancelled(CANCEL_REASONS[self._handle.cancel_code])
 
     def _tell(self, progress: float | None, note: str | None, completed: int | None, total: int | None) -> None:
+        record, mark, news = self._handle.record, self._handle.mark, False
         if completed is not None:
             if completed < 0 or (total is not None and total < 0):
                 raise LimitError("completed_items, total_items", (completed, total), "0 or more")
+            news = mark.items(completed, total or 0)
+            record.set_items(completed, total or 0)
             if total:  # absolute counters win over the fraction
-                progress = min(1.0, completed / total)
+                record.set_progress(min(1.0, completed / total))
+                progress = None
         if progress is not None:
             if not 0.0 <= progress <= 1.0:  # also refuses NaN
                 raise LimitError("progress", progress, "between 0.0 and 1.0")
-            self._handle.record.set_progress(progress)
+            news = mark.fraction(progress) or news
+            record.set_progress(progress)
+        if news and self._is_own_thread():
+            record.set_mark(mark.word)
         if note is not None and note != self._note:
             self._note = note
             occupant = msgspec.structs.replace(self._handle.occupant, note=note[:500])
@@ -106,9 +138,49 @@ class BaseContext:
             total = len(items)
         return Tracked(self, items, total)
 
-    def silence(self, max_s: float, why: str) -> DeclaredSilence:
-        """Declare a bounded quiet spell, such as a model call: the lease is kept and the stall clock stands still, once."""
-        return DeclaredSilence(self, max_s, why)
+    def silence(self, max_s: float, why: str, on: str = "") -> DeclaredSilence:
+        """Declare a bounded quiet spell, such as a model call: the lease is kept and the stall clock stands still, once.
+
+        `on` names what is waited for, as `depends` does.
+        """
+        return DeclaredSilence(self, max_s, why, on)
+
+    def depends(self, name: str, *, errors: bool = True) -> NamedWait:
+        """Name what the block waits for: `with ctx.depends("s3"):`. When it is down for most that wait for it, no clock of theirs runs.
+
+        An error that leaves the block is a failure of what it names, unless `errors` is False: then only silence tells.
+        """
+        return NamedWait(self, name, errors=errors)
+
+    def call_failed(self) -> None:
+        """Count a failure of what the block of `depends` around this names, for work that tries it again by itself."""
+        self._handle.record.call_failed(True)
+
+    @property
+    def brake(self) -> Brake:
+        """`Brake.NONE`, or whether this attempt may try what it waits for, which is down for most."""
+        return self._handle.record.brake
+
+    def _wait_on(self, name: str) -> None:
+        occupant = msgspec.structs.replace(self._handle.occupant, waits_on=name)
+        self._handle.occupant = occupant
+        self._handle.record.describe(occupant)
+
+    @contextmanager
+    def thread(self) -> Iterator[None]:
+        """Register the thread that calls this as one of the work's own, for as long as the block lasts: its beats count."""
+        helper = get_ident()
+        self._helpers.add(helper)
+        try:
+            yield
+        finally:
+            self._helpers.discard(helper)
+
+    def beat_with_news(self, progress: float | None = None, note: str | None = None) -> None:
+        """Beat for code that judges by itself what is new, such as an agent. It may call from a thread that it watches."""
+        with self.thread():
+            self.beat(progress, note)
+        self._handle.show(binds=True)
 
     @property
     def cancelled(self) -> bool:
@@ -171,7 +243,7 @@ class BaseContext:
     ) -> tuple[JobCourier, JobSubmission, Any]:
         """Returns the submission that `submit` of both contexts sends, and the courier that sends it."""
         # Imported here: most workflows submit nothing, and a slot shall start quickly.
-        from tenure.work.children import Children
+        from tenure.work.job_submission import Children
         from tenure.work.registry import Workflow
 
         courier = self._handle.delivery.courier()
@@ -206,9 +278,17 @@ class Context(BaseContext):
             while (left := until - self._monotonic()) > 0:
                 self.raise_if_cancelled()
                 with handle.changed:
-                    handle.clock.wait(
-                        handle.changed, min(left, 30.0)
-                    )  # a cancellation notifies; this is for a lost one
+                    # A cancellation notifies; the bound is for a lost one.
+                    handle.clock.wait(handle.changed, min(left, 30.0))
+        self.beat()  # a silence is no step, and work that slept goes on
+
+    def polling(self, every_s: float, most_s: float, why: str) -> Polling:
+        """Look at something every `every_s` seconds, for `most_s` at most: `for _ in ctx.polling(30, 3600, "the export"):`.
+
+        Each turn is a beat, and nothing new is expected meanwhile. Leave the loop with `break` when it is there; its `else` branch runs
+        when it never came.
+        """
+        return Polling(self, every_s, most_s, why)
 
     def submit(
         self,
@@ -224,7 +304,7 @@ class Context(BaseContext):
         The next attempt of this job finds the same child: by `key`, or by the order in which it is submitted. It is cancelled when
         this job does not complete; `labels={"tenure.parent": ""}` lets it live on.
         """
-        from tenure.work.children import ChildJob
+        from tenure.work.job_submission import ChildJob
 
         courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
         job_id = courier.submit(submission, known)
@@ -249,6 +329,15 @@ class AsyncContext(BaseContext):
         """Do nothing for a while, as a declared silence; a cancellation cancels the task."""
         async with self.silence(seconds + 1.0, "sleep"):
             await self._handle.clock.async_sleep(seconds)
+        self.beat()
+
+    def polling(self, every_s: float, most_s: float, why: str) -> AsyncPolling:
+        """Look at something every `every_s` seconds, for `most_s` at most: `async for _ in ctx.polling(30, 3600, "the export"):`.
+
+        Each turn is a beat, and nothing new is expected meanwhile. Leave the loop with `break` when it is there; its `else` branch runs
+        when it never came.
+        """
+        return AsyncPolling(self, every_s, most_s, why)
 
     async def submit(
         self,
@@ -260,7 +349,7 @@ class AsyncContext(BaseContext):
         **options_and_arguments: Any,
     ) -> AsyncChildJob[Any]:
         """Have another workflow run as a job of its own; see `Context.submit`. Tasks that submit at once give each a `key`."""
-        from tenure.work.children import AsyncChildJob
+        from tenure.work.job_submission import AsyncChildJob
 
         courier, submission, known = self._child(workflow, arguments, key, options_and_arguments)
         job_id = await asyncio.to_thread(courier.submit, submission, known)
@@ -270,66 +359,6 @@ class AsyncContext(BaseContext):
     async def run(self, command: list[str], **options: Any) -> Finished:
         """Run a program with one beat per line of its output; it and its children end with this attempt."""
         return await run_command_async(self, command, **options)
-
-
-class Tracked(Generic[ItemT]):
-    """Items that beat as they are consumed."""
-
-    def __init__(self, context: BaseContext, items: Iterable[ItemT] | AsyncIterable[ItemT], total: int | None) -> None:
-        self._context, self._items, self._total = context, items, total
-
-    def __iter__(self) -> Iterator[ItemT]:
-        if not isinstance(self._items, Iterable):
-            raise WorkError("these items come asynchronously", remedy="Write `async for`")
-        beat, total = self._context.beat, self._total
-        beat()
-        for done, item in enumerate(self._items, 1):
-            yield item
-            beat(None, None, done, total)
-
-    async def __aiter__(self) -> AsyncIterator[ItemT]:
-        beat, total = self._context.beat, self._total
-        beat()
-        done = 0
-        if isinstance(self._items, AsyncIterable):
-            async for item in self._items:
-                yield item
-                done += 1
-                beat(None, None, done, total)
-            return
-        for item in self._items:
-            yield item
-            done += 1
-            beat(None, None, done, total)
-
-
-class DeclaredSilence:
-    """A declared quiet spell; enter it with `with` or `async with`. Leaving it is a beat."""
-
-    def __init__(self, context: BaseContext, max_s: float, why: str) -> None:
-        if not 0 < max_s <= 86_400:
-            raise LimitError("silence max_s", max_s, "above 0 and at most 86,400 s")
-        self._context, self._max_s, self._why = context, max_s, why
-
-    def __enter__(self) -> None:
-        context = self._context
-        context.beat(note=f"silent for up to {self._max_s:g} s: {self._why}")
-        context._handle.record.set_silence(context._monotonic() + self._max_s)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._context._handle.record.set_silence(0.0)
-        if kind is None:
-            self._context.beat(note="")
-
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
 
 
 def current() -> BaseContext:

@@ -1,36 +1,192 @@
-"""One delivery of work as a slot sees it, the handle of the attempt that runs it, and the reasons to end an attempt.
+"""Work on its way: the messages between senders and slots, one delivery as a slot sees it, and the reasons to end an attempt.
 
-A slot, its attempts and their contexts use `WorkDelivery` and nothing else of an engine. `EngineDelivery` is today's way: an engine of the
-slot's own. Each method is one request with one answer and passes plain data, so that the supervisor's channel can take the engine's place.
+Attempts and their contexts use `WorkDelivery` and nothing else of an engine. In a slot process it is a `ChannelDelivery`
+(`work.slots.slot_channel`), which asks the supervisor; where the work runs beside its engine, it is an `EngineDelivery`.
 """
 
 from __future__ import annotations
 
 import threading
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from tenure import bounds as b
 from tenure.backoff import Retry
-from tenure.beat.board import BeatRecord, Occupant
+from tenure.beat.history import BeatHistory
+from tenure.beat.proof import NoveltyMark
+from tenure.beat.record import BeatReading, BeatRecord, Occupant
 from tenure.clock import Clock
+from tenure.codec import Codec, opened_bytes, sealed_bytes
 from tenure.engines.contracts import Fence, Message, Ticket
 from tenure.errors import ReceiptHandleExpiredError
-from tenure.work.envelope import WorkItem, WorkResult
 
 if TYPE_CHECKING:
-    from tenure.work.children import JobCourier
+    from tenure.work.job_submission import JobCourier
     from tenure.work.runner import Settler
+
+
+class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of a message: one workflow of one job, to be run once."""
+
+    workflow: str
+    args: dict[str, Any] = {}
+    version: str | None = None
+    job_id: str = ""
+    workflow_id: str = ""
+    attempt: int = 0
+    """The leader's attempt number; 0 where no leader counts, and the delivery count is the attempt."""
+    timeout_s: float | None = None
+    """Overrides the workflow's own timeout for one attempt."""
+    stall_s: float | None = None
+    """Overrides the workflow's own stall: the longest silence between its beats."""
+    stuck_s: float | None = None
+    """The seconds that it may beat without anything new; None: derived from its stall."""
+    excluded: tuple[str, ...] = ()
+    """Workers on which an earlier attempt failed. They leave the work to others while there are any."""
+    trace: str = ""
+    """The W3C traceparent of its submission; empty without tracing."""
+    tries: int = 0
+    """The attempts that the leader still allows for this message. 0 leaves the limit to the workflow."""
+    managed: bool = False
+    """True when a leader decides on retries: then a failure is a reply, not a nack."""
+
+
+class WorkHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a `WorkItem` that its supervisor reads. The rest, the arguments above all, it passes on as it came."""
+
+    workflow: str
+    version: str | None = None
+    job_id: str = ""
+    workflow_id: str = ""
+    attempt: int = 0
+    excluded: tuple[str, ...] = ()
+    managed: bool = False
+
+
+class Cause(StrEnum):
+    """Why an attempt did not end with a result."""
+
+    EXCEPTION = "exception"
+    UNKNOWN_WORKFLOW = "unknown_workflow"
+    BAD_ARGUMENTS = "bad_arguments"
+    BAD_RESULT = "bad_result"
+    STALL = "stall"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LEASE_LOST = "lease_lost"
+    DRAINED = "drained"
+    EXITED = "exited"
+    KILLED = "killed"
+    MEMORY = "memory"
+    UNSETTLED = "unsettled"  # it ended, and its outcome could not be handed over
+    WORKER_DIED = "worker_died"  # its whole worker died while it ran
+    BAD_MESSAGE = "bad_message"  # the message is nothing that a slot can take
+    INTERNAL = "internal"  # Tenure failed on it
+
+
+RETRY_IS_USELESS = frozenset(
+    {Cause.UNKNOWN_WORKFLOW, Cause.BAD_ARGUMENTS, Cause.BAD_RESULT, Cause.BAD_MESSAGE, Cause.CANCELLED}
+)
+"""Causes after which another attempt would end in the same way."""
+
+
+MAX_REASON_CHARS = 4_000
+MAX_EVIDENCE_CHARS = 20_000
+"""The most characters of one piece of evidence."""
+
+
+class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """The failure of an attempt: a cause, a sentence, and the evidence that was taken.
+
+    Both hold text that user code wrote. It is cut, and made writable, so that every failure can be handed over.
+    """
+
+    cause: Cause
+    reason: str
+    evidence: dict[str, str] = {}
+    waits_on: b.AnyNameOrNone = ""
+    """The name of what it failed on, where the work named it."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "reason", _writable(self.reason, MAX_REASON_CHARS))
+        if self.evidence:
+            kept = {name: _writable(text, MAX_EVIDENCE_CHARS) for name, text in self.evidence.items()}
+            msgspec.structs.force_setattr(self, "evidence", kept)
+
+    @property
+    def retryable(self) -> bool:
+        return self.cause not in RETRY_IS_USELESS
+
+    def after_beats(self, history: BeatHistory, occupant: Occupant, reading: BeatReading, clock: Clock) -> WorkFailure:
+        """Returns the failure with what the attempt showed before: how its beats came, how long ago the last one was, and its last note."""
+        if self.cause in (Cause.CANCELLED, Cause.DRAINED):
+            return self  # somebody else ended it: nothing about its beats explains that
+        age_s = clock.boottime() - occupant.started_at if occupant.started_at else 0.0
+        shown = {
+            "beats": msgspec.json.encode(history.end(age_s, reading.steps)).decode(),
+            "silent_s": f"{max(0.0, clock.monotonic() - reading.beat_at):.1f}",
+        }
+        if occupant.note:
+            shown["note"] = occupant.note
+        return msgspec.structs.replace(self, evidence={**shown, **self.evidence})
+
+
+def _writable(text: str, most: int) -> str:
+    """The text without what JSON cannot hold, and at most so long."""
+    if len(text) > most:
+        note = f" ... ({len(text):,} characters)"
+        text = text[: most - len(note)] + note
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+class WorkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply: what became of one attempt."""
+
+    job_id: b.JobId
+    workflow_id: b.AnyName
+    workflow: b.AnyName
+    attempt: b.Count
+    fence: tuple[b.Count, b.Count]
+    worker: b.AnyNameOrNone
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    failure: WorkFailure | None = None
+    beats: b.StepCount = 0
+    seconds: b.ElapsedSeconds = 0.0
+    redelivered: b.Count = 0
+    """The earlier starts of this message that ended without an outcome: they count as attempts."""
+    mark: b.StepCount | None = None
+    """Names the checkpoint that is saved now: another one is new saved work, which earns retries. None: not known."""
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+    @property
+    def value(self) -> Any:
+        """The result as plain JSON types; None for a failure."""
+        return msgspec.json.decode(self.result)
+
+
+def mark_of(saved: bytes | None) -> int:
+    """Returns the number that names a checkpoint; 0 for none."""
+    return zlib.crc32(saved) or 1 if saved is not None else 0
+
 
 WorkMessage = Message[WorkItem, WorkResult]
 
 
 class WorkDelivery(ABC):
-    """A claimed delivery. Its methods may be called from several threads; all but `release` fail once the lease is lost."""
+    """A claimed delivery. Its methods may be called from several threads; they fail once the lease is lost."""
 
-    def __init__(self, item: WorkItem, queue: str, ticket: Ticket, saved: bytes | None) -> None:
+    def __init__(self, item: WorkItem, queue: str, ticket: Ticket, saved: bytes | None, lane: str = "") -> None:
         self.item, self.queue, self.ticket = item, queue, ticket
+        self.lane = lane or queue
+        """The mailbox of all workflows of its queue and priority; `queue` may be that of its workflow alone."""
         self.saved = saved
         """The checkpoint of the delivery before this one."""
         self.lease_until = ticket.lease_until
@@ -46,20 +202,8 @@ class WorkDelivery(ABC):
         return self.ticket.delivery_count - self.ticket.forgiven
 
     @abstractmethod
-    def extend(self, seconds: float) -> float:
-        """Extends the lease and returns the boot time until which it is ours."""
-
-    @abstractmethod
     def checkpoint(self, data: bytes | None) -> None:
         """Starts the delivery, so that the engine counts it, and saves the data, if any. It is durable when this returns."""
-
-    @abstractmethod
-    def settle(self, result: WorkResult, retry: Retry) -> str:
-        """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Gives the work back through no fault of its own. This delivery does not count."""
 
     @abstractmethod
     def courier(self) -> JobCourier:
@@ -76,11 +220,13 @@ class EngineDelivery(WorkDelivery):
         settler: Settler,
         clock: Clock,
         courier: Callable[[], JobCourier] | None = None,
+        lane: str = "",
     ) -> None:
-        super().__init__(message.body, queue, message.ticket, message.checkpoint)
+        super().__init__(message.body, queue, message.ticket, message.checkpoint, lane)
         self._message, self._settler, self._clock, self._courier = message, settler, clock, courier
 
     def extend(self, seconds: float) -> float:
+        """Extends the lease and returns the boot time until which it is ours."""
         return extend_message(self._message, seconds, self._clock)
 
     def checkpoint(self, data: bytes | None) -> None:
@@ -88,13 +234,17 @@ class EngineDelivery(WorkDelivery):
         self._message.extend_visibility(0, data)
 
     def settle(self, result: WorkResult, retry: Retry) -> str:
+        """Tries once to settle the outcome, by the policy of the item and of its function. Returns a word on how that ended."""
         return self._settler.settle(self._message, result, managed=self.item.managed, retry=retry)
 
     def release(self) -> None:
+        """Gives the work back through no fault of its own. This delivery does not count."""
         self._message.release()
 
     def courier(self) -> JobCourier:
-        from tenure.work.children import no_courier  # most workflows submit nothing, and a slot shall start quickly
+        from tenure.work.job_submission import (
+            no_courier,  # most workflows submit nothing, and a slot shall start quickly
+        )
 
         return (self._courier or no_courier)()
 
@@ -146,27 +296,41 @@ class AttemptHandle:
         """The id of the trace that this attempt belongs to, for its logs."""
         self.cancel_code = CancelCode.NONE
         """Set once, under `changed`: the first reason stays."""
+        self.cancel_reason = ""
+        """The supervisor's sentence for it, where it wrote one."""
+        self.history = BeatHistory()
+        """How the beats came. `look` notes it, which the slot and the beats themselves call."""
+        self.failed_on: tuple[str, BaseException] | None = None
+        """The last named call that failed, and its error."""
+        self.mark = NoveltyMark()
+        """The high-water mark of what this attempt has shown."""
+        self.codec: Codec | None = None
+        self.log_place = f"{record.index}-{record.serial}"
+        """Names the place of its log. Another attempt in the same record has another."""
         self.resumed_from: bytes | None = delivery.saved
         self.saved: bytes | None = delivery.saved
+        record.set_saved(mark_of(delivery.saved))
         self.changed = threading.Condition()
         """Notified by `cancel`, so that a sleeping workflow wakes at once."""
         self.on_cancel: list[Callable[[], object]] = []
 
-    def cancel(self, code: CancelCode) -> None:
+    def cancel(self, code: CancelCode, reason: str = "") -> None:
         """Asks the attempt to end. A second call changes nothing: the first reason stays."""
         with self.changed:
             if self.cancel_code is not CancelCode.NONE:
                 return
-            self.cancel_code = code
+            self.cancel_code, self.cancel_reason = code, reason
             self.changed.notify_all()
         for call in self.on_cancel:
             call()
 
     def look(self) -> None:
         """Cancels the attempt if the board says so, or if its lease is over. A stopped supervisor writes no cancel, hence the second."""
+        if self.occupant.started_at:
+            self.history.look(self.clock.boottime() - self.occupant.started_at, self.record.steps)
         asked = self.record.cancel_requested
         if asked:
-            self.cancel(CancelCode(asked))
+            self.cancel(CancelCode(asked), self.record.cancel_reason)
         elif self.lease_is_over:
             self.cancel(CancelCode.LEASE_LOST)
 
@@ -183,11 +347,36 @@ class AttemptHandle:
         if self.record.lease_until <= self.occupant.ticket.lease_until:
             self.keep(None)
 
+    def show(self, *, binds: bool) -> None:
+        """Shows that the attempt has something that it did not have before; `binds`: more has to follow."""
+        self.mark.show(binds=binds)
+        self.record.set_mark(self.mark.word)
+
+    def show_output(self) -> None:
+        self.mark.output()
+        self.record.set_mark(self.mark.word)
+
+    def end_count(self) -> None:
+        self.mark.end_count()
+        self.record.set_mark(self.mark.word)
+
+    def use(self, codec: Codec | None) -> None:
+        """Encodes checkpoints with this codec, and decodes the one that was saved before. Raises `CodecError`."""
+        self.codec = codec
+        self.resumed_from = self.saved = opened_bytes(codec, self.delivery.saved, self._about_checkpoint)
+
+    @property
+    def _about_checkpoint(self) -> str:
+        return f"checkpoint {self.occupant.job}/{self.occupant.workflow_id}"
+
     def keep(self, checkpoint: bytes | None) -> None:
         try:
-            self.delivery.checkpoint(checkpoint)
+            self.delivery.checkpoint(sealed_bytes(self.codec, checkpoint, self._about_checkpoint))
             if checkpoint is not None:
+                if checkpoint != self.saved:
+                    self.show(binds=True)
                 self.saved = checkpoint
+                self.record.set_saved(mark_of(checkpoint))
         except ReceiptHandleExpiredError:
             self.cancel(CancelCode.LEASE_LOST)
             raise

@@ -1,22 +1,34 @@
-"""Builds a submission from a call of `submit`: separates options from arguments, and checks the arguments. Pure.
+"""Submissions: built from a call of `submit`, and the jobs that a workflow submits itself, which are its children.
 
 A function's own settings (attempts, backoff, stall) travel with the job: the leader follows them, but never imports the function.
+
+A child is found again by its parent's next attempt, ended with its parent, and waited for honestly. Waiting is a declared silence that lasts
+until the child's own deadline, because the child is watched as every job is: a child that hangs is ended there. Each advance of the child
+is a beat of the parent (decision 0161).
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, cast
 
 import msgspec
 
 from tenure import tracing
 from tenure.backoff import Retry
 from tenure.bounds import as_name
-from tenure.errors import ArgumentsError, ConfigurationError, LimitError
-from tenure.ids import IdSource
+from tenure.codec import Codec, opened_value, sealed_value
+from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
+from tenure.randomness import IdSource
 from tenure.work.registry import Workflow, plain_arguments
+
+if TYPE_CHECKING:
+    from tenure.work.context import AsyncContext, BaseContext, Context
+
 
 Target = Workflow[..., Any] | str
 """The workflow of a submission: a function marked with @workflow, or its registered name."""
@@ -26,9 +38,14 @@ class SubmitOptions(TypedDict, total=False):
     """The options of `submit` beside the workflow's own arguments. Times are in seconds."""
 
     timeout: float
-    """The job ends, done or not, after so long; 3,600 by default."""
+    """The job ends, done or not, after so long. Without it the function's `job_timeout` counts, then its queue's, then nothing."""
+    grace: float
+    """The first extension that it can earn past its deadline while it advances, 30 s by default; further ones are half as long each. 0: none."""
     queue: str
+    """Without it the function's queue counts, then the one in which workers serve it."""
     priority: int
+    park: bool
+    """Accept work that no worker has registered yet: it waits for one that serves it."""
     delay: float
     """Seconds before it may start."""
     job_id: str
@@ -86,36 +103,49 @@ def spec_for(target: Target, arguments: Mapping[str, Any], options: SubmitOption
         name=as_name(called),
         function=called,
         arguments=plain,
-        retry=_policy(target, options.get("retry"), options.get("max_attempts")),
+        retry=options.get("retry") or (target.retry if isinstance(target, Workflow) else None),
+        max_attempts=options.get("max_attempts"),
         stall=options.get("stall", target.stall if isinstance(target, Workflow) else None),
         version=options.get("version", ""),
     )
 
 
 def submission_for(
-    target: Target, arguments: Mapping[str, Any], options: SubmitOptions, ids: IdSource, queue: str = "default"
+    target: Target, arguments: Mapping[str, Any], options: SubmitOptions, ids: IdSource, queue: str = ""
 ) -> JobSubmission:
     """Returns a job of one workflow."""
     spec = spec_for(target, arguments, options)
     job_id = options.get("job_id", "") or f"{spec.name}-{ids()[:16]}"
-    timeout = options.get("timeout")
-    fields: dict[str, Any] = {} if timeout is None else {"timeout_seconds": _seconds("timeout", timeout)}
+    timeout = options.get("timeout", target.job_timeout if isinstance(target, Workflow) else None)
     return JobSubmission(
         job_id=job_id,
         workflows=(spec,),
+        timeout_seconds=None if timeout is None else _seconds("timeout", timeout),
         stuck_threshold=options.get("stuck"),
+        grace=_seconds("grace", options["grace"]) if "grace" in options else None,
         idempotency_key=options.get("idempotency_key", ""),
         name=options.get("name", ""),
-        queue=options.get("queue", queue),
-        priority=options.get("priority", 0),
+        queue=options.get("queue") or (target.queue if isinstance(target, Workflow) else None) or queue,
+        priority=options.get("priority", target.priority if isinstance(target, Workflow) else None),
+        park=options.get("park", False),
         result_ttl=options.get("result_ttl"),
         delay=_seconds("delay", options.get("delay", 0.0)),
         submitted_by=options.get("submitted_by", ""),
         labels=_labels(options.get("labels", {})),
         target_datacenters=tuple(options.get("target_datacenters", ())),
         datacenters=options.get("datacenters", 1),
-        **fields,
     )
+
+
+def with_codec(codec: Codec | None, submission: JobSubmission) -> JobSubmission:
+    """Returns the submission with its arguments encoded, where there is a codec. No manager can check those against a function's types."""
+    if codec is None:
+        return submission
+    specs = tuple(
+        msgspec.structs.replace(one, arguments=sealed_value(codec, one.arguments, f"arguments {one.called}"))
+        for one in submission.workflows
+    )
+    return msgspec.structs.replace(submission, workflows=specs)
 
 
 def submit_span(submission: JobSubmission) -> tuple[str, dict[str, str]]:
@@ -158,11 +188,6 @@ def name_of(target: Target) -> str:
     raise ConfigurationError(f"{target!r} is not a workflow", remedy="Give a function marked @workflow, or its name")
 
 
-def _policy(target: Target, retry: Retry | None, most: int | None) -> Retry:
-    policy = retry or (target.retry if isinstance(target, Workflow) else Retry())
-    return policy if most is None else msgspec.structs.replace(policy, max_attempts=most)
-
-
 def _seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise LimitError(name, repr(value), "a number of seconds", remedy=f"Write {name}=hours(6), or 21600")
@@ -174,3 +199,170 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str):
             raise ArgumentsError(f"label {key!r} is {value!r}", remedy="Labels are text: {'customer': '17'}")
     return dict(labels)
+
+
+PARENT = "tenure.parent"
+"""The label that names the job whose workflow submitted this one. A job with this label is cancelled when that job does not complete."""
+LOOK_EVERY_S = 1.0
+MOST_SILENT_S = 86_400.0
+
+R = TypeVar("R")
+
+
+class ChildView(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that a parent needs of a child."""
+
+    state: str
+    ended: bool
+    completed: bool
+    reason: str
+    progress: tuple[int, int, str]
+    """Attempts, steps, state: another value is an advance."""
+    left_s: float
+    """The seconds until its deadline."""
+    result: Any = None
+
+
+class JobCourier(Protocol):
+    """Carries a slot's submissions and questions to the managers. Calls block; they may come from several threads."""
+
+    poll_s: float
+    """The seconds that `look` may wait for the end of the child."""
+
+    def submit(self, submission: JobSubmission, workflow: Workflow[..., Any] | None) -> str: ...
+
+    def look(self, job_id: str, wait_s: float) -> ChildView: ...
+
+    def cancel(self, job_id: str, reason: str) -> None: ...
+
+    def why(self, job_id: str) -> str: ...
+
+
+class Connector(Protocol):
+    """Makes a courier, in the process that needs one."""
+
+    def __call__(self, engine_url: str, token: str) -> JobCourier: ...
+
+
+def courier_from(name: str, engine_url: str, token: str) -> JobCourier:
+    """Connects by `module:function`, so that this package need not import the managers' client."""
+    if not name:
+        return no_courier()
+    module, _, function = name.partition(":")
+    connect: Connector = getattr(import_module(module), function)
+    return connect(engine_url, token)
+
+
+def no_courier() -> JobCourier:
+    raise WorkError(
+        "this worker has no way to the managers, so a workflow cannot submit jobs",
+        remedy="Serve it with `tenure worker --managed`, `tenure dev` or embedded()",
+    )
+
+
+class Children:
+    """The children of one attempt. Their names are the same in the next attempt, if it submits them in the same order."""
+
+    def __init__(self, context: BaseContext) -> None:
+        self._context = context
+        self._counts: Counter[str] = Counter()
+
+    def prepare(
+        self, target: Target, given: Mapping[str, Any], arguments: Mapping[str, Any] | None, key: str
+    ) -> JobSubmission:
+        """Returns the submission of a child. Its id comes from the parent, the workflow and the key, so that it is submitted once."""
+        options, found = split(target, given, arguments)
+        if "job_id" in options or "idempotency_key" in options:
+            raise ConfigurationError(
+                "a child's id comes from its parent",
+                remedy="Give key= to name it; its parent's next attempt finds it by that",
+            )
+        occupant = self._context._handle.occupant
+        name = name_of(target)
+        if not key:
+            self._counts[name] += 1
+            key = f"{name}-{self._counts[name]}"
+        queue = self._context._handle.delivery.lane.rpartition(".p")[0]
+        options["job_id"] = f"{occupant.job}/{occupant.workflow_id or occupant.workflow}/{key}"
+        detached = options.get("labels", {}).get(PARENT) == ""
+        labels = {key: value for key, value in options.get("labels", {}).items() if key != PARENT}
+        options["labels"] = labels if detached else {**labels, PARENT: occupant.job}
+        options.setdefault("submitted_by", f"job {occupant.job}")
+        return with_codec(self._context._handle.codec, submission_for(target, found, options, str, queue))
+
+
+class _Child(Generic[R]):
+    def __init__(self, context: BaseContext, courier: JobCourier, job_id: str, target: Target) -> None:
+        self._context, self._courier, self.id = context, courier, job_id
+        self._workflow = target if isinstance(target, Workflow) else None
+        self._seen: tuple[int, int, str] | None = None
+
+    def _heard(self, view: ChildView) -> None:
+        """Beats when the child has advanced, and only then."""
+        if view.progress != self._seen:
+            self._seen = view.progress
+            self._context.beat()
+
+    def _value(self, view: ChildView, why: str) -> R:
+        if not view.completed:
+            raise JobFailed(self.id, view.state, view.reason, why)
+        codec = self._context._handle.codec
+        result = view.result
+        if codec is not None and self._workflow is not None:
+            result = opened_value(codec, result, f"result {self.id}/{as_name(self._workflow.name)}")
+        return cast("R", self._workflow.decode_result(result) if self._workflow is not None else result)
+
+    def _silence(self, view: ChildView) -> Any:
+        bound = min(MOST_SILENT_S, max(1.0, view.left_s + 60.0))
+        return self._context.silence(bound, f"waits for {self.id}")
+
+    def __repr__(self) -> str:
+        return f"<child {self.id}>"
+
+
+class ChildJob(_Child[R]):
+    """A child of a sync workflow."""
+
+    def wait(self, timeout: float | None = None) -> R:
+        """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
+        context = cast("Context", self._context)
+        clock = context._handle.clock
+        begun = clock.monotonic()
+        view = self._courier.look(self.id, 0.0)
+        with self._silence(view):
+            while not view.ended:
+                if timeout is not None and clock.monotonic() - begun >= timeout:
+                    raise JobNotEndedError(self.id, view.state, timeout)
+                self._heard(view)
+                context.raise_if_cancelled()
+                if not self._courier.poll_s:
+                    with context._handle.changed:
+                        clock.wait(context._handle.changed, LOOK_EVERY_S)
+                view = self._courier.look(self.id, self._courier.poll_s)
+        return self._value(view, "" if view.completed else self._courier.why(self.id))
+
+    def cancel(self, reason: str = "") -> None:
+        self._courier.cancel(self.id, reason)
+
+
+class AsyncChildJob(_Child[R]):
+    """A child of an async workflow."""
+
+    async def wait(self, timeout: float | None = None) -> R:
+        """Returns the child's result. Raises `JobFailed`, which says why, or `JobNotEndedError` after `timeout`."""
+        context = cast("AsyncContext", self._context)
+        clock = context._handle.clock
+        begun = clock.monotonic()
+        view = await asyncio.to_thread(self._courier.look, self.id, 0.0)
+        async with self._silence(view):
+            while not view.ended:
+                if timeout is not None and clock.monotonic() - begun >= timeout:
+                    raise JobNotEndedError(self.id, view.state, timeout)
+                self._heard(view)
+                if not self._courier.poll_s:
+                    await clock.async_sleep(LOOK_EVERY_S)
+                view = await asyncio.to_thread(self._courier.look, self.id, self._courier.poll_s)
+        return self._value(view, "" if view.completed else await asyncio.to_thread(self._courier.why, self.id))
+
+    async def cancel(self, reason: str = "") -> None:
+        await asyncio.to_thread(self._courier.cancel, self.id, reason)

@@ -1,7 +1,8 @@
-"""JSON lines over a socket pair, between a process of ours and the process that it started.
+"""JSON lines over a socket pair, between a process of ours and the process that it started: programs and their hosts, loop groups and their fork
+servers.
 
-Supervisors and slots, programs and their hosts, and loop groups and their fork servers talk in this way. Each pair defines its own lines, as
-a union of structs. The socket is also the lifeline: when one process is gone, the other one sees that the channel is no longer open.
+Each pair defines its own lines, as a union of structs. The socket is also the lifeline: when one process is gone, the other one sees that the
+channel is no longer open. Secrets travel here and not on a command line, because every user of the machine can read command lines.
 """
 
 from __future__ import annotations

@@ -38,19 +38,19 @@ _STATES = tuple(LoopState)
 
 
 class SharedLoopState:
-    """The state of a loop's process, in shared memory that the fork inherits: three words, one writer."""
+    """The state of a loop's process, in shared memory that the fork inherits: four words, one writer."""
 
-    BYTES = 24
+    BYTES = 32
 
     def __init__(self, page: mmap.mmap, index: int) -> None:
         words = memoryview(page)[index * self.BYTES : (index + 1) * self.BYTES]
         self._ints, self._floats = words.cast("q"), words.cast("d")
         self._floats[1] = -1.0
 
-    def beat(self, progress: float | None) -> None:
-        self._ints[0] += 1
-        if progress is not None:
-            self._floats[1] = progress
+    def beat(self, progress: float | None, mark: int) -> None:
+        self._floats[1] = -1.0 if progress is None else progress
+        self._ints[3] = mark
+        self._ints[0] += 1  # last: whoever sees the beat sees what it showed
 
     @property
     def count(self) -> int:
@@ -60,6 +60,10 @@ class SharedLoopState:
     def progress(self) -> float | None:
         found = self._floats[1]
         return None if found < 0 else found
+
+    @property
+    def mark(self) -> int:
+        return self._ints[3]
 
     @property
     def state(self) -> LoopState:
@@ -167,7 +171,10 @@ class LoopForkServer:
             shared = self._shared_states[name]
             if shared.count != seen[name]:
                 seen[name] = shared.count
-                loop.heartbeat.beat(shared.progress)
+                # The mark was made in the loop's process: a second one here would count what was counted.
+                loop.heartbeat.progress = shared.progress
+                loop.heartbeat.mark.copy(shared.mark)
+                loop.heartbeat.beat()
 
 
 class _ForkServerProcess:
@@ -258,7 +265,7 @@ def _be_loop(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
-        loop.heartbeat.add_callback(lambda: shared.beat(loop.heartbeat.progress))
+        loop.heartbeat.add_callback(lambda: shared.beat(loop.heartbeat.progress, loop.heartbeat.mark.word))
         threading.Thread(target=_await_stop, args=(loop, shared, stops), daemon=True).start()
         run(loop)
         code = 0

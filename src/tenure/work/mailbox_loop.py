@@ -10,9 +10,8 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 from tenure.backoff import Retry
 from tenure.beat.heartbeat import Heartbeat
@@ -32,29 +31,11 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.randomness import Random, fresh_random
-from tenure.work.batch import CLAIM_S, Batch, HandOver
-from tenure.work.dead_letter import DeadLetterPolicy
+from tenure.work.loop_messages import CLAIM_S, Batch, DeadLetterPolicy, Ending, HandOver, OnLeaseLost
 
 _logger = logging.getLogger(__name__)
 
 _RECONNECT = Retry(delay=0.1, factor=2.0, max_delay=10.0)
-
-
-class OnLeaseLost(StrEnum):
-    """The loop's reaction when the work in hand loses its lease."""
-
-    CONTINUE = "continue"  # it goes on, and its result is discarded (document 003)
-    CANCEL = "cancel"  # its next beat raises LeaseLostError
-
-
-class Ending(StrEnum):
-    """The end of one delivery."""
-
-    DONE = "done"
-    FAILED = "failed"  # nacked: it comes again after a while
-    DEAD_LETTER = "dead letter"
-    LOST = "lost"  # the lease was gone before it could be settled
-    RELEASED = "released"  # given back unstarted
 
 
 class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
@@ -123,12 +104,12 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
     def handle_error(self, message: Message[BodyT, ReplyT], error: Exception) -> None:
         """The work raised: make it a dead letter when the policy says so, otherwise try again later."""
-        final = self._dead_letters.verdict(message.delivery_count, error) if self._dead_letters is not None else None
+        final = self._dead_letters.verdict(message.attempt, error) if self._dead_letters is not None else None
         if final is not None:
             message.dead_letter(final)
             self._ended(Ending.DEAD_LETTER)
         else:
-            message.nack(self._retry.delay_s(message.delivery_count, self._random.random()))
+            message.nack(self._retry.delay_s(message.attempt, self._random.random()))
             self._ended(Ending.FAILED)
 
     def lease_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:
@@ -228,9 +209,11 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
         # Before there is a lease: what is loaded now is not loaded in a beat, nor while a message waits.
         self._extender.prepare()
         prepare_messages()
+        self.heartbeat.own()
         self.heartbeat.beat()
 
     def _end(self, error: BaseException | None) -> None:
+        self.heartbeat.disown()
         with self._condition:
             self._state = LoopState.ENDED if error is None else LoopState.DEAD
             self._error = None if error is None else f"{type(error).__name__}: {error}"
@@ -303,7 +286,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
     def _work_on(self, message: Message[BodyT, ReplyT]) -> None:
         self._in_hand = message
-        self.heartbeat.note = self.heartbeat.progress = None
+        self.heartbeat.begin_work()
         self._enter(LoopState.WORKING)
         try:
             with self._extender.attach(message, self.heartbeat, lease_s=self._visibility_timeout) as lease:
@@ -354,7 +337,7 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
             raise
         except Exception:
             _logger.exception("%s: handle_error failed too, and message %s comes again", self.name, message.id)
-            message.nack(self._retry.delay_s(message.delivery_count, self._random.random()))
+            message.nack(self._retry.delay_s(message.attempt, self._random.random()))
             self._ended(Ending.FAILED)
 
     def _settle(self, message: Message[BodyT, ReplyT], lease: LeaseHold | None, settle: Callable[[], None]) -> None:
@@ -393,3 +376,24 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
 def _nothing() -> None:
     """Stands in for the settlement of work whose lease is gone: the engine would refuse one."""
+
+
+class FunctionLoop(MailboxLoop[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+    """Calls `function(message, heartbeat)` for each message; what it returns is the reply.
+
+    A lost lease cancels the work by default: its next beat raises `LeaseLostError`. Other settings are those of `MailboxLoop`.
+    """
+
+    def __init__(
+        self,
+        requests: Mailbox[BodyT, ReplyT],
+        function: Callable[[Message[BodyT, ReplyT], Heartbeat], ReplyT | None],
+        *,
+        on_lease_lost: OnLeaseLost | str = OnLeaseLost.CANCEL,
+        **settings: Any,
+    ) -> None:
+        super().__init__(requests, on_lease_lost=on_lease_lost, **settings)
+        self._function = function
+
+    def handle(self, message: Message[BodyT, ReplyT]) -> ReplyT | None:
+        return self._function(message, self.heartbeat)

@@ -1,34 +1,29 @@
-"""Which functions are workflows, whether given arguments fit them, and how the modules that define them are imported.
+"""Which functions are workflows, and whether given arguments fit them.
 
 A workflow is a module-level function marked with `@workflow`. Nothing is registered globally and no code is ever shipped: a worker
-imports the modules that it was told to serve, by dotted name or by path, and collects what is marked in them. A script that starts a
-datacenter of its own (`with embedded(...)`) is served too: its import ends where that part begins, and what was defined before it stands.
+imports the modules that it was told to serve (`served_modules`) and collects what is marked in them.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from tenure.backoff import Retry
+from tenure.beat.proof import Proof
 from tenure.bound_checks import check
-from tenure.bounds import FunctionName, VersionName
+from tenure.bounds import FunctionName, Priority, QueueName, VersionName
+from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
+from tenure.served_workflow import ServedWorkflow, version_order
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +31,11 @@ T = TypeVar("T")
 
 MAX_RESULT_BYTES = 262_144
 """The most bytes of one encoded result; it travels in a message. Larger ones belong into the store or into a bucket."""
+
+MAX_SCHEMA_BYTES = 16_384
+"""The most bytes of the schema of one workflow's arguments in the catalogue. The arguments of one with a longer schema are checked by its worker only."""
+MAX_OFFER_BYTES = 196_608
+"""The most bytes of all that one worker registers. Schemas that do not fit into it are left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +47,21 @@ class Workflow(Generic[P, R]):
     version: str = "1"
     timeout: float | None = None
     stall: float | None = None
+    job_timeout: float | None = None  # of a job whose submission has none; `timeout` bounds one attempt
     retry: Retry = field(default_factory=Retry)
+    proof: Proof | None = None  # None: what it shows decides
+    queue: str | None = None  # of a job whose submission has none
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         check(self.name, FunctionName, field="workflow name")
         check(self.version, VersionName, field=f"version of {self.name}")
         self.retry.checked(self.name)
-        for what, value in (("timeout", self.timeout), ("stall", self.stall)):
+        if self.queue is not None:
+            check(self.queue, QueueName, field=f"queue of {self.name}")
+        if self.priority is not None:
+            check(self.priority, Priority, field=f"priority of {self.name}")
+        for what, value in (("timeout", self.timeout), ("stall", self.stall), ("job_timeout", self.job_timeout)):
             if value is not None and not 0 < value < float("inf"):
                 raise LimitError(f"{what} of {self.name}", value, "above 0 seconds")
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
@@ -141,6 +149,35 @@ class Workflow(Generic[P, R]):
         """The names of its arguments, in the order of the function."""
         return self._arguments.__struct_fields__
 
+    @functools.cached_property
+    def served(self) -> ServedWorkflow:
+        """The workflow as its worker registers it."""
+        code = inspect.unwrap(self.function).__code__
+        about = inspect.getdoc(self.function) or ""
+        return ServedWorkflow(
+            name=self.name,
+            version=self.version,
+            arguments=self._schema,
+            result=_text_of(self._hints.get("return", "")),
+            retry=None if self.retry == Retry() else self.retry,
+            timeout=self.timeout,
+            stall=self.stall,
+            job_timeout=self.job_timeout,
+            queue=self.queue or "",
+            priority=self.priority,
+            description=as_text(about.partition("\n")[0]),
+            source=as_text(f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"),
+        )
+
+    @property
+    def _schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of its arguments; None for types that have none, or one that is too long to send around."""
+        try:
+            schema = msgspec.json.schema(self._arguments)
+        except (TypeError, ValueError, RecursionError):
+            return None
+        return schema if len(msgspec.json.encode(schema)) <= MAX_SCHEMA_BYTES else None
+
     def decode_result(self, value: Any) -> Any:
         """A result that came as plain JSON, as the annotated return type has it."""
         kind = self._hints.get("return", Any)
@@ -191,7 +228,11 @@ def workflow(
     max_attempts: int | None = None,
     timeout: float | None = None,
     stall: float | None = None,
+    job_timeout: float | None = None,
     retry: Retry | None = None,
+    proof: Literal["beat", "progress"] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 
 
@@ -204,13 +245,18 @@ def workflow(
     max_attempts: int | None = None,
     timeout: float | None = None,
     stall: float | None = None,
+    job_timeout: float | None = None,
     retry: Retry | None = None,
+    proof: Literal["beat", "progress"] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
     """Mark a function, sync or async, as a workflow.
 
-    `timeout` bounds one attempt, `stall` the silence between two beats; both in seconds. `max_attempts` stands for that of `retry`.
+    `timeout` bounds one attempt, `job_timeout` a whole job of it, `stall` the silence between two beats; all in seconds. `max_attempts` stands for that of `retry`.
+    `queue` and `priority` are those of jobs whose submission has none.
+    `proof` fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting.
     """
-
     policy = retry or Retry()
     if max_attempts is not None:
         policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
@@ -222,7 +268,11 @@ def workflow(
             version=str(version),
             timeout=timeout,
             stall=stall,
+            job_timeout=job_timeout,
             retry=policy,
+            proof=None if proof is None else Proof(proof),
+            queue=queue,
+            priority=priority,
         )
 
     return mark if function is None else mark(function)
@@ -231,7 +281,8 @@ def workflow(
 class Registry:
     """The workflows that one worker serves, by name and version."""
 
-    def __init__(self, workflows: Iterable[Workflow[..., Any]] = ()) -> None:
+    def __init__(self, workflows: Iterable[Workflow[..., Any]] = (), codec: Codec | None = None) -> None:
+        self.codec = codec
         self._found: dict[str, dict[str, Workflow[..., Any]]] = {}
         for found in workflows:
             self.add(found)
@@ -243,7 +294,17 @@ class Registry:
             for value in list(vars(module).values()):
                 if isinstance(value, Workflow):
                     registry.add(value)
+                elif isinstance(value, Codec):
+                    registry.use(value, module.__name__)
         return registry
+
+    def use(self, codec: Codec, module: str) -> None:
+        """Decodes arguments and encodes results with this codec. Raises `ConfigurationError` where another one is in use."""
+        if self.codec not in (None, codec):
+            raise ConfigurationError(
+                f"{module} has a second codec", remedy="Keep one at the top level of the modules that a worker serves"
+            )
+        self.codec = codec
 
     def add(self, found: Workflow[..., Any]) -> None:
         versions = self._found.setdefault(found.name, {})
@@ -255,6 +316,7 @@ class Registry:
                 remedy="Give one of them another name= or version=",
             )
         versions[found.version] = found
+        self.__dict__.pop("served", None)
 
     def find(self, name: str, version: str | None = None) -> Workflow[..., Any]:
         """The workflow of that name: the named version, or the newest."""
@@ -263,7 +325,7 @@ class Registry:
             known = ", ".join(sorted(self._found)) or "none"
             raise UnknownWorkflowError(f"no workflow {name!r} is registered here", remedy=f"Known are: {known}")
         if version is None:
-            return versions[max(versions, key=_version_order)]
+            return versions[max(versions, key=version_order)]
         if version not in versions:
             raise UnknownWorkflowError(
                 f"workflow {name!r} has no version {version!r} here", remedy=f"Known are: {', '.join(sorted(versions))}"
@@ -273,6 +335,16 @@ class Registry:
     def knows(self, name: str, version: str | None = None) -> bool:
         versions = self._found.get(name, {})
         return bool(versions) if version is None else version in versions
+
+    @functools.cached_property
+    def served(self) -> tuple[ServedWorkflow, ...]:
+        """Everything as a worker registers it."""
+        found, left = [], MAX_OFFER_BYTES
+        for one in self:
+            size = len(msgspec.json.encode(one.served))
+            found.append(one.served if size <= left else msgspec.structs.replace(one.served, arguments=None))
+            left -= size
+        return tuple(found)
 
     def __iter__(self) -> typing.Iterator[Workflow[..., Any]]:
         for versions in self._found.values():
@@ -307,91 +379,18 @@ def _refuse_numbers_without_json(value: Any) -> None:
         _refuse_numbers_without_json(inner)
 
 
+def _text_of(kind: Any) -> str:
+    return as_text(kind.__name__ if isinstance(kind, type) else str(kind))
+
+
+def as_text(text: str) -> str:
+    """Returns a text as a field of the catalogue may hold it: printable, and at most 200 characters."""
+    return "".join(char if char.isprintable() else " " for char in text)[:200]
+
+
 def _same(value: T) -> T:
     return value
 
 
-def _version_order(version: str) -> tuple[tuple[int, int | str], ...]:
-    """1.10 is newer than 1.9; numbers are newer than words."""
-    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in version.split("."))
-
-
 def _place(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
-
-
-_being_served: list[str] = []
-"""The module that this process imports in order to serve it. Slots import in their main thread, before they do anything else."""
-
-
-class MainPartReached(BaseException):
-    """Ends the import of a script at the place where it would start what is already running. No `except Exception` stops it."""
-
-
-def end_of_definitions() -> None:
-    """Called by what only a program's main part does. Raises inside a slot that imports the program; returns elsewhere."""
-    if _being_served:
-        raise MainPartReached(_being_served[-1])
-
-
-def load_module(where: str) -> ModuleType:
-    """Import `package.module`, or a file such as `app.py` or `jobs/app.py` (its folder comes onto the path)."""
-    path = Path(where)
-    if where.endswith(".py") or "/" in where:
-        return _load_file(path)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        with _serving(where):
-            return importlib.import_module(where)
-    except MainPartReached:
-        spec = importlib.util.find_spec(where)
-        if spec is None:
-            raise ConfigurationError(f"there is no module {where!r} to serve") from None
-        return _execute(spec, where)
-    except ModuleNotFoundError as error:
-        if error.name is None or not where.startswith(error.name):
-            raise  # something that the module imports is missing: its own traceback says what
-        remedy = (
-            f"Give its file: {path}.py"
-            if Path(f"{where}.py").exists()
-            else "Give a dotted name or a path to a .py file"
-        )
-        raise ConfigurationError(f"there is no module {where!r} to serve", remedy=remedy) from error
-
-
-def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigurationError(f"there is no file {path}", remedy="Give a dotted module name or a path to a .py file")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None:
-        raise ConfigurationError(f"{path} cannot be imported", remedy="Give a Python file")
-    return _execute(spec, path.stem)
-
-
-def _execute(spec: ModuleSpec, name: str) -> ModuleType:
-    if spec.loader is None:
-        raise ConfigurationError(f"{name} cannot be imported", remedy="Give a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        with _serving(name):
-            spec.loader.exec_module(module)
-    except MainPartReached:
-        pass  # everything above the main part is defined
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
-
-
-@contextmanager
-def _serving(name: str) -> Iterator[None]:
-    _being_served.append(name)
-    try:
-        yield
-    finally:
-        _being_served.pop()

@@ -1,8 +1,8 @@
 """Runs attempts, for slots of every kind: slot processes, threads and tasks of this process, and the simulator's scripted slots.
 
-`AttemptRunner` has the part of the process in which the work runs: begin an attempt, collect its log, settle its outcome. `WatchedAttempt`
-has the part of the supervisor: extend the lease for beats, ask the attempt to end. In a slot process the two parts are two processes, which
-meet on the beat board; elsewhere one object holds both.
+`AttemptRunner` runs an attempt where its engine is at hand: begin it, collect its log, settle its outcome. A slot process has no engine and
+hands the outcome to its supervisor instead. `WatchedAttempt` has the part of a supervisor: extend the lease for beats, ask the attempt to end.
+Slot processes and their supervisor meet on the beat board; elsewhere one object holds both parts.
 
 Neither waits. They describe engine calls and pauses as steps: a generator yields a call to make, or the seconds to pause, and receives the
 call's answer or its exception. The code in between is written once; the drivers of the steps differ only in how they wait.
@@ -10,37 +10,41 @@ call's answer or its exception. The code in between is written once; the drivers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from enum import StrEnum
+import asyncio
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from tenure.backoff import Backoff, Retry
-from tenure.beat.board import BeatReading, BeatRecord, Occupant, Phase
+from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.engines.contracts.engine import MAX_KEY_CHARS
-from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TenureError
+from tenure.errors import EngineWentBackError, KeyRefusedError, ReceiptHandleExpiredError, TenureError
+from tenure.logs import NodeLog
 from tenure.randomness import Random
 from tenure.work.attempt import Attempt, describe_error, failure_of_tenure, unstarted_result
-from tenure.work.attempt_logs import AttemptLogHandler, keep_log
+from tenure.work.attempt_logs import AttemptLogHandler, fence_of, keep_log, key_of
 from tenure.work.attempt_watch import AttemptWatch
-from tenure.work.delivery import CancelCode, WorkDelivery, WorkMessage
-from tenure.work.envelope import Cause, WorkFailure, WorkResult
+from tenure.work.delivery import CancelCode, Cause, EngineDelivery, WorkFailure, WorkMessage, WorkResult
 from tenure.work.registry import Registry
 from tenure.work.slots.settings import SlotSettings
 
 T = TypeVar("T")
-Step = Callable[[], Any] | float
-"""A call to the engine, or the seconds of a pause."""
+Step = Callable[[], Any] | Coroutine[Any, Any, Any] | float
+"""A call to the engine, an async workflow to await, or the seconds of a pause."""
 Steps = Generator[Step, Any, T]
 
 
-def run_steps(steps: Steps[T], clock: Clock) -> T:
-    """Takes the steps in this thread, and returns what they return."""
+def run_steps(steps: Steps[T], clock: Clock, run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run) -> T:
+    """Takes the steps in this thread, and returns what they return. `run` runs the coroutines among them."""
     advance, answer = steps.send, None
     while True:
         try:
@@ -49,7 +53,11 @@ def run_steps(steps: Steps[T], clock: Clock) -> T:
             returned: T = end.value
             return returned
         try:
-            answer = clock.sleep(step) if isinstance(step, float) else step()
+            if isinstance(step, float):
+                answer = None
+                clock.sleep(step)
+            else:
+                answer = run(step) if isinstance(step, Coroutine) else step()
             advance = steps.send
         except Exception as error:
             answer, advance = error, steps.throw
@@ -65,7 +73,11 @@ async def await_steps(steps: Steps[T], calls: Calls, clock: Clock) -> T:
             returned: T = end.value
             return returned
         try:
-            answer = await (clock.async_sleep(step) if isinstance(step, float) else calls.run(step))
+            if isinstance(step, float):
+                answer = None
+                await clock.async_sleep(step)
+            else:
+                answer = await (step if isinstance(step, Coroutine) else calls.run(step))
             advance = steps.send
         except Exception as error:
             answer, advance = error, steps.throw
@@ -86,7 +98,7 @@ def hand_over_steps(
             step = advance(answer)
         except StopIteration:
             return
-        assert not isinstance(step, float), "steps that are handed over cannot pause"
+        assert not isinstance(step, float | Coroutine), "steps that are handed over cannot pause"
 
         def call() -> None:
             try:
@@ -114,8 +126,8 @@ _NOT_COUNTED = frozenset({Cause.DRAINED})
 class Settler:
     """Settles by the item's policy: a leader gets a reply; a plain queue retries with backoff, then gives up."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, random: Random, say: Callable[[str], None]) -> None:
-        self._clock, self._random, self._say = clock, random, say
+    def __init__(self, engine: Engine, *, clock: Clock, random: Random, log: NodeLog) -> None:
+        self._clock, self._random, self._log = clock, random, log
         self._evidence = engine.store("evidence")
 
     def until_settled(
@@ -133,7 +145,7 @@ class Settler:
             try:
                 word: str = yield partial(settle, result)
             except (ReceiptHandleExpiredError, KeyRefusedError) as error:
-                self._say(f"the outcome of {result.workflow[:NAME_CHARS]} was refused: {error}")
+                self._log.warning(f"the outcome of {result.workflow[:NAME_CHARS]} was refused: {error}")
                 return "refused: the lease was lost"
             except TenureError as error:
                 if not error.retryable:
@@ -141,7 +153,7 @@ class Settler:
                         raise
                     result, replaced = _not_taken(result, error), True
                     continue
-                self._say(f"cannot settle {result.workflow[:NAME_CHARS]} yet: {error}")
+                self._log.warning(f"cannot settle {result.workflow[:NAME_CHARS]} yet: {error}")
                 pause = backoff.next()
                 if self._clock.boottime() + pause >= lease_until():
                     return "not settled: the engine was out of reach until the lease ran out"
@@ -185,16 +197,13 @@ class Settler:
             if error.retryable:
                 raise
             # An outcome without its evidence is better than none.
-            self._say(f"the evidence on {result.workflow[:NAME_CHARS]} could not be kept: {error}")
+            self._log.error(f"the evidence on {result.workflow[:NAME_CHARS]} could not be kept: {error}")
 
 
 def _not_taken(result: WorkResult, error: TenureError) -> WorkResult:
     cause = Cause.BAD_RESULT if result.failure is None else result.failure.cause
     failure = WorkFailure(cause=cause, reason=f"its outcome could not be handed over: {error}")
     return msgspec.structs.replace(result, result=msgspec.Raw(b"null"), failure=failure)
-
-
-Say = Callable[[str], None]
 
 
 class AttemptRunner:
@@ -205,20 +214,21 @@ class AttemptRunner:
         engine: Engine,
         registry: Registry,
         settings: SlotSettings,
-        log: AttemptLogHandler,
+        attempt_log: AttemptLogHandler,
         *,
         worker: str,
         clock: Clock,
         random: Random,
-        say: Say,
+        log: NodeLog,
     ) -> None:
-        self._registry, self._settings, self._log, self._clock, self._say = registry, settings, log, clock, say
+        self._registry, self._settings, self._attempt_log = registry, settings, attempt_log
+        self._clock, self._log = clock, log
         self.worker = worker
         """The worker's name. The leader knows the worker under it and excludes it by it, so every result carries it."""
         self._logs = engine.store("logs")
-        self.settler = Settler(engine, clock=clock, random=random, say=say)
+        self.settler = Settler(engine, clock=clock, random=random, log=log)
 
-    def begin(self, delivery: WorkDelivery, record: BeatRecord) -> Attempt:
+    def begin(self, delivery: EngineDelivery, record: BeatRecord) -> Attempt:
         """Occupies the record for a delivery. Raises for one that no slot can take; `fail_alone` settles it then."""
         attempt = Attempt(
             delivery,
@@ -228,7 +238,7 @@ class AttemptRunner:
             stall_s=self._settings.stall_s,
             worker=self.worker,
         )
-        self._log.begin(attempt.handle)
+        self._attempt_log.begin(attempt.handle)
         return attempt
 
     def conclude(self, attempt: Attempt, result: WorkResult) -> Steps[None]:
@@ -236,49 +246,44 @@ class AttemptRunner:
         record, occupant = attempt.record, attempt.occupant
         record.set_phase(Phase.SETTLING)
         try:
-            self._log.end(attempt.handle)
-            if self._log.lines.holds(record.index):
-                yield partial(keep_log, self._logs, self._log.lines, record.index, occupant)
+            if self._attempt_log.end(attempt.handle):
+                kept = (attempt.handle.log_place, key_of(occupant), fence_of(occupant))
+                yield partial(keep_log, self._logs, self._attempt_log.lines, *kept)
         except TenureError as error:
-            self._say(f"the log of {occupant.workflow} was not kept: {error}")
+            self._log.error(f"the log of {occupant.workflow} was not kept: {error}")
+            self._attempt_log.lines.clear(attempt.handle.log_place)
         retry = attempt.workflow.retry if attempt.workflow else ONCE
         # The supervisor extends the lease meanwhile, so it is read anew before each try.
-        settle = partial(attempt.delivery.settle, retry=retry)
+        delivery = attempt.delivery
+        assert isinstance(delivery, EngineDelivery), "`begin` made the attempt from one"
+        settle = partial(delivery.settle, retry=retry)
         try:
             yield from self.settler.until_settled(settle, result, lambda: record.lease_until)
         except TenureError as error:
-            self._say(f"the outcome of {occupant.workflow} could not be settled: {error}")
+            self._log.error(f"the outcome of {occupant.workflow} could not be settled: {error}")
         finally:
             record.count_end(ok=result.ok)
 
-    def fail_alone(self, delivery: WorkDelivery, error: Exception) -> Steps[None]:
+    def fail_alone(self, delivery: EngineDelivery, error: Exception) -> Steps[None]:
         """Fails one delivery on which Tenure itself raised an error. Call it while handling the error."""
         item, failure = delivery.item, failure_of_tenure(error)
         trace = failure.evidence.get("traceback", "")
-        self._say(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{trace[-4_000:]}")
+        self._log.error(f"failed on {item.workflow[:200]!r}: {failure.reason}\n{trace[-4_000:]}")
         known = self._registry.knows(item.workflow, item.version)
         retry = self._registry.find(item.workflow, item.version).retry if known else ONCE
-        result = unstarted_result(delivery, self.worker, failure)
+        result = unstarted_result(item, delivery.ticket, self.worker, failure)
         settle = partial(delivery.settle, retry=retry)
         try:
             yield from self.settler.until_settled(settle, result, lambda: delivery.lease_until)
         except Exception as again:  # then the lease runs out, and the engine counts it
-            self._say(f"and could not settle it: {describe_error(again)}")
+            self._log.error(f"and could not settle it: {describe_error(again)}")
 
-    def give_back(self, delivery: WorkDelivery) -> Steps[None]:
+    def give_back(self, delivery: EngineDelivery) -> Steps[None]:
         """Releases work that was claimed and has not started, so that it is not counted."""
         try:
             yield delivery.release
         except TenureError as error:
-            self._say(f"could not give {delivery.item.workflow} back: {error}")
-
-
-class Extension(StrEnum):
-    """The answer to one request for a longer lease."""
-
-    GRANTED = "granted"
-    FAILED = "failed"  # the engine did not answer: the beat is still proof, and the next try comes soon
-    LOST = "lost"  # the engine says that the lease is over
+            self._log.warning(f"could not give {delivery.item.workflow} back: {error}")
 
 
 class WatchedAttempt:
@@ -291,7 +296,7 @@ class WatchedAttempt:
         self.extending = False
         """True while an extension is in flight: there is never a second one."""
         self.lost_because = ""
-        """The engine's words, after `Extension.LOST`."""
+        """The engine's words, after `ExtensionOutcome.EXPIRED`."""
 
     @classmethod
     def of(cls, record: BeatRecord, occupant: Occupant, serial: int, settings: SlotSettings) -> Self:
@@ -306,36 +311,72 @@ class WatchedAttempt:
         return cls(record, watch, serial)
 
     def extend(
-        self, extend: Callable[[], float], reading: BeatReading, lease_s: float, clock: Clock, say: Say
-    ) -> Steps[Extension]:
+        self, extend: Callable[[], float], reading: BeatReading, lease_s: float, clock: Clock, log: NodeLog
+    ) -> Steps[ExtensionOutcome]:
         """Extends the lease by a call of `extend`, which returns the boot time until which the lease is ours."""
         self.extending = True
         self.watch.extending(reading, clock.monotonic())
         try:
             until: float = yield extend
-        except ReceiptHandleExpiredError as error:
+        except (ReceiptHandleExpiredError, EngineWentBackError) as error:
+            # An engine that lost what it had acknowledged may have given this work to another worker: nothing here may settle it.
             self.lost_because = str(error)
-            return Extension.LOST
+            return ExtensionOutcome.EXPIRED
         except Exception as error:
             text = str(error) if isinstance(error, TenureError) else repr(error)
-            say(f"cannot extend the lease of {self.watch.occupant.workflow} yet: {text}")
+            log.warning(f"cannot extend the lease of {self.watch.occupant.workflow} yet: {text}")
             self.watch.extension_failed(clock.monotonic(), retry_in_s=min(1.0, lease_s / 20))
-            return Extension.FAILED
+            return ExtensionOutcome.FAILED
         else:
             self.watch.extended(until)
             # The answer may come after the attempt ended. The serial keeps it from the attempt that took the record since.
             self.record.set_lease_until(self.watch.lease_until, self.serial)
-            return Extension.GRANTED
+            return ExtensionOutcome.GRANTED
         finally:
             self.extending = False
 
-    def judge(self, code: CancelCode, reason: str, clock: Clock, say: Say) -> None:
+    def judge(self, code: CancelCode, reason: str, clock: Clock, log: NodeLog) -> None:
         """Decides that the attempt has to end, and says so. The first verdict stays: from it the grace is counted."""
         watch, occupant = self.watch, self.watch.occupant
         if watch.code is CancelCode.NONE:
             watch.cancel(code, reason, clock.monotonic())
-        say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {watch.reason}")
+        log.warning(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {watch.reason}")
 
     def ask_to_end(self, code: CancelCode) -> None:
         """Writes the cancel to the board, where the attempt finds it."""
-        self.record.request_cancel(code, self.serial)
+        self.record.request_cancel(code, self.serial, self.watch.reason)
+
+
+_REMEMBERED = 1_000
+_TRACE_CHARS = 4_000
+
+
+class IsolatedErrors:
+    """Counts errors of Tenure itself by the thing that they concern. Safe to use from several threads."""
+
+    def __init__(self, log: NodeLog) -> None:
+        self._log = log
+        self._times: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.count = 0
+        """All errors, including those that were not logged."""
+
+    @contextmanager
+    def isolate(self, what: str) -> Iterator[None]:
+        """Swallows an exception of the block, and logs it. `what` names the one thing that the block handles."""
+        try:
+            yield
+        except Exception as error:
+            times = self._note(what)
+            # A thing that fails at every look would fill the log, so only its 1st, 2nd, 4th, 8th ... failure is logged.
+            if times & (times - 1) == 0:
+                trace = traceback.format_exc()[-_TRACE_CHARS:]
+                self._log.error(f"{what} failed, time {times}, and everything else goes on: {error!r}\n{trace}")
+
+    def _note(self, what: str) -> int:
+        with self._lock:
+            self.count += 1
+            if len(self._times) >= _REMEMBERED:
+                self._times.clear()
+            times = self._times[what] = self._times.get(what, 0) + 1
+            return times

@@ -77,7 +77,9 @@ def run_command(
     env: Mapping[str, str] | None = None,
     check: bool = True,
     on_line: Callable[[str], None] | None = None,
+    end: Callable[[int], object] | None = None,
 ) -> Finished:
+    """Runs a program to its end. `end` ends what the process of this id has left; by default, its process group."""
     process = subprocess.Popen(  # noqa: S603  the workflow names the program
         command,
         cwd=cwd,
@@ -104,7 +106,7 @@ def run_command(
         lines.end()
         returncode = process.wait()
     finally:
-        _end_group(process.pid)
+        (end or _end_group)(process.pid)  # before it is waited for: until then no other process has its id
         process.stdout.close()
         process.wait()
     return _finish(command, returncode, lines, check)

@@ -4,9 +4,11 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,7 @@ from tenure.agent import (
     ToolExecutionContext,
 )
 from tenure.agent.toolbox import CommandRunner, Container, run_command
+from tenure.agent.toolbox.confinement import namespace
 from tenure.beat import Heartbeat
 from tenure.clock import SystemClock
 from tenure.errors import AgentError, ConfigurationError, LeaseLostError
@@ -51,9 +54,9 @@ def test_only_allowed_programs_run_and_only_those_that_exist(tmp_path: Path) -> 
 
 
 def test_our_secrets_are_not_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
     result = CommandRunner(tmp_path, env={"ADDED": "yes"}).run(["env"], a_context())
-    assert "secret" not in result.output
+    assert "sk-of-the-test" not in result.output
     assert "ADDED=yes" in result.output
 
 
@@ -63,24 +66,89 @@ def test_of_a_long_output_the_end_is_kept(tmp_path: Path) -> None:
 
 
 def a_family(tmp_path: Path, *, noisy: bool = False) -> list[str]:
-    """A program with a child; both write their ids down."""
+    """A program with a child."""
     tick = "echo tick" if noisy else ":"
     return [
         "sh",
         "-c",
-        f"echo $$ > pids; sleep 60 & echo $! >> pids; touch up; while true; do {tick}; sleep 0.05; done",
+        f"sleep 60 & touch up; while true; do {tick}; sleep 0.05; done",
     ]
 
 
 def gone(tmp_path: Path) -> bool:
-    for pid in (tmp_path / "pids").read_text().split():
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or after
-            continue
-        if state != "Z":
-            return False
+    """Returns True when no process is in this folder. Their ids would not do: in a namespace of its own a program has others."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):  # ended, or a zombie
+                if (process / "cwd").readlink() == tmp_path.resolve():
+                    return False
     return True
+
+
+@pytest.fixture(params=["namespace", "guard"])
+def confinement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to confine a program. A machine without namespaces is one on which the probe finds none."""
+    if request.param == "guard":
+        monkeypatch.setattr("tenure.agent.toolbox.confinement.namespace", lambda: ())
+    elif not namespace():
+        pytest.skip(
+            "NOT RUN: this machine allows no pid namespaces; tools/podman_for_tests.sh says what a container needs"
+        )
+    return str(request.param)
+
+
+ESCAPES = {
+    "setsid": "setsid sleep 60 &",
+    "double fork": "(setsid sh -c 'sleep 60 & sleep 60 &' &);",
+    "another group": "set -m; sleep 60 &",
+    "without environment": "env -i setsid sleep 60 &",
+}
+
+
+@pytest.mark.parametrize("how", list(ESCAPES))
+@pytest.mark.parametrize("ends", ["by itself", "by its limit"])
+def test_nothing_that_a_program_starts_outlives_the_call(tmp_path: Path, confinement: str, how: str, ends: str) -> None:
+    stays = "" if ends == "by itself" else "sleep 60"
+    command = ["sh", "-c", f"{ESCAPES[how]} sleep 0.2; touch up; {stays}"]
+    clock = SystemClock()
+    begun = clock.monotonic()
+    if stays:
+        with pytest.raises(AgentError, match="was ended"):
+            CommandRunner(tmp_path).run(command, a_context(), timeout_s=3)
+    else:
+        assert CommandRunner(tmp_path).run(command, a_context()).exit_code == 0
+        assert clock.monotonic() - begun < 30, "it does not wait for the rest, which holds its output open"
+    assert (tmp_path / "up").exists()
+    assert gone(tmp_path)
+
+
+def test_a_program_ends_as_it_would_alone(tmp_path: Path, confinement: str) -> None:
+    runner = CommandRunner(tmp_path)
+    assert runner.run(["sh", "-c", "exit 7"], a_context()).exit_code == 7
+    killed = runner.run(["sh", "-c", "kill -KILL $$"], a_context()).exit_code
+    assert killed == (137 if confinement == "namespace" else -9)
+    terminated = runner.run(["sh", "-c", "kill -TERM $$; sleep 60"], a_context()).exit_code
+    assert terminated == (143 if confinement == "namespace" else -15)
+
+
+def test_a_program_reads_neither_our_environment_nor_our_memory(tmp_path: Path, confinement: str) -> None:
+    """The secret is in the environment that this process was started with, where a program would look for it."""
+    script = tmp_path / "agent.py"
+    script.write_text(
+        "import sys; from pathlib import Path\n"
+        "import tenure.agent.toolbox.confinement as confinement\n"
+        "from tenure.agent import Prompt, Session, ToolContext\n"
+        "from tenure.agent.toolbox import CommandRunner\n"
+        f"if {confinement!r} == 'guard': confinement.namespace = lambda: ()\n"
+        'look = \'import glob\\nfor path in glob.glob("/proc/[0-9]*/environ"):\\n try: print(b"MODEL_KEY=of-the-test" in open(path, "rb").read())\\n except OSError: print(False)\'\n'
+        "result = CommandRunner(Path(sys.argv[1])).run([sys.executable, '-c', look], ToolContext(Prompt('p', 'x'), Session()))\n"
+        "print('found' if 'True' in result.output else 'hidden', result.exit_code)\n"
+    )
+    environment = {**os.environ, "MODEL_KEY": "of-the-test", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "hidden 0\n", done.stderr
 
 
 @pytest.mark.parametrize("noisy", [True, False])

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from tenure.agent import Prompt, Session, ToolContext
 from tenure.agent.toolbox import WebFetcher
 from tenure.beat import Heartbeat
-from tenure.errors import AgentError
+from tenure.clock import SystemClock
+from tenure.errors import AgentError, LeaseLostError
 
 closing = threading.Event()
 
@@ -33,10 +36,20 @@ class Site(BaseHTTPRequestHandler):
             self.wfile.write(b"half")
             self.wfile.flush()
             closing.wait(60)
+        elif self.path == "/drip":
+            self.drip(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", b"x")
+        elif self.path == "/drip-headers":
+            self.drip(b"HTTP/1.1 200 OK\r\nx: ", b"x")
         elif self.path == "/latin":
             self.answer(200, "grün".encode("latin-1"), kind="text/plain; charset=latin-1")
         else:
             self.answer(200 if self.path.startswith("/page") else 404, f"you asked {self.path}".encode())
+
+    def drip(self, begin: bytes, piece: bytes) -> None:
+        """Sends a byte now and then: no wait for the next one is ever long."""
+        self.wfile.write(begin)
+        while not closing.wait(0.02):
+            self.wfile.write(piece)
 
     def answer(self, status: int, body: bytes, *, location: str = "", kind: str = "text/plain") -> None:
         self.send_response(status)
@@ -103,6 +116,61 @@ def test_a_large_page_is_cut_and_each_piece_is_a_beat(site: str) -> None:
 def test_a_slow_page_is_given_up_in_time(site: str) -> None:
     with pytest.raises(AgentError, match="broke off"):
         WebFetcher(private=True, timeout_s=0.3).fetch(f"{site}/slow", a_context())
+
+
+@pytest.mark.parametrize("path", ["drip", "drip-headers", "slow"])
+def test_the_limit_bounds_the_fetch_as_a_whole_whatever_it_waits_for(site: str, path: str) -> None:
+    clock = SystemClock()
+    begun = clock.monotonic()
+    with pytest.raises(AgentError, match=r"broke off: it took more than 0.5 s"):
+        WebFetcher(private=True, timeout_s=0.5).fetch(f"{site}/{path}", a_context())
+    assert clock.monotonic() - begun < 10
+
+
+def test_a_handshake_that_is_never_answered_is_given_up_in_time_and_hung_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        fetcher = WebFetcher(private=True, timeout_s=0.5)
+        with pytest.raises(AgentError, match=r"it took more than 0.5 s"):
+            fetcher.fetch(f"https://127.0.0.1:{listener.getsockname()[1]}/", a_context())
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            while connection.recv(65_536):  # its hello, then the end
+                pass
+
+
+@pytest.mark.parametrize("path", ["drip", "drip-headers", "slow"])
+def test_a_lost_lease_ends_a_fetch(site: str, path: str) -> None:
+    heartbeat = Heartbeat()
+    threading.Timer(0.3, heartbeat.interrupt, [LeaseLostError("m", "gone")]).start()
+    with pytest.raises(LeaseLostError):
+        WebFetcher(private=True, timeout_s=3_600).fetch(f"{site}/{path}", a_context(heartbeat))
+
+
+def test_a_resolver_that_does_not_answer_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **given: closing.wait(60))
+    closing.clear()
+    with pytest.raises(AgentError, match=r"it took more than 0.3 s"):
+        WebFetcher(timeout_s=0.3).fetch("http://slow.example/", a_context())
+    closing.set()
+
+
+def test_a_host_is_resolved_once_also_over_redirects(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads elsewhere the second time, as an attacker's server of names has it."""
+    asked = []
+    port = int(site.rpartition(":")[2])
+
+    def resolve(host: str, *args: Any, **given: Any) -> Any:
+        if host[0].isdigit():  # `create_connection` asks for an address that is a number already
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+        asked.append(host)
+        address = "127.0.0.1" if len(asked) == 1 else "127.0.0.2"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    page = HERE.fetch(f"http://rebinding.example:{port}/moved", a_context())
+    assert (page.text, page.url) == ("you asked /page?x=1", f"http://rebinding.example:{port}/page?x=1")
+    assert asked == ["rebinding.example"]
 
 
 @pytest.mark.parametrize(

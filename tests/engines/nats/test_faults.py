@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contract.case import Background, eventually
-from tests.engines.nats.load import Load
+from tests.engines.load import Load
 from tools.servers.nats import Nats, NatsCluster
 
 from tenure.engines import Outgoing

@@ -44,6 +44,15 @@ steps = st.lists(
                 "renew",
                 "put",
                 "remove",
+                "cover",
+                "cover",
+                "exchange",
+                "exchange",
+                "exchange and stand",
+                "exchange and stand",
+                "withdraw stand",
+                "extend many",
+                "withdraw key",
             ]
         ),
         st.sampled_from(BOXES),
@@ -82,8 +91,20 @@ def command(kind: str, box: str, number: int, name: str, held: list[tuple[str, s
         "renew": c.Renew(name, "e", number, 2.0),
         "put": c.Put(name, "s", f"k{number}", f"blob{name}", 1, (number, 0), 1.0),
         "remove": c.Remove(name, "s", f"k{number}"),
+        "cover": c.Cover(name, f"p{number % 2}.0", 1, [["a"], ["b"]] if number % 3 else [[box]]),
+        "exchange": exchange(name, box, number, held[: number + 1], 0.0),
+        "exchange and stand": exchange(name, box, number, held[:1], float(number + 1)),
+        "withdraw stand": c.Withdraw(name, "", receipt),
+        "extend many": c.ExtendMany(name, [(box, *one) for one in held[: number + 1]], float(number)),
+        "withdraw key": c.WithdrawKey(name, box, "k", number),
     }
     return made[kind]
+
+
+def exchange(name: str, box: str, number: int, held: list[tuple[str, str]], seconds: float) -> c.AnyCommand:
+    settled = [(box, message, receipt, b"r" if number % 2 else None) for message, receipt in held]
+    terms = (number % 2 == 0, number, 10.0, 2, number % 3 == 0, seconds)
+    return c.ConsumerExchange(name, settled, f"p{number % 2}.0", 1, *terms)
 
 
 def outcome(ledger: Ledger, asked: c.AnyCommand, seq: int, at: float) -> Any:
@@ -109,8 +130,14 @@ def test_a_fold_that_went_over_snapshots_gives_the_same_answers(plan: list[tuple
         assert (straight.handed, straight.dropped) == (other.handed, other.dropped)
         for name in BOXES:  # nothing lies there while somebody waits for it
             assert not (straight.box(name).ready_count and straight.box(name).stands.keep(straight.now))
+            covered = [
+                stand for stand in straight.consumers.keep(straight.now) if covers(straight, stand.consumer, name)
+            ]
+            assert not (straight.box(name).ready_count and covered)
         if kind.startswith("claim"):
             held = [(delivery.id, asked.id) for delivery in answers[0]] or held
+        elif kind.startswith("exchange") and answers[0] is not None:
+            held = [(delivery.id, asked.id) for delivery in answers[0].deliveries] or held
         for one in straight.handed:
             held = [(delivery.id, one.receipt) for delivery in one.deliveries]
         if aside == "snapshot":
@@ -120,6 +147,11 @@ def test_a_fold_that_went_over_snapshots_gives_the_same_answers(plan: list[tuple
                 other.box(name).next_due()
                 other.box(name).depth(at + 5.0)
     assert Ledger.restored(straight.keep()).keep() == Ledger.restored(other.keep()).keep()
+
+
+def covers(ledger: Ledger, consumer: str, box: str) -> bool:
+    cover = ledger.consumers.covers.get(consumer)
+    return cover is not None and any(box in rank for rank in cover.ranks)
 
 
 def _plain(answer: Any) -> Any:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.nats.load import Load
+from tests.engines.load import Load
 from tests.soak import sized
 from tools.servers.nats import Nats
 
 from tenure.clock import SystemClock
+from tenure.engines import Outgoing
 from tenure.engines.nats.address import read_url
 from tenure.engines.nats.connection import NatsConnection
+from tenure.engines.nats.engine import open_nats
 from tenure.engines.nats.streams import Follower
 from tenure.errors import EngineUnavailableError
 from tenure.randomness import Random
@@ -30,6 +32,8 @@ TIMEOUT_S = sized("seconds of patience with it", short=1.0, long=5.0)
 SLACK_S = 8.0
 """What a busy machine may add to a call that ends at its deadline."""
 GROWTH_BYTES = 64 * 2**20
+IDLE_S = 4.0
+"""For how long an idle engine is looked at."""
 
 
 @pytest.fixture
@@ -53,7 +57,9 @@ def resident() -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["frozen", "swallowed", "half-open"])
-def test_all_goes_on_by_itself_after_a_silence(server: Nats, silence: FaultProxy, kind: str) -> None:
+def test_all_goes_on_by_itself_after_a_silence(
+    server: Nats, silence: FaultProxy, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     load = Load(f"{server.url_of(port=silence.port)}?timeout={TIMEOUT_S}")
     try:
         load.goes_on("before")
@@ -73,6 +79,10 @@ def test_all_goes_on_by_itself_after_a_silence(server: Nats, silence: FaultProxy
         assert load.slowest_s < TIMEOUT_S + SLACK_S
         assert resident() - before < GROWTH_BYTES
         load.finish()
+        # Each follower says once that it lost its stream, and once that it is back.
+        lost = sum(text.startswith("following tenure_log:") for text in caplog.messages)
+        assert 1 <= lost <= len(load.engines)
+        assert sum(text.startswith("following tenure_log again after") for text in caplog.messages) == lost
     finally:
         server.resume()
         load.close()
@@ -115,6 +125,108 @@ def test_large_messages_for_a_silent_server_pile_up_nowhere(server: Nats) -> Non
         stop.set()
         server.resume()
         load.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_every_call_to_a_silent_server_raises_at_its_deadline(server: Nats) -> None:
+    """All of them at once, so that one that hangs keeps none of the others from its deadline. A close does not wait for the server either."""
+    engine = open_nats(f"{server.url}?timeout={TIMEOUT_S}", SystemClock())
+    mailbox, journal = engine.mailbox("work", max_delivery_count=3), engine.journal("log")
+    election, store, letters = engine.election("leader"), engine.store("values"), engine.mailbox("work").dead_letters
+    term = election.campaign("me", 60)
+    assert term is not None
+    mailbox.send_many([Outgoing(number) for number in range(8)])
+    held = mailbox.receive(8, 60)
+    journal.append([b"x"], epoch=1, expect=0, append_id="1")
+    calls: dict[str, Callable[[], object]] = {
+        "send": lambda: mailbox.send("x"),
+        "send_many": lambda: mailbox.send_many([Outgoing("x"), Outgoing("y")]),
+        "receive": mailbox.receive,
+        "long poll": lambda: mailbox.receive(1, 60, TIMEOUT_S / 2),
+        "acknowledge": held[0].acknowledge,
+        "acknowledge_many": lambda: mailbox.acknowledge_many(held[1:3]),
+        "nack": held[3].nack,
+        "release": held[4].release,
+        "extend": lambda: held[5].extend_visibility(60),
+        "dead_letter": lambda: held[6].dead_letter("no"),
+        "revoke": lambda: mailbox.revoke("key"),
+        "depth": mailbox.depth,
+        "purge": mailbox.purge,
+        "dead letters": letters.list,
+        "count": letters.count,
+        "replay": lambda: letters.replay("1"),
+        "delete dead": lambda: letters.delete("1"),
+        "purge dead": letters.purge,
+        "append": lambda: journal.append([b"y"], epoch=1, expect=1, append_id="2"),
+        "head": journal.head,
+        "read": journal.read,
+        "follow": lambda: journal.follow(1, TIMEOUT_S / 2),
+        "snapshot": lambda: journal.snapshot(b"state", 1, epoch=1),
+        "latest_snapshot": journal.latest_snapshot,
+        "truncate": lambda: journal.truncate(1),
+        "campaign": lambda: election.campaign("me", 60),
+        "renew": lambda: election.renew(term),
+        "resign": lambda: election.resign(term),
+        "current": election.current,
+        "put": lambda: store.put("key", bytes(2_000_000)),
+        "get": lambda: store.get("key"),
+        "delete": lambda: store.delete("key"),
+        "list": store.list,
+        "now": engine.now,
+    }
+    outcomes: dict[str, tuple[float, Exception | None]] = {}
+
+    def run(name: str) -> None:
+        begun, error = time.monotonic(), None
+        try:
+            calls[name]()
+        except Exception as raised:
+            error = raised
+        outcomes[name] = time.monotonic() - begun, error
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in calls]
+    server.pause()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * (TIMEOUT_S + SLACK_S))
+        assert set(outcomes) == set(calls), f"never ended: {set(calls) - set(outcomes)}"
+        quiet = {name: error for name, (_, error) in outcomes.items() if not isinstance(error, EngineUnavailableError)}
+        assert not quiet, "these did not raise that the engine is out of reach"
+        late = {name: took for name, (took, _) in outcomes.items() if took > TIMEOUT_S + SLACK_S}
+        assert not late
+        begun = time.monotonic()
+        engine.close()
+        assert time.monotonic() - begun < SLACK_S
+    finally:
+        server.resume()
+        engine.close()
+
+
+@pytest.mark.slow
+def test_an_idle_engine_with_a_waiting_consumer_hardly_wakes_up(server: Nats) -> None:
+    """It woke up 33 times a second. Heartbeats of the server, one a second, are nearly all that is left."""
+    with open_nats(server.url, SystemClock()) as engine:
+        mailbox = engine.mailbox("idle")
+        poll = threading.Thread(target=mailbox.receive, args=(1, 60, 60))
+        poll.start()
+        try:
+            (loop,) = (thread for thread in threading.enumerate() if thread.name == "tenure-nats")
+            time.sleep(1.0)  # the claim has come back, and what follows it is done
+            before = wake_ups(loop)
+            time.sleep(IDLE_S)
+            assert wake_ups(loop) - before < 6 * IDLE_S
+        finally:
+            mailbox.close()
+            poll.join(30)
+
+
+def wake_ups(thread: threading.Thread) -> int:
+    """How often the thread went to sleep of its own will. A busy machine does not change it."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
 
 @pytest.mark.timeout(30)

@@ -116,10 +116,10 @@ def test_a_pool_that_is_too_small_says_so(opened: Opened, postgres_url: str, sch
     engine = opened("&pool=1&timeout=0.3")
     mailbox = engine.mailbox("work")
     mailbox.send("x")
-    held = engine.connections.sessions.borrow("test", EngineBusyError)
+    held = engine.connections.borrow("test", EngineBusyError)
     with pytest.raises(EngineBusyError, match=r"Raise \?pool="):
         mailbox.depth()
-    engine.connections.sessions.drop(held)
+    engine.connections.drop(held)
     assert mailbox.depth() == (1, 0, 0)
 
 
@@ -132,7 +132,7 @@ def test_many_threads_share_few_connections(opened: Opened, postgres_url: str) -
     for thread in threads:
         thread.join()
     assert mailbox.approximate_count() == 200
-    assert engine.connections.sessions._open <= 2
+    assert engine.connections.opened <= 2
 
 
 def test_a_forked_child_opens_its_own_connections_and_leaves_the_parents_alone(opened: Opened) -> None:

@@ -69,7 +69,7 @@ def test_functions_of_a_lower_revision_are_replaced_and_the_version_stays(
     at = sql.Identifier(schema)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(sql.SQL("DELETE FROM {}.meta WHERE name = 'functions'").format(at))
-        lease = "(text, int, float8, bigint, smallint, int, float8, boolean)"
+        lease = "(text, int, float8, bigint, smallint, int, float8, boolean, timestamptz, boolean)"
         connection.execute(sql.SQL("DROP FUNCTION {}.lease" + lease).format(at))
         assert [message.body for message in opened().mailbox("work").receive()] == ["x"]
         kept = connection.execute(sql.SQL("SELECT name, value FROM {}.meta ORDER BY name").format(at)).fetchall()

@@ -18,9 +18,10 @@ from tests.engines.waiting import Poll, until
 from tools.servers.redis import DURABLE
 
 from tenure.engines import Engine, Outgoing, server_wakeups
-from tenure.engines.redis import RedisEngine, handover, scripts
-from tenure.engines.redis.scripts import script
-from tenure.engines.redis.wakeup_listener import RedisWakeupListener
+from tenure.engines.redis import RedisEngine, handover
+from tenure.engines.redis import connections as scripts
+from tenure.engines.redis.connections import script
+from tenure.engines.redis.engine import RedisWakeupListener
 from tenure.errors import EngineWentBackError, ReceiptHandleExpiredError
 from tools.servers import FaultProxy, Valkey
 
@@ -203,7 +204,7 @@ class StandIn:
     def __init__(self, engine: RedisEngine, keys: Keys) -> None:
         self._keys = keys
         self.got: list[bytes] = []
-        self.listener = RedisWakeupListener(engine.settings, "stand-in.1", self.got.append)
+        self.listener = RedisWakeupListener(engine.connections, "stand-in.1", self.got.append)
         self.listener.listen(["m:work"])
         keys.client.set(keys("w:stand-in"), 7)
 

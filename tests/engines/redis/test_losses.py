@@ -13,7 +13,7 @@ import pytest
 from tools.servers.redis import DURABLE, VOLATILE
 
 from tenure.engines import Engine, Level
-from tenure.engines.redis.scripts import script
+from tenure.engines.redis.connections import script
 from tenure.errors import (
     EngineRefusedError,
     EngineUnavailableError,
@@ -146,7 +146,7 @@ def test_a_network_that_drops_delays_and_resets_in_mid_call_loses_and_repeats_no
     server, chance = own_server(Valkey(DURABLE)), Random(5)
     with FaultProxy(server.host, server.port) as proxy, behind(proxy, "") as engine:
         traffic = Traffic(engine)
-        scripts = [script(name).sha for name in ("send_keyed", "claim", "acknowledge", "campaign", "confirm")]
+        scripts = [script(name).sha for name in ("send_keyed", "exchange", "exchange", "campaign", "confirm")]
         for _ in range(12):
             time.sleep(0.15)
             for fault in (proxy.cut_answer, proxy.cut_request, proxy.cut_mid_request, proxy.cut_after_request):

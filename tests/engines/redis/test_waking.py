@@ -12,7 +12,7 @@ from tests.engines.waiting import Poll, until
 
 from tenure.engines import server_wakeups
 from tenure.engines.redis import RedisEngine
-from tenure.engines.redis.wakeup_listener import RedisWakeupListener
+from tenure.engines.redis.engine import RedisWakeupListener
 from tenure.errors import MailboxConnectionError
 from tools.servers import FaultProxy, Valkey
 
@@ -21,7 +21,7 @@ Opened = Callable[..., RedisEngine]
 
 def test_news_that_came_while_an_answer_was_awaited_are_heard(opened: Opened, valkey_url: str, namespace: str) -> None:
     engine = opened()
-    with contextlib.closing(RedisWakeupListener(engine.settings, "nobody", lambda payload: None)) as listener:
+    with contextlib.closing(RedisWakeupListener(engine.connections, "nobody", lambda payload: None)) as listener:
         listener.listen(["m:work"])
         engine.mailbox("work").send(1)
         listener.listen(["m:other", "m:third"])  # reads past the news

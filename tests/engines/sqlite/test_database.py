@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -149,3 +151,28 @@ def test_a_lease_of_fractions_ends_at_its_very_moment(opened: Opener, clock: Man
     clock.advance(0.000_001)
     with pytest.raises(ReceiptHandleExpiredError):
         message.extend_visibility(1)
+
+
+def test_files_and_folders_are_for_this_user_only_whatever_the_umask_says(opened: Opener, path: Path) -> None:
+    before = os.umask(0)
+    try:
+        engine = opened()
+        engine.mailbox("work").send("secret")
+        modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {
+        "tenure.db": 0o600,
+        "tenure.db-wal": 0o600,
+        "tenure.db-shm": 0o600,
+        "tenure.db-bells": 0o700,
+    }
+    assert stat.S_IMODE((path.parent / "tenure.db-bells" / "page").stat().st_mode) == 0o600
+
+
+def test_a_file_that_is_there_keeps_its_mode_and_a_group_can_share_it(opened: Opener, path: Path) -> None:
+    path.touch()
+    path.chmod(0o660)
+    opened().mailbox("work").send("shared")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert stat.S_IMODE(Path(f"{path}-wal").stat().st_mode) == 0o660

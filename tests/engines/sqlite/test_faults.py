@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.engines.sqlite.conftest import Opener
 
+from tenure.clock import ManualClock
 from tenure.engines.sqlite import SqliteEngine
-from tenure.engines.sqlite.connection import explain
+from tenure.engines.sqlite.connection import LOOK_EVERY_S, explain
 from tenure.engines.sqlite.database import SCHEMA_VERSION
 from tenure.errors import (
     ConfigurationError,
@@ -20,6 +21,7 @@ from tenure.errors import (
     EngineReadOnlyError,
     EngineUnavailableError,
     EngineVersionError,
+    EngineWentBackError,
 )
 
 
@@ -93,9 +95,68 @@ def test_a_folder_that_is_not_there_and_a_folder_in_place_of_the_file(
 def test_a_file_that_was_deleted_is_not_silently_replaced_by_an_empty_one(engine: SqliteEngine, path: Path) -> None:
     engine.database.reader.close()  # as after a fork: the next use opens it again
     path.unlink()
-    with pytest.raises(EngineUnavailableError, match="is gone"):
+    with pytest.raises(EngineWentBackError, match="was deleted or moved away while it was in use"):
         engine.store("results").get("x")
     assert not path.exists()
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved away", "replaced"])
+def test_a_file_that_is_gone_takes_nothing_more_and_says_what_to_do(
+    opened: Opener, path: Path, clock: ManualClock, how: str
+) -> None:
+    """SQLite would go on writing to a file that has no name any more, while others begin a new one."""
+    engine = opened()
+    mailbox, election = engine.mailbox("work"), engine.election("chief")
+    mailbox.send("before")
+    term = election.campaign("old", 10.0)
+    assert term is not None
+    aside = path.with_suffix(".aside")
+    if how == "deleted":
+        path.unlink()
+    else:
+        path.rename(aside)
+    if how == "replaced":
+        shutil.copy(aside, path)
+    clock.advance(LOOK_EVERY_S)
+    for refused in (
+        lambda: mailbox.send("plain"),
+        lambda: mailbox.send("keyed", key="k"),
+        lambda: mailbox.receive(),
+        lambda: election.renew(term),
+        lambda: engine.journal("j").append([b"x"], epoch=1, expect=0, append_id="a"),
+        lambda: engine.store("s").get("k"),
+    ):
+        with pytest.raises(
+            EngineWentBackError, match="replaced by another" if how == "replaced" else "deleted"
+        ) as caught:
+            refused()
+        assert str(path) in str(caught.value)
+        assert "put the file back" in caught.value.remedy
+        assert not caught.value.retryable
+    assert path.exists() == (how == "replaced")
+
+
+def test_a_file_that_was_put_back_goes_on_with_what_it_had(opened: Opener, path: Path, clock: ManualClock) -> None:
+    engine = opened()
+    mailbox = engine.mailbox("work")
+    mailbox.send("before")
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    clock.advance(LOOK_EVERY_S)
+    with pytest.raises(EngineWentBackError):
+        mailbox.send("refused")
+    aside.rename(path)
+    mailbox.send("after")
+    assert [message.body for message in mailbox.receive(10)] == ["before", "after"]
+
+
+def test_a_connection_that_is_opened_again_refuses_the_file_that_took_its_place(opened: Opener, path: Path) -> None:
+    engine, aside = opened(), path.with_suffix(".aside")
+    engine.database.reader.close()  # as after a fork: the next use opens it again
+    path.rename(aside)
+    shutil.copy(aside, path)
+    with pytest.raises(EngineWentBackError, match="replaced by another file"):
+        engine.store("results").get("x")
 
 
 def test_a_file_that_somebody_holds_is_busy_after_the_time_given_and_can_be_retried(opened: Opener, path: Path) -> None:

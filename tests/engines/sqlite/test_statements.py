@@ -19,7 +19,7 @@ def test_no_statement_scans_a_table_that_can_grow(engine: SqliteEngine, name: st
     text = EACH[name]
     with engine.database.writer as tx:
         plan = [row[3] for row in tx.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?"))]
-    assert not [step for step in plan if re.match(r"SCAN (?!CONSTANT)", step)], (name, plan)
+    assert not [step for step in plan if re.match(r"SCAN (?!CONSTANT|json_each)", step)], (name, plan)
     assert not [step for step in plan if "TEMP B-TREE FOR ORDER" in step], (name, plan)
 
 

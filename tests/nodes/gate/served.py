@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.client.one_datacenter import datacenter
-from tests.nodes.served import Answer
+from tests.nodes.served import Answer, Served
 
+from tenure.logs import log_to
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
 
@@ -33,7 +34,7 @@ class ServedGate:
 
     async def start(self) -> None:
         ready = asyncio.get_running_loop().create_future()
-        serving = serve_gate(self.settings, self._stop, say=self.said.append, on_ready=ready.set_result)
+        serving = serve_gate(self.settings, self._stop, log=log_to(self.said.append), on_ready=ready.set_result)
         self._task = asyncio.create_task(serving)
         await asyncio.wait([self._task, ready], timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
         self.address = await asyncio.wait_for(ready, START_S)
@@ -42,6 +43,18 @@ class ServedGate:
         self._stop.set()
         if self._task is not None:
             await self._task
+
+
+class LoneGate(Served):
+    """`with LoneGate({"a": [address]}) as gate:` until it leads: a gate of datacenters that the test keeps."""
+
+    def __init__(self, datacenters: dict[str, list[str]], **settings: Any) -> None:
+        super().__init__()
+        given = {"engine_url": "memory://", "name": "g-1", "port": 0, "probes": PROBES, **settings}
+        self._gate = GateNodeSettings(datacenters=datacenters, **given)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        await serve_gate(self._gate, stop, log=log_to(self.said.append), on_ready=self._listens)
 
 
 class World:

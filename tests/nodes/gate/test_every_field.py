@@ -11,34 +11,45 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.nodes.gate.stage import Stage
+from tests.nodes.gate.harness import GateWorld
 from tests.worlds.gates.cast import Plan
 
 from tenure.backoff import Retry
-from tenure.control.messages.job_details import GetResult, ResultView
 from tenure.control.messages.jobs import (
     GetJob,
+    GetResult,
     JobList,
     JobRow,
     JobView,
     ListJobs,
     Problem,
+    ResultView,
     Submit,
     WorkflowView,
 )
 from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.control.messages.workflows import ListWorkflows
 from tenure.engines.contracts import Mailbox
+from tenure.jobs.catalogue import offer_digest
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.jobs.outbox import mailbox_name
 from tenure.jobs.states import JobState, OnFailure
-from tenure.sim.control_plane import SimCaller
-from tenure.sim.node import Host
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.served_workflow import ServedWorkflow
+from tenure.sim.planes import SimCaller
+from tenure.sim.world import Host
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 MANAGER = "a-m1:1"
 RESULT_TTL_S = 20.0
 
-RETRY: dict[str, Any] = {"max_attempts": 2, "delay": 0.5, "factor": 3.0, "max_delay": 60.0, "jitter": 0.0}
+RETRY: dict[str, Any] = {
+    "max_attempts": 2,
+    "delay": 0.5,
+    "factor": 3.0,
+    "max_delay": 60.0,
+    "jitter": 0.0,
+    "max_restarts": 9,
+}
 ENCODE: dict[str, Any] = {
     "name": "encode",
     "function": "media.encode",
@@ -46,6 +57,7 @@ ENCODE: dict[str, Any] = {
     "after": ("fetch",),
     "on_failure": OnFailure.CONTINUE,
     "retry": Retry(**RETRY),
+    "max_attempts": 2,
     "stall": 25.0,
     "version": "3",
 }
@@ -53,6 +65,7 @@ SUBMISSION: dict[str, Any] = {
     "job_id": "whole",
     "workflows": (WorkflowSpec(name="fetch", arguments={"url": "x"}), WorkflowSpec(**ENCODE)),
     "timeout_seconds": 300.0,
+    "grace": 20.0,
     "stuck_threshold": 90.0,
     "gate_addr": ("elsewhere", 1),
     "gate_addrs": (("elsewhere", 2),),
@@ -64,6 +77,7 @@ SUBMISSION: dict[str, Any] = {
     "name": "nightly",
     "queue": "gpu",
     "priority": 3,
+    "park": True,
     "delay": 2.0,
     "result_ttl": RESULT_TTL_S,
     "submitted_by": "ann",
@@ -84,12 +98,14 @@ MAY_DIFFER: dict[type[msgspec.Struct], dict[str, str]] = {
     WorkflowView: {
         "datacenter": "a manager has only its own",
         "grants": "each counts from the time of its answer",
+        "eta": "each counts from the time of its answer",
     },
     JobRow: {
         "reason": "the gate says in which datacenters the job ended",
         "submitted_at": "the gate accepted the job before the datacenter did",
         "ended_at": "the gate decides on the end when it hears of it",
         "grants": "the gate keeps the global deadline; each datacenter keeps the others",
+        "waits_for": "a report to a gate does not say it; the view of a job does",
         "progress": "a report to a gate counts workflows that ended, and no fraction of those that run",
     },
     ResultView: {},
@@ -108,6 +124,8 @@ class Worker:
     async def run(self, host: Host) -> None:
         mailbox: Mailbox[WorkItem, WorkResult] = host.engine.mailbox(mailbox_name("gpu", 3), WorkItem, WorkResult)
         caller, number = SimCaller(host), 0
+        # It registers nothing, as a worker of the first release: it may serve anything, so what is parked is released.
+        await caller.ask(MANAGER, WorkerReport(worker="w-gpu", slots=1, lanes=("gpu.p3",)), 2.0)
         while True:
             for message in await host.calls.run(mailbox.receive, 1, 60.0, 5.0):
                 item, self.runs, self.outcome = message.body, message.body.workflow_id, None
@@ -119,10 +137,11 @@ class Worker:
                         attempt=item.attempt,
                         delivery=message.delivery_count,
                         steps=4,
-                        fraction=0.5,
+                        fraction=min(0.5, number / 6),  # it rises at first, so that there is an estimate
                         stall_s=25.0,
                         note="frame 3",
                         lease_s=60.0,
+                        unproven=True,
                     )
                     report = WorkerReport(
                         worker="w-gpu", attempts=(one,), slots=1, lanes=("gpu.p3",), steps=number, number=number
@@ -144,9 +163,17 @@ class Worker:
                 self.runs = ""
 
 
+async def serve_something_else(host: Host) -> None:
+    served = (ServedWorkflow(name="other", version="1"),)
+    report = WorkerReport(
+        worker="w-other", lanes=("cpu.p0",), serves=offer_digest(("cpu.p0",), served), workflows=served
+    )
+    await SimCaller(host).ask(MANAGER, report, 2.0)
+
+
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage(Plan.of(1, 1))
+def nodes() -> Iterator[GateWorld]:
+    made = GateWorld(Plan.of(1, 1))
     yield made
     made.close()
 
@@ -172,8 +199,8 @@ def test_the_submission_of_this_walk_sets_every_field(struct: type[msgspec.Struc
 class Walk:
     """Compares the answers of gate and manager, and remembers which fields had anything to show."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, nodes: GateWorld) -> None:
+        self._stage = nodes
         self.shown: dict[type[msgspec.Struct], set[str]] = {kind: set() for kind in MAY_DIFFER}
 
     def compare(self, by_gate: Any, by_manager: Any) -> None:
@@ -199,7 +226,7 @@ class Walk:
         self.compare(by_gate, by_manager)
         for ours, theirs in zip(by_gate.workflows, by_manager.workflows, strict=True):
             self.compare(ours, theirs)
-        (ours,), (theirs,) = (reply.jobs for reply in self.ask(ListJobs()))
+        (ours,), (theirs,) = (reply.jobs for reply in self.ask(ListJobs(args=True)))
         self.compare(ours, theirs)
         for one in by_gate.workflows:
             self.compare(*self.ask(GetResult(job_id="whole", workflow=one.name)))
@@ -207,35 +234,39 @@ class Walk:
         return by_gate
 
 
-def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(stage: Stage) -> None:
-    worker, walk = Worker(), Walk(stage)
-    stage.world.node("w-gpu", worker.run, engine="a").start()
-    stage.ask(Submit(submission=JobSubmission(**SUBMISSION)))
-    stage.until(lambda: stage.job("whole").workflows)
-    walk.look()
-    stage.until(lambda: worker.runs == "fetch")
-    stage.pass_time(2.0)  # for the next report to the gate
+def test_a_gate_shows_every_field_of_a_job_as_its_datacenter_does(nodes: GateWorld) -> None:
+    worker, walk = Worker(), Walk(nodes)
+    nodes.world.node("w-other", serve_something_else, engine="a").start()
+    nodes.until(lambda: nodes.ask(ListWorkflows(datacenter="a")).workflows)
+    nodes.ask(Submit(submission=JobSubmission(**SUBMISSION)))
+    nodes.until(lambda: nodes.job("whole").workflows)
+    nodes.pass_time(SUBMISSION["delay"] + 1.0)
+    assert "a worker that serves 'fetch' in queue 'gpu' at priority 3" in walk.look().workflows[0].waits_for
+    nodes.world.node("w-gpu", worker.run, engine="a").start()
+    nodes.until(lambda: worker.runs == "fetch")
+    nodes.pass_time(2.0)  # for the next report to the gate
     walk.look()
     worker.outcome = b'{"frames": 7}'
-    stage.until(lambda: worker.runs == "encode")
-    stage.pass_time(2.0)
+    nodes.until(lambda: worker.runs == "encode")
+    nodes.pass_time(2.0)
     walk.look()
     worker.outcome = WorkFailure(cause=Cause.BAD_RESULT, reason="out of tape")
-    stage.until(lambda: stage.job("whole").ended)
-    stage.pass_time(2.0)
+    nodes.until(lambda: nodes.job("whole").ended)
+    nodes.pass_time(2.0)
     assert walk.look().workflows[0].result == {"frames": 7}
-    stage.pass_time(RESULT_TTL_S)
+    nodes.pass_time(RESULT_TTL_S)
     expired = walk.look()
     assert expired.results_expired
     assert expired.workflows[0].result is None
+    walk.shown[JobRow].add("waits_for")
     for kind, shown in walk.shown.items():
         assert set(kind.__struct_fields__) - shown == set(), f"this walk shows nothing of {kind.__name__}"
 
 
-def test_a_gate_shows_its_own_submission_while_the_datacenter_does_not_answer(stage: Stage) -> None:
-    stage.cut("a")
-    stage.ask(Submit(submission=JobSubmission(**SUBMISSION)))
-    view = stage.job("whole")
+def test_a_gate_shows_its_own_submission_while_the_datacenter_does_not_answer(nodes: GateWorld) -> None:
+    nodes.cut("a")
+    nodes.ask(Submit(submission=JobSubmission(**SUBMISSION)))
+    view = nodes.job("whole")
     assert view.workflows == ()
     assert (view.name, view.queue, view.labels, view.submitted_by) == ("nightly", "gpu", {"team": "x"}, "ann")
 
@@ -246,29 +277,30 @@ FILTERS: dict[str, tuple[Any, Any]] = {
     "name": ("night", "day"),
     "function": ("media.encode", "media.decode"),
     "label": ("team=x", "team=y"),
+    "arg": ("frames=7", "frames=8"),
     "since": (1.0, 9e9),
     "until": (9e9, 1.0),
 }
 """For each filter a value that finds the job, and one that does not."""
 
 
-def test_every_filter_of_a_list_means_the_same_at_a_gate(stage: Stage) -> None:
-    assert set(FILTERS) == set(ListJobs.__struct_fields__) - {"datacenter", "after", "limit"}
-    stage.ask(Submit(submission=JobSubmission(**{**SUBMISSION, "delay": 0.0})))
+def test_every_filter_of_a_list_means_the_same_at_a_gate(nodes: GateWorld) -> None:
+    assert set(FILTERS) == set(ListJobs.__struct_fields__) - {"datacenter", "after", "limit", "args"}
+    nodes.ask(Submit(submission=JobSubmission(**{**SUBMISSION, "delay": 0.0})))
     worker = Worker()
-    stage.world.node("w-gpu", worker.run, engine="a").start()
-    stage.until(lambda: worker.runs == "fetch")
-    stage.pass_time(1.0)
+    nodes.world.node("w-gpu", worker.run, engine="a").start()
+    nodes.until(lambda: worker.runs == "fetch")
+    nodes.pass_time(1.0)
     for name, (fits, misses) in FILTERS.items():
         for value, found in ((fits, ["whole"]), (misses, [])):
             for datacenter in ("", "a"):
-                reply = stage.ask(ListJobs(**{name: value}, datacenter=datacenter))
+                reply = nodes.ask(ListJobs(**{name: value}, datacenter=datacenter))
                 assert isinstance(reply, JobList), reply
                 assert [row.job_id for row in reply.jobs] == found, (name, value, datacenter)
 
 
-def test_a_job_that_nobody_knows_is_unknown_to_both(stage: Stage) -> None:
+def test_a_job_that_nobody_knows_is_unknown_to_both(nodes: GateWorld) -> None:
     for datacenter in ("", "a"):
-        reply = stage.ask(GetJob(job_id="nobody", datacenter=datacenter))
+        reply = nodes.ask(GetJob(job_id="nobody", datacenter=datacenter))
         assert isinstance(reply, Problem)
         assert reply.kind == "unknown"

@@ -14,6 +14,7 @@ from tenure.control.messages.gates import AskGate, GateView, TellGate
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.tls import ClientTls, ServerTls
 from tenure.errors import ConfigurationError, NodeUnavailableError
+from tenure.logs import log_to
 from tenure.nodes.gate.serving import GateNodeSettings, serve_gate
 
 DATACENTERS = {"eu": ["https://127.0.0.1:9"]}
@@ -45,7 +46,7 @@ def test_a_gate_serves_tls_and_keeps_roles(tmp_path: Path) -> None:
 
     async def main() -> None:
         stop, ready, said = asyncio.Event(), asyncio.get_running_loop().create_future(), []
-        serving = asyncio.create_task(serve_gate(settings, stop, say=said.append, on_ready=ready.set_result))
+        serving = asyncio.create_task(serve_gate(settings, stop, log=log_to(said.append), on_ready=ready.set_result))
         address = await asyncio.wait_for(ready, 60)
         assert address.startswith("https://127.0.0.1:")
         for token, kind in (("nick", None), ("carl", ProblemKind.DENIED), ("", ProblemKind.FORBIDDEN)):

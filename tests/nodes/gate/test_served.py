@@ -206,3 +206,29 @@ def test_a_client_with_a_dead_a_passing_and_a_leading_gate_gets_its_job_through(
             return await (await client.submit(double, n=9, target_datacenters=("b",))).wait(60)
 
     assert world.do(awaited()) == 18
+
+
+# Health of managers
+
+
+def test_a_drained_manager_gets_no_new_jobs_and_everybody_is_told_why(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        gate = world.leading()
+        drain = {"node": "manager/m", "reason": "new rack", "by": "ops", "datacenter": "a"}
+        assert world.ask("/v1/drain", drain, gate=gate).status == 200
+        world.until(lambda: world.places()["a"]["rule"] == "closed")
+        place = world.places()["a"]
+        assert "it accepts no new jobs: drained by ops: new rack" in place["reason"]
+        assert [one["verdict"] for one in place["managers"]] == ["drain"]
+        for number in range(3):
+            found = world.ask("/v1/submit", submission(f"j-{number}", target_datacenters=[])).body
+            assert found["outcome"] == "accepted", found
+            view = world.ask(f"/v1/job?job_id=j-{number}").body
+            assert [one["name"] for one in view["datacenters"]] == ["b"]
+        shown = world.ask("/metrics", gate=gate).body.decode()
+        assert re.search(r'tenure_gate_manager\{datacenter="a",manager="[^"]*",verdict="drain"\} 1', shown)
+        # A job that names the datacenter waits there, and runs as soon as the manager accepts jobs again.
+        assert world.ask("/v1/submit", submission("named")).status == 200
+        assert world.ask("/v1/undrain", {"node": "manager/m", "by": "ops", "datacenter": "a"}).status == 200
+        world.until(lambda: world.ask("/v1/job?job_id=named").body.get("state") == "completed")
+        world.until(lambda: world.places()["a"]["rule"] != "closed")

@@ -1,32 +1,43 @@
-"""Managers on one memory engine, in one event loop, with a manual clock: a `Cell` runs leaderships, an `Office` runs whole managers."""
+"""Managers on one memory engine, in one event loop, with a manual clock: alone, or with the gates that they report to, which answer as a test tells them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 from tenure.backoff import Retry
+from tenure.bound_checks import check
 from tenure.clock import ManualClock
 from tenure.control.async_caller import AsyncCaller
+from tenure.control.messages.gates import DatacenterWord, GateHeard, GateWord, TellDatacenter, TellGate
+from tenure.control.messages.wire import Reply, Request
+from tenure.control.messages.workers import AttemptReport, WorkerReport
+from tenure.control.problems import problem
 from tenure.engines import MemoryEngine
 from tenure.engines.aio import calls_for
-from tenure.ids import seeded_ids
+from tenure.errors import NodeUnavailableError, OutOfBoundsError
+from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings, JobSubmission
+from tenure.jobs.messages import JobProgressReport, JobReportAck
 from tenure.jobs.model import WorkflowSpec
+from tenure.logs import log_to
 from tenure.nodes.manager.leader import JobLeadership
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.manager.metrics import ManagerMetrics
+from tenure.nodes.manager.serving import ManagerMetrics
 from tenure.nodes.process import Environment
-from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
+from tenure.randomness import seeded_ids
+from tenure.work.delivery import WorkFailure, WorkItem, WorkResult
+
+GroupT = TypeVar("GroupT", bound="ManagerGroup")
 
 
-class Cell:
-    """A datacenter in one event loop."""
+class ManagerGroup:
+    """The managers of one datacenter."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -51,7 +62,7 @@ class Cell:
             self.clock,
             Random(name),
             seeded_ids(Random(name)),
-            self.said.append,
+            log_to(self.said.append),
         )
         jobs = JobSettings(**settings) if settings else None
         given = ManagerSetup(jobs=jobs, **(setup or {}))
@@ -62,6 +73,15 @@ class Cell:
         node = self.made(name, setup=setup, **settings).leadership
         self.tasks[name] = asyncio.create_task(node.run())
         return node
+
+    def open(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> tuple[Manager, JobLeadership]:
+        """Starts a whole manager."""
+        manager = self.made(name, setup=setup, **settings)
+        self.start(name, manager)
+        return manager, manager.leadership
+
+    def start(self, name: str, manager: Manager) -> None:
+        self.tasks[name] = asyncio.create_task(manager.run())
 
     async def until(self, true: Callable[[], object], seconds: float = 120) -> None:
         """Let virtual time pass until it is so."""
@@ -114,43 +134,148 @@ def submission(job_id: str = "j-1", **options: Any) -> JobSubmission:
     return JobSubmission(job_id=job_id, workflows=(spec,), **options)
 
 
-def run_cell(story: Callable[[Cell], Any]) -> None:
-    """Plays an async story with a cell, and ends the cell after it."""
+def run_group(story: Callable[[ManagerGroup], Any]) -> None:
+    """Plays an async story with a group, and ends the group after it."""
+    _run(ManagerGroup, story)
 
+
+def _run(make: Callable[[], GroupT], story: Callable[[GroupT], Any]) -> None:
     async def main() -> None:
-        cell = Cell()
+        group = make()
         try:
-            await story(cell)
+            await story(group)
         finally:
-            await cell.end()
-
-    asyncio.run(main())
-
-
-class Office(Cell):
-    """A cell whose managers can be asked."""
-
-    def open(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> tuple[Manager, JobLeadership]:
-        manager = self.made(name, setup=setup, **settings)
-        self.start(name, manager)
-        return manager, manager.leadership
-
-    def start(self, name: str, manager: Manager) -> None:
-        self.tasks[name] = asyncio.create_task(manager.run())
-
-
-def run_office(story: Callable[[Office], Any]) -> None:
-    """Plays an async story with an office, and ends the office after it."""
-
-    async def main() -> None:
-        office = Office()
-        try:
-            await story(office)
-        finally:
-            await office.end()
+            await group.end()
 
     asyncio.run(main())
 
 
 async def ask(manager: Manager, request: Any) -> Any:
+    try:
+        check(request)  # as the port does when it decodes a request
+    except OutOfBoundsError as error:
+        return problem(error)
     return await manager.answer("test", request)
+
+
+def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) -> AttemptReport:
+    return AttemptReport(job_id=job_id, workflow="encode", attempt=attempt, delivery=1, steps=steps, **rest)
+
+
+def report(*attempts: AttemptReport, wait_s: float = 0.0) -> WorkerReport:
+    return WorkerReport(worker="w-1", attempts=attempts, wait_s=wait_s, verdict=RoutingDecision.ROUTE)
+
+
+async def passing(group: ManagerGroup, seconds: float) -> None:
+    """Let time pass in steps that everybody can keep up with."""
+    for _ in range(int(seconds)):
+        for _ in range(30):
+            await asyncio.sleep(0)
+        group.clock.advance(1)
+
+
+class AnsweringGates:
+    """An `AsyncCaller` at whose other end gates take what they are told."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.heard: list[tuple[float, str, DatacenterWord]] = []
+        """When, at which address, what."""
+        self.batches: list[int] = []
+        self.asked: list[tuple[float, str]] = []
+        """Also of those that are away."""
+        self.away: set[str] = set()
+        self.hung: set[str] = set()
+        self.epoch = 1
+        self.acknowledges = True
+
+    async def ask(self, address: str, request: Request, timeout: float) -> Reply:
+        assert isinstance(request, TellGate)
+        self.asked.append((self._now(), address))
+        if address in self.hung:
+            await asyncio.Event().wait()
+        if address in self.away:
+            raise NodeUnavailableError(f"{address} did not answer")
+        self.batches.append(len(request.words))
+        self.heard += [(self._now(), address, word) for word in request.words]
+        return GateHeard(acks=tuple(self._ack(word) for word in request.words if self.acknowledges))
+
+    def _ack(self, word: DatacenterWord) -> JobReportAck:
+        status = word.status if isinstance(word, JobProgressReport) else "running"
+        return JobReportAck(
+            job_id=word.job_id,
+            datacenter=word.datacenter,
+            status=status,
+            fence_token=word.fence_token,
+            gate_epoch=self.epoch,
+        )
+
+    def said(self, kind: type[Any], job_id: str = "j-1") -> list[Any]:
+        """The words of one kind about a job, in order."""
+        return [word for _, _, word in self.heard if isinstance(word, kind) and word.job_id == job_id]
+
+    def times(self, job_id: str = "j-1", kind: type[Any] = JobProgressReport) -> list[float]:
+        """When they were heard."""
+        return [at for at, _, word in self.heard if isinstance(word, kind) and word.job_id == job_id]
+
+
+class GatedManagers(ManagerGroup):
+    """Managers that gates submit to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = AnsweringGates(self.clock.monotonic)
+
+    def open(self, name: str, *, setup: dict[str, Any] | None = None, **settings: Any) -> tuple[Manager, JobLeadership]:
+        manager = self.made(name, gates=self.gates, setup={"datacenter": "a", **(setup or {})}, **settings)
+        self.start(name, manager)
+        return manager, manager.leadership
+
+    async def led(self, name: str = "m-1", **settings: Any) -> Manager:
+        manager, _ = self.open(name, **settings)
+        await self.until(lambda: manager.leads)
+        return manager
+
+    async def passes(self, seconds: float, step: float = 0.25) -> None:
+        """Time, in steps that everybody keeps up with."""
+        for _ in range(round(seconds / step)):
+            await self.rest()
+            self.clock.advance(step)
+        await self.rest()
+
+    def works(self, manager: Manager, job_id: str = "j-1", *, advances: bool = True) -> None:
+        """A worker runs the job and says so every five seconds, for as long as the test lasts."""
+        self.tasks[f"worker of {job_id}"] = asyncio.create_task(self._work(manager, job_id, advances))
+
+    async def _work(self, manager: Manager, job_id: str, advances: bool) -> None:
+        steps, silent_s = 1, 0.0
+        while True:
+            one = AttemptReport(
+                job_id=job_id, workflow="encode", attempt=1, delivery=1, steps=steps, silent_s=silent_s, stall_s=600.0
+            )
+            await ask(manager, WorkerReport(worker="w-1", attempts=(one,)))
+            await self.clock.async_sleep(5.0)
+            steps, silent_s = (steps + 1, 0.0) if advances else (steps, silent_s + 5.0)
+
+    async def rest(self) -> None:
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+
+def run_gated(story: Callable[[GatedManagers], Any]) -> None:
+    """Plays an async story with managers that have gates."""
+    _run(GatedManagers, story)
+
+
+def from_gate(job_id: str = "j-1", *, gates: tuple[str, ...] = ("g-1", "g-2"), **options: Any) -> JobSubmission:
+    """As a gate submits it: with where its managers report."""
+    first, *others = ((gate, 8480) for gate in gates)
+    given = {"gate_epoch": 1, "target_datacenters": ("a", "b"), "timeout_seconds": 600.0, **options}
+    return submission(job_id, gate_addr=first, gate_addrs=tuple(others), **given)
+
+
+async def tell(
+    manager: Manager, *submissions: JobSubmission, words: tuple[GateWord, ...] = (), datacenter: str = "a"
+) -> Any:
+    """What the manager answers a gate."""
+    return await ask(manager, TellDatacenter(datacenter=datacenter, submissions=submissions, words=words))

@@ -6,30 +6,31 @@ import re
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import Cancel, Submit
 from tenure.control.messages.workers import WorkerReport
 from tenure.jobs.alarms import AlarmKind
 from tenure.jobs.attempt_results import AttemptFailed
 from tenure.jobs.states import AttemptCause
-from tenure.nodes.manager.alarms import STEP_S, STEPS, Observer, PulseCounter
+from tenure.logs import log_to
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.metrics import NodeMetrics
+from tenure.nodes.manager.overview import STEP_S, STEPS, Observer, PulseCounter
+from tenure.nodes.manager.serving import NodeMetrics
 
 
 def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
-        await office.until(lambda: manager.observer.alarms)
+        await group.until(lambda: manager.observer.alarms)
         (alarm,) = manager.observer.alarms
         assert (alarm.kind, alarm.subject) == (AlarmKind.NOTHING_CLAIMED, "default.p0")
         await ask(manager, Cancel(job_id="j-1"))
-        await office.until(lambda: not manager.observer.alarms)
-        told = [text for text in office.said if "queue_not_empty" in text]
+        await group.until(lambda: not manager.observer.alarms)
+        told = [text for text in group.said if "queue_not_empty" in text]
         assert len(told) == 2
         assert told[0].startswith("ALARM")
         assert "tenure worker" in told[0]
@@ -39,13 +40,13 @@ def test_work_that_nobody_takes_is_said_once_and_once_that_it_is_over() -> None:
 
 
 def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         leadership.leader = None
         leadership.term_is_current = leadership.engine_answers = False
-        observer = Observer(leadership, clock=office.clock, say=office.said.append)
-        office.clock.advance(2 * leadership.term_s + 1)
+        observer = Observer(leadership, clock=group.clock, log=log_to(group.said.append))
+        group.clock.advance(2 * leadership.term_s + 1)
         observer.look()
         assert [alarm.kind for alarm in observer.alarms] == [AlarmKind.ENGINE_SILENT]
         leadership.engine_answers = True
@@ -58,22 +59,22 @@ def test_an_engine_that_does_not_answer_is_an_alarm_on_every_manager() -> None:
     run(story)
 
 
-def measured(office: Office) -> tuple[Manager, CollectorRegistry]:
+def measured(group: ManagerGroup) -> tuple[Manager, CollectorRegistry]:
     """A manager with metrics in a registry of its own."""
     metrics = NodeMetrics()
-    manager = office.made("m-1", metrics=metrics.manager)
+    manager = group.made("m-1", metrics=metrics.manager)
     metrics.watch(manager)
-    office.start("m-1", manager)
+    group.start("m-1", manager)
     return manager, metrics.registry
 
 
 def test_decisions_are_counted_and_the_state_is_shown() -> None:
-    async def story(office: Office) -> None:
-        manager, registry = measured(office)
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, registry = measured(group)
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, WorkerReport(worker="w", lanes=("default.p0",), slots=4, free=4))
-        await office.until(lambda: registry.get_sample_value("tenure_dispatches_total"))
+        await group.until(lambda: registry.get_sample_value("tenure_dispatches_total"))
         shown = registry.get_sample_value
         assert shown("tenure_jobs_submitted_total") == 1
         assert shown("tenure_elections_won_total") == 1
@@ -82,7 +83,7 @@ def test_decisions_are_counted_and_the_state_is_shown() -> None:
         assert shown("tenure_attempts_open", {"state": "queued"}) == 1
         assert shown("tenure_workers", {"verdict": "route"}) == 1
         before = shown("tenure_lane_oldest_seconds", {"lane": "default.p0"})
-        office.clock.advance(7.0)
+        group.clock.advance(7.0)
         assert shown("tenure_lane_oldest_seconds", {"lane": "default.p0"}) == before + 7.0
         await ask(manager, Cancel(job_id="j-1"))
         assert shown("tenure_jobs_ended_total", {"state": "cancelled"}) == 1
@@ -91,9 +92,9 @@ def test_decisions_are_counted_and_the_state_is_shown() -> None:
 
 
 def test_the_written_list_of_metrics_is_the_list_of_metrics() -> None:
-    async def story(office: Office) -> None:
-        manager, registry = measured(office)
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, registry = measured(group)
+        await group.until(lambda: manager.leads)
         exported = set(re.findall(r"^# TYPE (\w+)", generate_latest(registry).decode(), re.M))
         exported = {name for name in exported if not name.endswith("_created")}
         written = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text()

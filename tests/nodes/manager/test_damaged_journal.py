@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import Done, GetJob, ListJobs, Problem, ProblemKind, Redirect, Submit
 from tenure.engines.contracts import Entry
@@ -17,20 +17,20 @@ from tenure.jobs.alarms import AlarmKind
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules
 
 
-def log_of(office: Office) -> Any:
-    return office.engine.journal(JOURNAL).log
+def log_of(group: ManagerGroup) -> Any:
+    return group.engine.journal(JOURNAL).log
 
 
 async def led_and_stopped(
-    office: Office, until: Callable[[], Any] = lambda: True, setup: dict[str, Any] | None = None
+    group: ManagerGroup, until: Callable[[], Any] = lambda: True, setup: dict[str, Any] | None = None
 ) -> None:
     """A journal with a few entries, and nobody who leads."""
-    first, _ = office.open("m-1", setup=setup)
-    await office.until(lambda: first.leads)
+    first, _ = group.open("m-1", setup=setup)
+    await group.until(lambda: first.leads)
     for number in range(3):
         assert isinstance(await ask(first, Submit(submission=submission(f"j-{number}"))), Done)
-    await office.until(until)
-    await office.kill("m-1")
+    await group.until(until)
+    await group.kill("m-1")
 
 
 def damaged(entry: Entry, **changes: Any) -> Entry:
@@ -52,14 +52,14 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_manager_stays_up_refuses_to_lead_and_says_which_entry(kind: str) -> None:
-    async def story(office: Office) -> None:
-        await led_and_stopped(office)
-        log = log_of(office)
+    async def story(group: ManagerGroup) -> None:
+        await led_and_stopped(group)
+        log = log_of(group)
         whole = log.entries[2]
         log.entries[2] = DAMAGE[kind](whole)
-        manager, _ = office.open("m-2")
-        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
-        await office.until(lambda: any("refuses to lead" in text for text in office.said))
+        manager, _ = group.open("m-2")
+        await group.until(lambda: manager.ledger.damage is not None, seconds=60)
+        await group.until(lambda: any("refuses to lead" in text for text in group.said))
         assert not manager.leads
         assert "entry 3 of journal 'jobs'" in manager.unready["journal"]
         manager.observer.look()
@@ -72,10 +72,10 @@ def test_a_manager_stays_up_refuses_to_lead_and_says_which_entry(kind: str) -> N
             assert (answer.kind, answer.retryable) == (ProblemKind.UNAVAILABLE, False)
             assert "entry 3" in answer.fact
             assert "tenure journal" in answer.remedy
-        assert not office.tasks["m-2"].done()
-        assert sum("refuses to lead" in text for text in office.said) == 1
+        assert not group.tasks["m-2"].done()
+        assert sum("refuses to lead" in text for text in group.said) == 1
         log.entries[2] = whole
-        await office.until(lambda: manager.leads, seconds=60)
+        await group.until(lambda: manager.leads, seconds=60)
         assert manager.unready == {}
         assert (await ask(manager, Submit(submission=submission("j-9")))).job_id == "j-9"
 
@@ -83,24 +83,24 @@ def test_a_manager_stays_up_refuses_to_lead_and_says_which_entry(kind: str) -> N
 
 
 def test_a_missing_entry_is_named() -> None:
-    async def story(office: Office) -> None:
-        await led_and_stopped(office)
-        log = log_of(office)
+    async def story(group: ManagerGroup) -> None:
+        await led_and_stopped(group)
+        log = log_of(group)
         log.entries[2] = log.entries[3]
-        manager, _ = office.open("m-2")
-        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        manager, _ = group.open("m-2")
+        await group.until(lambda: manager.ledger.damage is not None, seconds=60)
         assert "entry 3 of journal 'jobs' is damaged: it is missing" in manager.unready["journal"]
 
     run(story)
 
 
 def test_an_event_of_a_newer_release_is_told_from_damage() -> None:
-    async def story(office: Office) -> None:
-        await led_and_stopped(office)
-        log = log_of(office)
+    async def story(group: ManagerGroup) -> None:
+        await led_and_stopped(group)
+        log = log_of(group)
         log.entries[2] = damaged(log.entries[2], append_id="0" * 32, events=(b'{"type":"FormatRaised","at":1.0}',))
-        manager, _ = office.open("m-2")
-        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        manager, _ = group.open("m-2")
+        await group.until(lambda: manager.ledger.damage is not None, seconds=60)
         assert "knows no event of the kind 'FormatRaised'" in manager.unready["journal"]
         assert "newer Tenure" in manager.unready["journal"]
 
@@ -109,15 +109,15 @@ def test_an_event_of_a_newer_release_is_told_from_damage() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept: bool, monkeypatch: Any) -> None:
-    async def story(office: Office) -> None:
+    async def story(group: ManagerGroup) -> None:
         if kept:
             monkeypatch.setattr(MemoryJournal, "truncate", lambda self, seq: None)
-        log = log_of(office)
-        await led_and_stopped(office, until=lambda: log.snapshot, setup={"snapshot_every": 2})
+        log = log_of(group)
+        await led_and_stopped(group, until=lambda: log.snapshot, setup={"snapshot_every": 2})
         state = log.snapshot.state
         log.snapshot = log.snapshot._replace(state=state[:-1] + bytes([state[-1] ^ 1]))
-        manager, _ = office.open("m-2")
-        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        manager, _ = group.open("m-2")
+        await group.until(lambda: manager.ledger.damage is not None, seconds=60)
         assert f"the snapshot at {log.snapshot.seq} of journal 'jobs'" in manager.unready["journal"]
         hint = "can be made again" if kept else "the entries below it are gone"
         assert hint in manager.unready["journal"]
@@ -126,13 +126,13 @@ def test_a_damaged_snapshot_is_named_and_says_whether_it_can_be_made_again(kept:
 
 
 def test_a_snapshot_of_a_newer_format_says_so() -> None:
-    async def story(office: Office) -> None:
-        await led_and_stopped(office)
-        log = log_of(office)
+    async def story(group: ManagerGroup) -> None:
+        await led_and_stopped(group)
+        log = log_of(group)
         newer = msgspec.msgpack.encode({"version": 2, "jobs": {}})
-        office.engine.journal(JOURNAL).snapshot(newer, 2, epoch=log.head.epoch)
-        manager, _ = office.open("m-2")
-        await office.until(lambda: manager.ledger.damage is not None, seconds=60)
+        group.engine.journal(JOURNAL).snapshot(newer, 2, epoch=log.head.epoch)
+        manager, _ = group.open("m-2")
+        await group.until(lambda: manager.ledger.damage is not None, seconds=60)
         assert "version 2, and this Tenure reads up to 1" in manager.unready["journal"]
         assert "Start the newer version again" in manager.unready["journal"]
 
@@ -140,16 +140,16 @@ def test_a_snapshot_of_a_newer_format_says_so() -> None:
 
 
 def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
-    async def story(office: Office) -> None:
-        first, _ = office.open("m-1")
-        await office.until(lambda: first.leads)
-        second, leadership = office.open("m-2")
-        await office.until(lambda: second.ledger.seq > 0)
-        log = log_of(office)
+    async def story(group: ManagerGroup) -> None:
+        first, _ = group.open("m-1")
+        await group.until(lambda: first.leads)
+        second, leadership = group.open("m-2")
+        await group.until(lambda: second.ledger.seq > 0)
+        log = log_of(group)
         assert isinstance(await ask(first, Submit(submission=submission("j-1"))), Done)
         log.entries[-1] = damaged(log.entries[-1])  # before the standby is woken
-        await office.until(lambda: second.ledger.damage is not None, seconds=60)
-        await office.until(lambda: leadership.term_is_current, seconds=30)
+        await group.until(lambda: second.ledger.damage is not None, seconds=60)
+        await group.until(lambda: leadership.term_is_current, seconds=30)
         assert isinstance(await ask(second, Submit(submission=submission("j-2"))), Redirect)
         assert "journal" in second.unready
         assert first.leads
@@ -161,18 +161,18 @@ def test_a_standby_that_meets_damage_sends_writers_on_to_the_leader() -> None:
 def test_a_leader_that_lives_heals_the_journal_with_its_next_snapshot() -> None:
     """It has the state in its memory: its standbys come back by themselves, and nothing is lost."""
 
-    async def story(office: Office) -> None:
-        first, _ = office.open("m-1")
-        await office.until(lambda: first.leads)
-        second, _ = office.open("m-2")
-        await office.until(lambda: second.ledger.seq > 0)
+    async def story(group: ManagerGroup) -> None:
+        first, _ = group.open("m-1")
+        await group.until(lambda: first.leads)
+        second, _ = group.open("m-2")
+        await group.until(lambda: second.ledger.seq > 0)
         assert isinstance(await ask(first, Submit(submission=submission("j-1"))), Done)
-        log = log_of(office)
+        log = log_of(group)
         log.entries[-1] = damaged(log.entries[-1])
-        await office.until(lambda: second.ledger.damage is not None, seconds=60)
+        await group.until(lambda: second.ledger.damage is not None, seconds=60)
         first.ledger.rules = DatacenterRules(snapshot_every=1)
         assert isinstance(await ask(first, Submit(submission=submission("j-2"))), Done)
-        await office.until(lambda: second.ledger.damage is None, seconds=60)
+        await group.until(lambda: second.ledger.damage is None, seconds=60)
         assert set(second.ledger.book.jobs) == {"j-1", "j-2"}
         assert first.leads
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
-from tests.nodes.manager.test_worker_reports import passing, report, runs
+from tests.nodes.manager.harness import ManagerGroup, ask, passing, report, runs, submission
+from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.grants import Grant, GrantKind
 from tenure.control.messages.jobs import Cancel, GetJob, ListJobs, Submit
 from tenure.control.messages.nodes import ListNodes
+from tenure.control.messages.wire import Grant, GrantKind
 from tenure.nodes.job_views import soonest
 
 
@@ -19,16 +18,16 @@ def lefts(grants: tuple[Grant, ...], now: float) -> dict[str, float]:
 
 
 def test_a_job_that_runs_shows_every_grant_and_each_counts_down() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(timeout_seconds=600.0, stuck_threshold=90.0)))
         await ask(manager, report(runs(lease_s=40.0, stall_s=30.0, silent_s=2.0, note="frame 7")))
         view = await ask(manager, GetJob(job_id="j-1"))
         assert lefts(view.grants, view.now) == {"stuck": 90.0, "deadline": 600.0}
         assert lefts(view.workflows[0].grants, view.now) == {"lease": 40.0, "stall": 28.0, "healthcheck": 30.0}
         assert view.workflows[0].note == "frame 7"
-        await passing(office, 5)
+        await passing(group, 5)
         view = await ask(manager, GetJob(job_id="j-1"))
         assert lefts(view.workflows[0].grants, view.now) == {"lease": 35.0, "stall": 23.0, "healthcheck": 25.0}
         row = (await ask(manager, ListJobs())).jobs[0]
@@ -44,9 +43,9 @@ def test_a_job_that_runs_shows_every_grant_and_each_counts_down() -> None:
 
 
 def test_a_worker_shows_what_it_runs_and_until_when_it_must_prove_itself() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, report(runs(stall_s=30.0, fraction=0.5)))
         nodes = await ask(manager, ListNodes(attempts=True))
@@ -60,9 +59,9 @@ def test_a_worker_shows_what_it_runs_and_until_when_it_must_prove_itself() -> No
 
 
 def test_what_waits_has_a_deadline_and_what_has_ended_has_nothing() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(timeout_seconds=600.0)))
         row = (await ask(manager, ListJobs())).jobs[0]
         assert [grant.kind for grant in row.grants] == [GrantKind.DEADLINE]
@@ -75,13 +74,13 @@ def test_what_waits_has_a_deadline_and_what_has_ended_has_nothing() -> None:
 
 
 def test_a_standby_shows_the_deadline_and_guesses_nothing_else() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
-        standby, leadership = office.open("m-2")
-        await ask(manager, Submit(submission=submission()))
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        standby, leadership = group.open("m-2")
+        await ask(manager, Submit(submission=submission(timeout_seconds=600.0)))
         await ask(manager, report(runs(stall_s=30.0)))
-        await office.until(lambda: "j-1" in leadership.ledger.book.jobs)
+        await group.until(lambda: "j-1" in leadership.ledger.book.jobs)
         for _ in range(50):
             await asyncio.sleep(0)
         view = await ask(standby, GetJob(job_id="j-1"))

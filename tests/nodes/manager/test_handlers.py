@@ -7,21 +7,30 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
-from tenure.control.messages.job_details import (
+from tenure.control.claims import Scope, showing
+from tenure.control.messages.events import GetEvents
+from tenure.control.messages.jobs import (
+    AskLeader,
+    Cancel,
+    Done,
     EvidenceView,
     GetEvidence,
+    GetJob,
     GetLogs,
     GetResult,
     LogPage,
     ManySubmitted,
+    Problem,
+    ProblemKind,
+    Redirect,
     ResultView,
     RetryJob,
+    Submit,
     SubmitMany,
 )
-from tenure.control.messages.jobs import Cancel, Done, GetJob, Problem, ProblemKind, Redirect, Submit
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
 from tenure.control.messages.queues import (
     ChangeQueue,
@@ -37,6 +46,7 @@ from tenure.control.messages.queues import (
     ReplayDeadLetter,
     ResumeQueue,
 )
+from tenure.control.messages.tokens import CallerBounds
 from tenure.control.messages.workers import AttemptReport, WorkerReport
 from tenure.engines.aio import calls_for
 from tenure.engines.contracts import Fence
@@ -48,27 +58,27 @@ from tenure.nodes.job_handlers import RETRY_OF, next_id
 from tenure.nodes.manager.job_handlers import EVIDENCE, LOGS, cut
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager
-from tenure.nodes.manager.node_handlers import Presence
+from tenure.nodes.manager.operator_handlers import Presence
 
 
-async def led(office: Office, name: str = "m-1") -> Manager:
-    manager, _ = office.open(name)
-    await office.until(lambda: manager.leads)
+async def led(group: ManagerGroup, name: str = "m-1") -> Manager:
+    manager, _ = group.open(name)
+    await group.until(lambda: manager.leads)
     return manager
 
 
-async def completed(office: Office, manager: Manager, job_id: str, value: Any = 1) -> None:
+async def completed(group: ManagerGroup, manager: Manager, job_id: str, value: Any = 1) -> None:
     await ask(manager, Submit(submission=submission(job_id)))
-    await office.until(lambda: office.work.depth().ready)
-    office.answer(office.claim(), value)
-    await office.until(lambda: manager.jobs.has_ended(job_id))
+    await group.until(lambda: group.work.depth().ready)
+    group.answer(group.claim(), value)
+    await group.until(lambda: manager.jobs.has_ended(job_id))
 
 
 def test_many_submissions_are_few_appends_and_each_has_its_own_outcome() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("old")))
-        journal = office.engine.journal(JOURNAL)
+        journal = group.engine.journal(JOURNAL)
         before = journal.head().seq
         given = [submission(f"j-{n}") for n in range(50)]
         given += [submission("old"), submission("old", timeout_seconds=9), JobSubmission(job_id="empty", workflows=())]
@@ -87,10 +97,10 @@ def test_many_submissions_are_few_appends_and_each_has_its_own_outcome() -> None
 
 
 def test_many_submissions_go_to_the_leader_and_are_bounded() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
-        standby, _ = office.open("m-2")
-        await office.until(lambda: standby.ledger.book.epoch == 1)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        standby, _ = group.open("m-2")
+        await group.until(lambda: standby.ledger.book.epoch == 1)
         assert isinstance(await ask(standby, SubmitMany(submissions=(submission("a"),))), Redirect)
         for count in (0, 1_001):
             reply = await ask(manager, SubmitMany(submissions=tuple(submission(f"j-{n}") for n in range(count))))
@@ -101,16 +111,16 @@ def test_many_submissions_go_to_the_leader_and_are_bounded() -> None:
 
 
 def test_a_result_is_ready_when_its_workflow_completed() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("j")))
         early = await ask(manager, GetResult(job_id="j"))
         assert isinstance(early, ResultView)
         assert (early.ready, early.state) == (False, JobState.PENDING)
         waiting = asyncio.create_task(ask(manager, GetResult(job_id="j", wait_s=30)))
-        await office.until(lambda: office.work.depth().ready)
-        office.answer(office.claim(), {"frames": 7})
-        await office.until(waiting.done)
+        await group.until(lambda: group.work.depth().ready)
+        group.answer(group.claim(), {"frames": 7})
+        await group.until(waiting.done)
         assert (waiting.result().ready, waiting.result().result) == (True, {"frames": 7})
         await ask(manager, Submit(submission=submission("k")))
         await ask(manager, Cancel(job_id="k", reason="enough"))
@@ -123,8 +133,8 @@ def test_a_result_is_ready_when_its_workflow_completed() -> None:
 
 
 def test_a_job_of_several_workflows_wants_to_know_which() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         several = JobSubmission(job_id="j", workflows=(WorkflowSpec(name="a"), WorkflowSpec(name="b")))
         await ask(manager, Submit(submission=several))
         for request in (GetResult(job_id="j"), GetLogs(job_id="j"), GetEvidence(job_id="j", workflow="../c")):
@@ -137,8 +147,8 @@ def test_a_job_of_several_workflows_wants_to_know_which() -> None:
 
 
 def test_a_retry_is_a_new_job_that_names_the_old_one_once_however_often_it_is_asked() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("j", idempotency_key="once", labels={"team": "x"})))
         assert (await ask(manager, RetryJob(job_id="j"))).kind is ProblemKind.CONFLICT
         await ask(manager, Cancel(job_id="j"))
@@ -157,11 +167,11 @@ def test_a_retry_is_a_new_job_that_names_the_old_one_once_however_often_it_is_as
 
 
 def test_a_job_that_left_memory_can_still_be_retried_and_asked_for() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1", archive_after=1.0)
-        await office.until(lambda: manager.leads)
-        await completed(office, manager, "j", 42)
-        await office.until(lambda: "j" not in manager.ledger.book.jobs)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1", archive_after=1.0)
+        await group.until(lambda: manager.leads)
+        await completed(group, manager, "j", 42)
+        await group.until(lambda: "j" not in manager.ledger.book.jobs)
         assert (await ask(manager, GetResult(job_id="j"))).result == 42
         assert (await ask(manager, RetryJob(job_id="j"))).job_id == "j~2"
 
@@ -180,17 +190,17 @@ def log(*texts: str) -> bytes:
 
 
 def test_a_log_is_read_page_by_page_until_its_attempt_has_ended() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("j")))
         empty = await ask(manager, GetLogs(job_id="j"))
         assert isinstance(empty, LogPage)
         assert (empty.lines, empty.next, empty.ended) == ((), 0, False)
         name = empty.workflow
-        office.engine.store(LOGS).put(f"j/{name}/1", log("one", "two"), fence=Fence(1, 1))
+        group.engine.store(LOGS).put(f"j/{name}/1", log("one", "two"), fence=Fence(1, 1))
         page = await ask(manager, GetLogs(job_id="j", limit=1))
         assert ([line.text for line in page.lines], page.more, page.ended) == (["one"], True, False)
-        office.engine.store(LOGS).put(f"j/{name}/1", log("one", "two", "three"), fence=Fence(1, 1))
+        group.engine.store(LOGS).put(f"j/{name}/1", log("one", "two", "three"), fence=Fence(1, 1))
         rest = await ask(manager, GetLogs(job_id="j", offset=page.next))
         assert ([line.text for line in rest.lines], rest.more) == (["two", "three"], False)
         await ask(manager, Cancel(job_id="j"))
@@ -212,8 +222,8 @@ def test_a_log_is_read_page_by_page_until_its_attempt_has_ended() -> None:
     ],
 )
 def test_a_log_that_there_is_not_is_refused(wrong: Any, kind: ProblemKind) -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("j")))
         # What no log can be is out of bounds; which logs there are is only known here.
         assert (await ask(manager, wrong)).kind is kind
@@ -234,21 +244,21 @@ def test_nothing_of_a_log_is_lost_whatever_the_limits_are() -> None:
 
 
 def test_what_was_found_of_a_dead_attempt_is_shown() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         await ask(manager, Submit(submission=submission("j")))
         nothing = await ask(manager, GetEvidence(job_id="j"))
         assert isinstance(nothing, EvidenceView)
         assert nothing.found is None
-        office.engine.store(EVIDENCE).put(f"j/{nothing.workflow}/1", b'{"cause":"stall","evidence":{"stack":"..."}}')
+        group.engine.store(EVIDENCE).put(f"j/{nothing.workflow}/1", b'{"cause":"stall","evidence":{"stack":"..."}}')
         assert (await ask(manager, GetEvidence(job_id="j"))).found["evidence"] == {"stack": "..."}
 
     run(story)
 
 
 def test_a_paused_queue_starts_nothing_until_it_is_resumed() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
         assert (await ask(manager, PauseQueue(queue="default", by="ann"))).outcome == "accepted"
         assert (await ask(manager, PauseQueue(queue="default"))).outcome == "already"
         await ask(manager, ChangeQueue(queue="default", max_running=5))
@@ -260,7 +270,7 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed() -> None:
         (queue,) = listed.queues
         assert (queue.name, queue.paused, queue.max_running, queue.held, queue.queued) == ("default", True, 5, 1, 0)
         await ask(manager, ResumeQueue(queue="default"))
-        await office.until(lambda: manager.ledger.book.queued.get(("default", 0)))
+        await group.until(lambda: manager.ledger.book.queued.get(("default", 0)))
         (queue,) = (await ask(manager, ListQueues())).queues
         assert (queue.paused, queue.max_running, queue.held, queue.queued, queue.priorities) == (False, 5, 0, 1, (0,))
         await ask(manager, ChangeQueue(queue="default", max_running=None, rate=2.5, burst=3))
@@ -273,19 +283,19 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed() -> None:
 
 
 def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
-        standby, _ = office.open("m-2")
-        await office.until(lambda: standby.ledger.book.epoch == 1)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        standby, _ = group.open("m-2")
+        await group.until(lambda: standby.ledger.book.epoch == 1)
         presence = Presence(
-            office.engine,
-            calls_for(office.engine),
-            office.clock,
+            group.engine,
+            calls_for(group.engine),
+            group.clock,
             node=lambda: manager.node("m-1", "m-1:8470"),
             now=manager.now,
         )
-        office.tasks["presence"] = asyncio.create_task(presence.run())
+        group.tasks["presence"] = asyncio.create_task(presence.run())
         report = WorkerReport(
             worker="w-1",
             incarnation="w-1#1",
@@ -308,9 +318,9 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
         for node in ("w-1", "elsewhere"):
             assert (await ask(manager, DrainNode(node=node, reason="new kernel", by="ann"))).outcome == "accepted"
             assert (await ask(manager, DrainNode(node=node))).outcome == "already"
-        await office.until(held.done, seconds=1)
+        await group.until(held.done, seconds=1)
         assert (held.result().verdict, held.result().reason) == ("drain", "drained by ann: new kernel")
-        await office.until(lambda: office.engine.store("nodes").list())
+        await group.until(lambda: group.engine.store("nodes").list())
         listed = await ask(manager, ListNodes())
         assert isinstance(listed, NodeList)
         assert [(one.name, one.address, one.leads, one.epoch) for one in listed.managers] == [
@@ -326,21 +336,21 @@ def test_the_leader_lists_managers_and_workers_and_who_was_drained() -> None:
         assert not next(one for one in (await ask(manager, ListNodes())).workers if one.name == "w-1").drained
         assert isinstance(await ask(standby, ListNodes()), Redirect)
         assert (await ask(manager, DrainNode(node=""))).kind is ProblemKind.INVALID
-        await office.kill("presence")
-        assert office.engine.store("nodes").list() == []
+        await group.kill("presence")
+        assert group.engine.store("nodes").list() == []
         assert leadership.leader is not None
 
     run(story)
 
 
 def test_a_drain_stands_over_a_lost_leader_and_a_restart_of_the_worker() -> None:
-    async def story(office: Office) -> None:
-        first = await led(office)
-        second, _ = office.open("m-2")
+    async def story(group: ManagerGroup) -> None:
+        first = await led(group)
+        second, _ = group.open("m-2")
         await ask(first, WorkerReport(worker="w-1", incarnation="w-1#1"))
         await ask(first, DrainNode(node="w-1", by="ann"))
-        await office.kill("m-1")
-        await office.until(lambda: second.leads)
+        await group.kill("m-1")
+        await group.until(lambda: second.leads)
         told = await ask(second, WorkerReport(worker="w-1", incarnation="w-1#2"))
         assert (told.verdict, told.reason) == ("drain", "drained by ann")
         await ask(second, UndrainNode(node="w-1"))
@@ -351,9 +361,9 @@ def test_a_drain_stands_over_a_lost_leader_and_a_restart_of_the_worker() -> None
 
 
 def test_dead_letters_are_listed_shown_replayed_and_discarded() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
-        box = office.engine.mailbox("work")
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        box = group.engine.mailbox("work")
         for number in range(3):
             box.send({"n": number})
             box.receive(1, 60)[0].dead_letter(f"broken {number}")
@@ -384,9 +394,9 @@ def test_dead_letters_are_listed_shown_replayed_and_discarded() -> None:
 
 
 def test_a_dead_letter_whose_key_has_a_newer_message_is_not_replayed() -> None:
-    async def story(office: Office) -> None:
-        manager = await led(office)
-        box = office.engine.mailbox("work")
+    async def story(group: ManagerGroup) -> None:
+        manager = await led(group)
+        box = group.engine.mailbox("work")
         box.send("old", key="k", generation=1)
         box.receive(1, 60)[0].dead_letter("broken")
         box.send("new", key="k", generation=2)
@@ -398,14 +408,34 @@ def test_a_dead_letter_whose_key_has_a_newer_message_is_not_replayed() -> None:
 
 
 def test_a_dead_letter_whose_body_is_no_text_is_shown_all_the_same() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
-        box = office.engine.mailbox("work", Any, Any)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        box = group.engine.mailbox("work", Any, Any)
         box.send(msgspec.Raw(b'{"n":"\xff"}'))
         assert box.receive(1, 60) == []  # it cannot be read, so it is a dead letter at once
         (letter,) = box.dead_letters.list()
         shown = await ask(manager, GetDeadLetter(mailbox="work", id=letter.id))
         assert "\ufffd" in shown.text
+
+    run(story)
+
+
+def test_a_listener_that_missed_events_begins_from_a_state_within_its_bounds() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission("theirs", queue="theirs")))
+        await ask(manager, Submit(submission=submission("mine", queue="mine")))
+        bound = Scope((CallerBounds(queues=("mine",)),))
+        for name, seen in (("mine", True), ("theirs", False), ("nobodys", False)):
+            with showing(AskLeader(), "", bound):
+                _, state = await manager.jobs.state_for(GetEvents(job_id=name))
+            assert (state is not None) == seen, name
+        with showing(AskLeader(), "", bound):
+            _, state = await manager.jobs.state_for(GetEvents())
+        assert [one.job_id for one in state.jobs] == ["mine"]  # type: ignore[union-attr]
+        _, everything = await manager.jobs.state_for(GetEvents())
+        assert len(everything.jobs) == 2  # type: ignore[union-attr]
 
     run(story)

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.nodes.manager.harness import Cell, submission
-from tests.nodes.manager.harness import run_cell as run
+from tests.nodes.manager.harness import ManagerGroup, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.workers import WorkerReport
 from tenure.engines.memory.journal import MemoryJournal
@@ -17,7 +17,7 @@ from tenure.jobs.endings import CancelJob
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import SubmitJob
 from tenure.jobs.workers import EvictWorker
-from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.manager.ledger import RESULTS
 
 
 class _SlowJournal:
@@ -36,14 +36,14 @@ class _SlowJournal:
 
 
 def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() -> None:
-    async def story(cell: Cell) -> None:
-        node = cell.manager("m-1")
-        await cell.until(lambda: node.leader)
+    async def story(group: ManagerGroup) -> None:
+        node = group.manager("m-1")
+        await group.until(lambda: node.leader)
         journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
         node.ledger.journal = journal  # type: ignore[assignment]
         await node.commit(SubmitJob(submission=submission("known")))
         # Not only sent, but recorded as sent: the leader has nothing under way.
-        await cell.until(lambda: node.ledger.book.job("known").workflows["encode"].state is WorkflowState.QUEUED)
+        await group.until(lambda: node.ledger.book.job("known").workflows["encode"].state is WorkflowState.QUEUED)
         for _ in range(100):
             await asyncio.sleep(0)
         journal.away = True
@@ -56,41 +56,41 @@ def test_nothing_is_sent_and_nothing_revoked_before_its_decision_is_durable() ->
             node.leader.wake()  # it looks for what is due, again and again
             for _ in range(10):
                 await asyncio.sleep(0)
-            cell.clock.advance(0.25)
-        queued = [message.key for message in cell.work.receive(10, 0)]
+            group.clock.advance(0.25)
+        queued = [message.key for message in group.work.receive(10, 0)]
         assert queued == ["known/encode"], "the journal knows of neither, so the engine must not"
         journal.away = False
-        await cell.until(lambda: all(task.done() for task in waiting))
-        await cell.until(lambda: (found := cell.claim()) and found.key == "new/encode")
-        assert cell.claim() is None
+        await group.until(lambda: all(task.done() for task in waiting))
+        await group.until(lambda: (found := group.claim()) and found.key == "new/encode")
+        assert group.claim() is None
 
     run(story)
 
 
 def test_a_result_that_a_dead_leader_had_taken_still_wins_over_the_deadline() -> None:
-    async def story(cell: Cell) -> None:
-        first = cell.manager("m-1")
-        await cell.until(lambda: first.leader)
+    async def story(group: ManagerGroup) -> None:
+        first = group.manager("m-1")
+        await group.until(lambda: first.leader)
         await first.commit(SubmitJob(submission=submission(timeout_seconds=12, stuck_threshold=11)))
-        await cell.until(lambda: cell.work.depth().ready == 1)
-        message = cell.claim()
-        await cell.kill("m-1")
-        cell.answer(message, 42)
+        await group.until(lambda: group.work.depth().ready == 1)
+        message = group.claim()
+        await group.kill("m-1")
+        group.answer(message, 42)
         # It took the result and died before it could write it down.
-        assert cell.engine.mailbox(RESULTS).receive(1, 20)
-        cell.clock.advance(11)
-        second = cell.manager("m-2")
-        await cell.until(lambda: second.leader)
-        await cell.until(lambda: second.ledger.book.job("j-1").state.terminal)
+        assert group.engine.mailbox(RESULTS).receive(1, 20)
+        group.clock.advance(11)
+        second = group.manager("m-2")
+        await group.until(lambda: second.leader)
+        await group.until(lambda: second.ledger.book.job("j-1").state.terminal)
         assert second.ledger.book.job("j-1").state is JobState.COMPLETED
 
     run(story)
 
 
 def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_strand_it() -> None:
-    async def story(cell: Cell) -> None:
-        node = cell.manager("m-1")
-        await cell.until(lambda: node.leader)
+    async def story(group: ManagerGroup) -> None:
+        node = group.manager("m-1")
+        await group.until(lambda: node.leader)
         assert node.leader is not None
         spec = msgspec.structs.replace(submission().workflows[0], stall=7.0)
         for job_id, others in (("alone", 0), ("among-others", 1)):
@@ -100,13 +100,13 @@ def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_stra
                 )
                 await node.leader.worker_reports.report(report)
             await node.commit(SubmitJob(submission=msgspec.structs.replace(submission(job_id), workflows=(spec,))))
-            await cell.until(lambda: cell.work.depth().ready == 1)
-            first = cell.claim()
+            await group.until(lambda: group.work.depth().ready == 1)
+            first = group.claim()
             assert (first.body.stall_s, first.body.excluded) == (7.0, ())
             await node.commit(RecordStarted(job_id=job_id, workflow="encode", attempt=1, worker="w-1"))
             await node.commit(EvictWorker(worker="w-1", reason="silent"))
-            await cell.until(lambda: cell.work.depth().ready == 1)
-            second = cell.claim()
+            await group.until(lambda: group.work.depth().ready == 1)
+            second = group.claim()
             assert (second.body.attempt, second.body.excluded) == (2, ("w-1",) if others else ())
             second.acknowledge()
 
@@ -114,9 +114,9 @@ def test_a_message_carries_its_stall_and_whom_it_excludes_unless_that_would_stra
 
 
 def test_many_commands_are_one_append_and_one_that_is_wrong_spoils_no_other() -> None:
-    async def story(cell: Cell) -> None:
-        node = cell.manager("m-1")
-        await cell.until(lambda: node.leader)
+    async def story(group: ManagerGroup) -> None:
+        node = group.manager("m-1")
+        await group.until(lambda: node.leader)
         before = node.ledger.seq
         good, wrong = submission("good"), submission("wrong", timeout_seconds=-1)
         outcomes = await node.commit_all([SubmitJob(submission=one) for one in (good, wrong, submission("other"))])
@@ -124,15 +124,15 @@ def test_many_commands_are_one_append_and_one_that_is_wrong_spoils_no_other() ->
         entries = node.ledger.journal.read(before)
         assert len([entry for entry in entries if b"JobSubmitted" in entry.events[0]]) == 1
         assert {"good", "other"} <= set(node.ledger.book.jobs)
-        await cell.until(lambda: cell.work.depth().ready == 2)
+        await group.until(lambda: group.work.depth().ready == 2)
 
     run(story)
 
 
 def test_commands_that_wait_when_the_lead_is_lost_are_all_refused() -> None:
-    async def story(cell: Cell) -> None:
-        node = cell.manager("m-1")
-        await cell.until(lambda: node.leader)
+    async def story(group: ManagerGroup) -> None:
+        node = group.manager("m-1")
+        await group.until(lambda: node.leader)
         journal = _SlowJournal(node.ledger.journal)  # type: ignore[arg-type]
         node.ledger.journal = journal  # type: ignore[assignment]
         journal.away = True
@@ -142,7 +142,7 @@ def test_commands_that_wait_when_the_lead_is_lost_are_all_refused() -> None:
             await asyncio.sleep(0)
         ledger.step_down("somebody else leads")
         journal.away = False
-        await cell.until(waiting.done)
+        await group.until(waiting.done)
         assert all(isinstance(outcome, DeposedError) for outcome in waiting.result())
 
     run(story)

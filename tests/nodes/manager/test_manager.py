@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import (
     AskLeader,
@@ -31,20 +31,19 @@ from tenure.engines.memory.engine import MemoryElection
 from tenure.errors import DeposedError, EngineUnavailableError
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.states import JobState
-from tenure.nodes.manager.ledger import JOURNAL
-from tenure.nodes.manager.results import ResultIntake
+from tenure.nodes.manager.ledger import JOURNAL, ResultIntake
 
 
 def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         first = await ask(manager, Submit(submission=submission()))
         again = await ask(manager, Submit(submission=submission()))
         assert (first.outcome, again.outcome) == (Outcome.ACCEPTED, Outcome.ALREADY)
         view = await ask(manager, GetJob(job_id="j-1"))
         assert isinstance(view, JobView)
-        assert (view.state, view.deadline - view.submitted_at, len(view.workflows)) == (JobState.PENDING, 3600, 1)
+        assert (view.state, view.deadline, len(view.workflows)) == (JobState.PENDING, None, 1)
         listed = await ask(manager, ListJobs())
         assert isinstance(listed, JobList)
         assert [row.job_id for row in listed.jobs] == ["j-1"]
@@ -57,8 +56,8 @@ def test_a_leader_takes_a_submission_once_and_shows_it() -> None:
 
 
 def test_a_manager_refuses_what_is_for_another_datacenter_than_the_one_it_was_given() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1", setup={"datacenter": "eu"})
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1", setup={"datacenter": "eu"})
         refused = await ask(manager, ListQueues(datacenter="us"))
         assert isinstance(refused, Problem)
         assert "is for datacenter 'us', and this is a manager of 'eu'" in refused.fact
@@ -71,9 +70,9 @@ def test_a_manager_refuses_what_is_for_another_datacenter_than_the_one_it_was_gi
 def test_what_was_written_down_is_done_also_for_a_client_that_hung_up_meanwhile(moment: int) -> None:
     """Its dispatch waited for the next look, five seconds later, and for no other reason (decision 0182)."""
 
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         for _ in range(200):  # until its leader rests
             await asyncio.sleep(0)
         asking = asyncio.create_task(ask(manager, Submit(submission=submission())))
@@ -83,23 +82,23 @@ def test_what_was_written_down_is_done_also_for_a_client_that_hung_up_meanwhile(
         await asyncio.gather(asking, return_exceptions=True)
         for _ in range(200):  # in no time: the clock stands still
             await asyncio.sleep(0)
-        sent = office.engine.mailbox("default.p0").approximate_count()
+        sent = group.engine.mailbox("default.p0").approximate_count()
         assert sent == len((await ask(manager, ListJobs())).jobs)
 
     run(story)
 
 
 def test_a_standby_answers_reads_and_sends_writes_to_the_leader() -> None:
-    async def story(office: Office) -> None:
-        leader, _ = office.open("m-1")
-        await office.until(lambda: leader.leads)
-        standby, _ = office.open("m-2")
+    async def story(group: ManagerGroup) -> None:
+        leader, _ = group.open("m-1")
+        await group.until(lambda: leader.leads)
+        standby, _ = group.open("m-2")
         await ask(leader, Submit(submission=submission()))
         redirect = Redirect(address="m-1:8470", epoch=1)
         for request in (Submit(submission=submission("j-2")), Cancel(job_id="j-1")):
-            await office.until(lambda: standby.leadership.ledger.book.epoch == 1)
+            await group.until(lambda: standby.leadership.ledger.book.epoch == 1)
             assert await ask(standby, request) == redirect
-        await office.until(lambda: "j-1" in standby.leadership.ledger.book.jobs)
+        await group.until(lambda: "j-1" in standby.leadership.ledger.book.jobs)
         assert isinstance(await ask(standby, GetJob(job_id="j-1")), JobView)
         # It may not have read so far: the leader's word counts.
         assert await ask(standby, GetJob(job_id="nobody")) == redirect
@@ -112,8 +111,8 @@ def test_a_standby_answers_reads_and_sends_writes_to_the_leader() -> None:
 
 
 def test_while_nobody_leads_a_write_is_to_be_tried_again() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
         answer = await ask(manager, Submit(submission=submission()))
         assert isinstance(answer, Problem)
         assert (answer.kind, answer.retryable) == (ProblemKind.UNAVAILABLE, True)
@@ -122,22 +121,22 @@ def test_while_nobody_leads_a_write_is_to_be_tried_again() -> None:
 
 
 def test_waiting_for_a_job_ends_with_the_job_or_with_the_time() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         waiting = asyncio.create_task(ask(manager, GetJob(job_id="j-1", wait_s=5)))
-        began = office.clock.boottime()
-        await office.until(waiting.done)
+        began = group.clock.boottime()
+        await group.until(waiting.done)
         assert not waiting.result().ended
-        assert 5 <= office.clock.boottime() - began < 6
+        assert 5 <= group.clock.boottime() - began < 6
         waiting = asyncio.create_task(ask(manager, GetJob(job_id="j-1", wait_s=30)))
-        await office.until(lambda: office.work.depth().ready)
-        office.answer(office.claim(), 42)
-        began = office.clock.boottime()
-        await office.until(waiting.done)
+        await group.until(lambda: group.work.depth().ready)
+        group.answer(group.claim(), 42)
+        began = group.clock.boottime()
+        await group.until(waiting.done)
         assert (waiting.result().state, waiting.result().workflows[0].result) == (JobState.COMPLETED, 42)
-        assert office.clock.boottime() - began < 5
+        assert group.clock.boottime() - began < 5
 
     run(story)
 
@@ -154,9 +153,9 @@ def test_waiting_for_a_job_ends_with_the_job_or_with_the_time() -> None:
     ],
 )
 def test_what_is_wrong_with_a_request_is_told_to_its_sender(request_: Any, kind: ProblemKind) -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         answer = await ask(manager, request_)
         assert isinstance(answer, Problem)
@@ -166,9 +165,9 @@ def test_what_is_wrong_with_a_request_is_told_to_its_sender(request_: Any, kind:
 
 
 def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         journal = leadership.ledger.journal
         broken, append = [True], type(journal).append
 
@@ -179,14 +178,14 @@ def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(type(journal), "append", refuse)
         submitting = asyncio.create_task(ask(manager, Submit(submission=submission())))
-        await office.until(lambda: "j-1" in leadership.ledger.book.jobs)
+        await group.until(lambda: "j-1" in leadership.ledger.book.jobs)
         reading = asyncio.create_task(ask(manager, GetJob(job_id="j-1")))
         for _ in range(50):
             await asyncio.sleep(0)
         assert not reading.done()
         assert not submitting.done()
         broken.clear()
-        await office.until(lambda: reading.done() and submitting.done(), seconds=5)
+        await group.until(lambda: reading.done() and submitting.done(), seconds=5)
         assert isinstance(reading.result(), JobView)
         assert isinstance(submitting.result(), Done)
 
@@ -194,10 +193,10 @@ def test_nobody_is_shown_a_decision_before_it_is_durable(monkeypatch: pytest.Mon
 
 
 def test_a_leader_that_was_overtaken_refuses_what_it_was_asked_and_shows_nothing_of_it() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
-        journal = office.engine.journal(JOURNAL)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        journal = group.engine.journal(JOURNAL)
         head = journal.head()
         entry = journal.read(head.seq - 1)[0]
         journal.append([entry.events[0]], epoch=leadership.epoch + 1, expect=head.seq, append_id="other")
@@ -210,24 +209,24 @@ def test_a_leader_that_was_overtaken_refuses_what_it_was_asked_and_shows_nothing
 
 
 def test_a_result_that_is_too_large_for_the_journal_comes_back_whole() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
-        await office.until(lambda: office.work.depth().ready)
-        office.answer(office.claim(), "x" * 400_000)
-        await office.until(lambda: manager.jobs.has_ended("j-1"))
+        await group.until(lambda: group.work.depth().ready)
+        group.answer(group.claim(), "x" * 400_000)
+        await group.until(lambda: manager.jobs.has_ended("j-1"))
         view = await ask(manager, GetJob(job_id="j-1"))
         assert view.workflows[0].result == "x" * 400_000
-        assert office.engine.journal(JOURNAL).head().seq < 100
+        assert group.engine.journal(JOURNAL).head().seq < 100
 
     run(story)
 
 
 def test_submissions_that_do_not_fit_into_one_append_are_written_in_several() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         big = {"text": "x" * 120_000}
         answers = await asyncio.gather(
             *(
@@ -252,12 +251,12 @@ def test_submissions_that_do_not_fit_into_one_append_are_written_in_several() ->
 
 
 def test_an_archived_job_is_still_shown_and_explained() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1", archive_after=10)
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1", archive_after=10)
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, Cancel(job_id="j-1", reason="the user said so"))
-        await office.until(lambda: "j-1" in leadership.ledger.book.state.archive)
+        await group.until(lambda: "j-1" in leadership.ledger.book.state.archive)
         view = await ask(manager, GetJob(job_id="j-1", wait_s=10))
         assert (view.state, view.reason) == (JobState.CANCELLED, "the user said so")
         assert "the user said so" in (await ask(manager, AskWhy(job_id="j-1"))).text
@@ -266,9 +265,9 @@ def test_an_archived_job_is_still_shown_and_explained() -> None:
 
 
 def test_a_leader_that_was_deposed_follows_with_a_new_book_and_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(office: Office) -> None:
-        first, leadership = office.open("m-1")
-        await office.until(lambda: first.leads)
+    async def story(group: ManagerGroup) -> None:
+        first, leadership = group.open("m-1")
+        await group.until(lambda: first.leads)
         assert leadership.leader is not None
         failing, led, take = leadership.leader.results, leadership.ledger, ResultIntake.take
 
@@ -278,17 +277,17 @@ def test_a_leader_that_was_deposed_follows_with_a_new_book_and_answers_again(mon
             return await take(self, wait_s)
 
         monkeypatch.setattr(ResultIntake, "take", fail)
-        second, _ = office.open("m-2")
-        await office.until(lambda: leadership.ledger is not led, seconds=60)
+        second, _ = group.open("m-2")
+        await group.until(lambda: leadership.ledger is not led, seconds=60)
         campaign = MemoryElection.campaign
 
         def refused(self: MemoryElection, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
             return None if candidate == leadership.name else campaign(self, candidate, ttl, above=above)
 
         monkeypatch.setattr(MemoryElection, "campaign", refused)  # the other one shall lead
-        await office.until(lambda: second.leads, seconds=60)
+        await group.until(lambda: second.leads, seconds=60)
         assert (await ask(second, Submit(submission=submission()))).outcome is Outcome.ACCEPTED
-        await office.until(lambda: "j-1" in leadership.ledger.book.jobs, seconds=60)
+        await group.until(lambda: "j-1" in leadership.ledger.book.jobs, seconds=60)
         assert isinstance(await ask(first, GetJob(job_id="j-1")), JobView)
 
     run(story)

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import AskWhy, Cancel, Done, Problem, Submit
-from tenure.control.messages.schedules import ListSchedules
+from tenure.control.messages.queues import ListSchedules
 from tenure.engines.memory.journal import MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import EngineReadOnlyError, LimitError, ProductFailedError
@@ -24,18 +24,17 @@ from tenure.jobs.schedules import ScheduleSet
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted, SubmitJob
 from tenure.jobs.topics import DECIDE, FOLD
-from tenure.nodes.manager import results as result_intake
+from tenure.nodes.manager import ledger as result_intake
 from tenure.nodes.manager.leader import JobLeadership
-from tenure.nodes.manager.ledger import JOURNAL
-from tenure.nodes.manager.results import RESULTS, command_for
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.nodes.manager.ledger import JOURNAL, RESULTS, command_for
+from tenure.work.delivery import WorkItem, WorkResult
 
 AT = 1_700_000_000.0
 
 
-def journal_of(office: Office, *events: Event) -> None:
+def journal_of(group: ManagerGroup, *events: Event) -> None:
     """What an older version left in the journal."""
-    journal = office.engine.journal(JOURNAL)
+    journal = group.engine.journal(JOURNAL)
     journal.append([encode_event(event) for event in events], epoch=1, expect=journal.head().seq, append_id="old")
 
 
@@ -43,9 +42,9 @@ def submitted(one: JobSubmission) -> JobSubmitted:
     return JobSubmitted(at=AT, job_id=one.job_id, submission=one, digest=one.job_id)
 
 
-def folded(office: Office) -> bytes:
+def folded(group: ManagerGroup) -> bytes:
     """The state that the journal leads to."""
-    journal, book = office.engine.journal(JOURNAL), JobBook()
+    journal, book = group.engine.journal(JOURNAL), JobBook()
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
         book = JobBook.restore(snapshot.state)
@@ -54,22 +53,22 @@ def folded(office: Office) -> bytes:
     return book.snapshot()
 
 
-async def completes(office: Office, leadership: JobLeadership, job_id: str) -> None:
+async def completes(group: ManagerGroup, leadership: JobLeadership, job_id: str) -> None:
     """An ordinary job is accepted, dispatched, and completed."""
     await leadership.commit(SubmitJob(submission=submission(job_id)))
-    message = await office.claimed()
+    message = await group.claimed()
     assert message.body.job_id == job_id
-    office.answer(message)
-    await office.until(lambda: leadership.ledger.book.job(job_id).state is JobState.COMPLETED)
+    group.answer(message)
+    await group.until(lambda: leadership.ledger.book.job(job_id).state is JobState.COMPLETED)
 
 
 def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise KeyError("a bug of ours")
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         ledger = leadership.ledger
         monkeypatch.setitem(DECIDE, CancelJob, broken)  # type: ignore[misc]
         outcomes = await leadership.commit_all(
@@ -79,7 +78,7 @@ def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypa
         reply = await ask(manager, Cancel(job_id="x"))
         assert isinstance(reply, Problem)
         assert "Tenure itself failed while deciding a CancelJob: KeyError" in reply.fact
-        assert any("Traceback" in line and "a bug of ours" in line for line in office.said)
+        assert any("Traceback" in line and "a bug of ours" in line for line in group.said)
         assert leadership.ledger is ledger
         assert manager.leads
         manager.observer.look()
@@ -89,9 +88,9 @@ def test_a_command_on_which_decide_raises_is_refused_and_deposes_nobody(monkeypa
 
 
 def test_a_command_whose_events_are_too_large_is_refused_with_its_size_and_deposes_nobody() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         ledger, before = leadership.ledger, leadership.ledger.seq
         large = CancelJob(job_id="x", reason="r" * 700_000)
         outcomes = await leadership.commit_all([SubmitJob(submission=submission("good")), large])
@@ -101,7 +100,7 @@ def test_a_command_whose_events_are_too_large_is_refused_with_its_size_and_depos
         assert not isinstance(outcomes[0], Exception)
         assert leadership.ledger is ledger
         assert manager.leads
-        await completes(office, leadership, "good")
+        await completes(group, leadership, "good")
         assert "x" not in leadership.ledger.book.state.tombstones
         assert ledger.seq > before
 
@@ -118,12 +117,12 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
         book.job("kept").reason = "this one too"
         raise ValueError("in the midst of it")
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         for job_id in ("bad", "kept"):
             await leadership.commit(SubmitJob(submission=submission(job_id)))
-        await office.until(lambda: len(leadership.ledger.book.queued.get(("default", 0), ())) == 2)
+        await group.until(lambda: len(leadership.ledger.book.queued.get(("default", 0), ())) == 2)
         epoch, ledger = leadership.epoch, leadership.ledger
         monkeypatch.setitem(FOLD, JobEnded, half)  # type: ignore[misc]
         good = SubmitJob(submission=submission("good"))
@@ -135,8 +134,8 @@ def test_where_the_fold_raises_nothing_is_written_and_the_book_is_built_anew_in_
         assert (leadership.ledger, leadership.epoch, manager.leads) == (ledger, epoch, True)
         assert ledger.book.job("bad").reason == ledger.book.job("kept").reason == ""
         assert {"good", "late"} <= set(ledger.book.jobs)
-        await office.until(lambda: not ledger.writing)
-        assert ledger.book.snapshot() == folded(office)
+        await group.until(lambda: not ledger.writing)
+        assert ledger.book.snapshot() == folded(group)
         assert (await ask(manager, Cancel(job_id="bad"))).outcome == "accepted"
 
     run(story)
@@ -152,9 +151,9 @@ def test_of_a_batch_that_the_engine_does_not_take_only_the_bad_command_is_refuse
             raise LimitError("events", "something", "what this engine takes")
         return append(self, events, **options)
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         ledger = leadership.ledger
         monkeypatch.setattr(MemoryJournal, "append", picky)
         commands: list[Command] = [SubmitJob(submission=submission(one)) for one in ("good", "bad", "fine")]
@@ -168,11 +167,11 @@ def test_of_a_batch_that_the_engine_does_not_take_only_the_bad_command_is_refuse
 
 
 def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_so_also_after_a_restart() -> None:
-    async def story(office: Office) -> None:
+    async def story(group: ManagerGroup) -> None:
         poison = submission("poison", queue="my queue")
-        journal_of(office, submitted(poison), submitted(submission("honest")))
-        manager, leadership = office.open("m-1", archive_after=10)
-        await office.until(lambda: "poison" in leadership.ledger.book.ended)
+        journal_of(group, submitted(poison), submitted(submission("honest")))
+        manager, leadership = group.open("m-1", archive_after=10)
+        await group.until(lambda: "poison" in leadership.ledger.book.ended)
         info = leadership.ledger.book.job("poison")
         assert info.state is JobState.FAILED
         assert "Tenure itself failed on it while dispatching it: LimitError" in info.reason
@@ -183,30 +182,30 @@ def test_a_job_of_an_old_journal_that_cannot_be_dispatched_fails_alone_and_says_
         assert "The job ended: failed. Tenure itself failed on it while dispatching it" in told.replace(
             "the job", "The job"
         )
-        assert (await office.claimed()).body.job_id == "honest"
-        await office.until(lambda: "poison" in leadership.ledger.book.state.archive)
-        await office.kill("m-1")
-        again, next_one = office.open("m-2")
-        await office.until(lambda: again.leads)
-        await completes(office, next_one, "later")
+        assert (await group.claimed()).body.job_id == "honest"
+        await group.until(lambda: "poison" in leadership.ledger.book.state.archive)
+        await group.kill("m-1")
+        again, next_one = group.open("m-2")
+        await group.until(lambda: again.leads)
+        await completes(group, next_one, "later")
 
     run(story)
 
 
 def test_a_queue_of_an_old_journal_with_a_rate_that_has_no_inverse_holds_its_jobs_and_nothing_else() -> None:
-    async def story(office: Office) -> None:
+    async def story(group: ManagerGroup) -> None:
         slow = [submission(f"slow-{number}", queue="slow") for number in range(3)]
         changed = QueueChanged(at=AT, queue="slow", rate=5e-324, burst=1)
-        journal_of(office, changed, *map(submitted, slow))
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+        journal_of(group, changed, *map(submitted, slow))
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         for number in range(3):
-            await completes(office, leadership, f"j-{number}")
+            await completes(group, leadership, f"j-{number}")
         states = [leadership.ledger.book.job(one.job_id).workflows["encode"].state for one in slow]
         assert states == [WorkflowState.QUEUED, WorkflowState.PENDING, WorkflowState.PENDING]
-        await office.kill("m-1")
-        again, _ = office.open("m-2")
-        await office.until(lambda: again.leads)
+        await group.kill("m-1")
+        again, _ = group.open("m-2")
+        await group.until(lambda: again.leads)
 
     run(story)
 
@@ -214,48 +213,48 @@ def test_a_queue_of_an_old_journal_with_a_rate_that_has_no_inverse_holds_its_job
 def test_a_result_that_cannot_be_recorded_is_a_dead_letter_and_holds_up_no_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(message: Any) -> Any:
+    def broken(message: Any, *more: Any) -> Any:
         if message.body is not None and message.body.job_id == "bad":
             raise RecursionError("a bug of ours")
-        return command_for(message)
+        return command_for(message, *more)
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         monkeypatch.setattr(result_intake, "command_for", broken)
         for job_id in ("bad", "good"):
             await leadership.commit(SubmitJob(submission=submission(job_id)))
         for _ in range(2):
-            office.answer(await office.claimed())
+            group.answer(await group.claimed())
         book = leadership.ledger.book
-        await office.until(lambda: book.job("bad").state.terminal and book.job("good").state.terminal)
+        await group.until(lambda: book.job("bad").state.terminal and book.job("good").state.terminal)
         assert (book.job("bad").state, book.job("good").state) == (JobState.FAILED, JobState.COMPLETED)
-        results = office.engine.mailbox(RESULTS, WorkResult, WorkItem)
-        await office.until(results.dead_letters.list)
+        results = group.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        await group.until(results.dead_letters.list)
         (letter,) = results.dead_letters.list()
         assert "RecursionError: a bug of ours" in letter.reason
         await leadership.commit(SubmitJob(submission=submission("short", timeout_seconds=5.0)))
-        await office.until(lambda: book.job("short").state is JobState.TIMED_OUT, seconds=60)
+        await group.until(lambda: book.job("short").state is JobState.TIMED_OUT, seconds=60)
 
     run(story)
 
 
 def test_a_schedule_that_raises_is_paused_and_says_why_and_the_others_fire() -> None:
-    async def story(office: Office) -> None:
+    async def story(group: ManagerGroup) -> None:
         bad = Schedule(name="bad", job=submission("t"), cron="what is this")
         worse = Schedule(name="worse", job=submission("t", queue=""), every_s=5.0)
         good = Schedule(name="good", job=submission("t"), every_s=5.0)
-        journal_of(office, *(ScheduleSet(at=office.engine.now(), schedule=one) for one in (bad, worse, good)))
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: leadership.ledger.seq and leadership.ledger.book.state.schedules["good"].fired)
-        await office.until(lambda: leadership.ledger.book.state.schedules["bad"].schedule.paused)
+        journal_of(group, *(ScheduleSet(at=group.engine.now(), schedule=one) for one in (bad, worse, good)))
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: leadership.ledger.seq and leadership.ledger.book.state.schedules["good"].fired)
+        await group.until(lambda: leadership.ledger.book.state.schedules["bad"].schedule.paused)
         shown = {one.schedule.name: one for one in (await ask(manager, ListSchedules())).schedules}
         assert shown["bad"].schedule.paused
         assert "cron" in shown["bad"].problem
         assert not shown["good"].problem
-        await office.kill("m-1")
-        again, _ = office.open("m-2")
-        await office.until(lambda: again.leads)
+        await group.kill("m-1")
+        again, _ = group.open("m-2")
+        await group.until(lambda: again.leads)
 
     run(story)
 
@@ -269,15 +268,15 @@ def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_lea
         tried.append(seq)
         raise LimitError("snapshot", "70,000,000 bytes", "at most 67,108,864 bytes")
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1", setup={"snapshot_every": 10})
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1", setup={"snapshot_every": 10})
+        await group.until(lambda: manager.leads)
         ledger = leadership.ledger
         monkeypatch.setattr(MemoryJournal, "snapshot", refuse)
         for number in range(12):
-            await completes(office, leadership, f"j-{number}")
+            await completes(group, leadership, f"j-{number}")
             for _ in range(30):
-                office.clock.advance(0.25)
+                group.clock.advance(0.25)
                 await asyncio.sleep(0)
         assert 1 < len(tried) < 8, "it is tried again, and not at every look: to encode it costs much"
         assert ledger.state_bytes > 1_000
@@ -292,7 +291,7 @@ def test_a_state_that_is_too_large_for_a_snapshot_is_an_alarm_and_the_leader_lea
 
 
 def test_a_standby_whose_engine_refuses_it_says_so_and_stands_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(office: Office) -> None:
+    async def story(group: ManagerGroup) -> None:
         head, refused = MemoryJournal.head, [True]
 
         def refuse(self: MemoryJournal) -> Any:
@@ -301,13 +300,13 @@ def test_a_standby_whose_engine_refuses_it_says_so_and_stands_again(monkeypatch:
             return head(self)
 
         monkeypatch.setattr(MemoryJournal, "head", refuse)
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: leadership.failures.alarms())
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: leadership.failures.alarms())
         for _ in range(200):
-            office.clock.advance(0.25)
-        assert not office.tasks["m-1"].done()
+            group.clock.advance(0.25)
+        assert not group.tasks["m-1"].done()
         refused[0] = False
-        await office.until(lambda: manager.leads)
+        await group.until(lambda: manager.leads)
 
     run(story)
 
@@ -327,22 +326,22 @@ def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(mo
             raise AssertionError("nor can it be failed")
         sound(book, event)
 
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         monkeypatch.setattr(MemoryMailbox, "send_many", picky)
         monkeypatch.setitem(FOLD, JobEnded, broken)  # type: ignore[misc]
         await leadership.commit(SubmitJob(submission=submission("bad")))
-        await completes(office, leadership, "good")
+        await completes(group, leadership, "good")
         assert leadership.leader is not None
         assert list(leadership.leader.strikes.aside) == ["bad"]
-        assert any("left alone until another leader takes over" in line for line in office.said)
+        assert any("left alone until another leader takes over" in line for line in group.said)
         monkeypatch.setattr(MemoryMailbox, "send_many", send)
         monkeypatch.setitem(FOLD, JobEnded, sound)  # type: ignore[misc]
-        await office.kill("m-1")
-        again, next_one = office.open("m-2")
-        await office.until(lambda: again.leads)
-        assert (await office.claimed()).body.job_id == "bad"
+        await group.kill("m-1")
+        again, next_one = group.open("m-2")
+        await group.until(lambda: again.leads)
+        assert (await group.claimed()).body.job_id == "bad"
         assert next_one.leader is not None
         assert not next_one.leader.strikes.aside
 
@@ -352,9 +351,9 @@ def test_a_job_that_cannot_even_be_failed_is_left_alone_until_the_next_leader(mo
 def test_an_append_of_which_nobody_knows_the_writers_fate_ends_the_term_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         ledger = leadership.ledger
 
         async def broken() -> None:
@@ -364,7 +363,7 @@ def test_an_append_of_which_nobody_knows_the_writers_fate_ends_the_term_and_noth
         reply = await ask(manager, Submit(submission=submission("j-1")))
         assert isinstance(reply, Problem)
         assert reply.retryable
-        await office.until(lambda: leadership.ledger is not ledger and manager.leads)
+        await group.until(lambda: leadership.ledger is not ledger and manager.leads)
         assert isinstance(await ask(manager, Submit(submission=submission("j-1"))), Done)
 
     run(story)

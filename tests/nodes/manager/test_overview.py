@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
-from tests.nodes.manager.test_worker_reports import passing, report, runs
+from tests.nodes.manager.harness import ManagerGroup, ask, passing, report, runs, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import Cancel, Submit
-from tenure.control.messages.nodes import DrainNode
-from tenure.control.messages.overview import AskOverview, Overview, Severity
+from tenure.control.messages.nodes import AskOverview, DrainNode, Overview, Severity
 from tenure.control.messages.queues import PauseQueue
 
 
@@ -21,9 +19,9 @@ async def kinds(manager: Any) -> dict[str, Any]:
 
 
 def test_a_datacenter_in_which_all_is_well_says_nothing() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, report(runs(stall_s=30.0)))
         found = await ask(manager, AskOverview())
@@ -35,15 +33,15 @@ def test_a_datacenter_in_which_all_is_well_says_nothing() -> None:
 
 
 def test_each_trouble_says_what_since_when_and_what_helps() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         await ask(manager, report(runs(stall_s=30.0)))
         await ask(manager, DrainNode(node="w-1", reason="new disk", by="ann"))
         await ask(manager, PauseQueue(queue="nightly"))
         await ask(manager, Submit(submission=submission("j-2", timeout_seconds=3.0)))
-        await passing(office, 8)
+        await passing(group, 8)
         found = await kinds(manager)
         assert found["drained"].severity is Severity.NOTE
         assert "new disk" in found["drained"].text
@@ -59,12 +57,12 @@ def test_each_trouble_says_what_since_when_and_what_helps() -> None:
 
 
 def test_a_silent_worker_is_told_of_before_it_is_evicted() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, report())
         assert "silent" not in await kinds(manager)
-        await passing(office, 20)
+        await passing(group, 20)
         found = (await kinds(manager))["silent"]
         assert found.subject == "w-1"
         assert "was last heard 20 s ago" in found.text
@@ -73,16 +71,16 @@ def test_a_silent_worker_is_told_of_before_it_is_evicted() -> None:
 
 
 def test_one_answer_serves_all_who_ask_at_once_and_its_time_is_right() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         first = await ask(manager, AskOverview())
         await ask(manager, Cancel(job_id="nobody"))
-        office.clock.advance(0.5)
+        group.clock.advance(0.5)
         again = await ask(manager, AskOverview())
         assert again.now - first.now == 0.5
         assert again.pulse == first.pulse
-        office.clock.advance(1.0)
+        group.clock.advance(1.0)
         assert (await ask(manager, AskOverview())).now - first.now == 1.5
 
     run(story)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, submission
+from tests.nodes.manager.harness import run_group as run
 
 from tenure.control.messages.jobs import GetJob, Problem, ProblemKind, Submit
-from tenure.control.messages.schedules import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
+from tenure.control.messages.queues import DropSchedule, ListSchedules, ScheduleList, SetSchedule, TriggerSchedule
 from tenure.jobs import JobSubmission, Outcome
 from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordDispatched, RecordStarted
@@ -32,16 +32,16 @@ async def complete(leadership: JobLeadership, job_id: str, result: Any) -> None:
 
 
 def test_instants_fire_over_a_failover_each_once() -> None:
-    async def story(office: Office) -> None:
-        first, _ = office.open("m-1")
-        await office.until(lambda: first.leads)
-        second, leadership = office.open("m-2")
+    async def story(group: ManagerGroup) -> None:
+        first, _ = group.open("m-1")
+        await group.until(lambda: first.leads)
+        second, leadership = group.open("m-2")
         done = await ask(first, SetSchedule(schedule=every(10.0)))
         assert done.outcome is Outcome.ACCEPTED
-        await office.until(lambda: len(leadership.ledger.book.jobs) >= 2)
-        await office.kill("m-1")
-        await office.until(lambda: second.leads)
-        await office.until(lambda: len(leadership.ledger.book.jobs) >= 5)
+        await group.until(lambda: len(leadership.ledger.book.jobs) >= 2)
+        await group.kill("m-1")
+        await group.until(lambda: second.leads)
+        await group.until(lambda: len(leadership.ledger.book.jobs) >= 5)
         listed = await ask(second, ListSchedules())
         assert isinstance(listed, ScheduleList)
         (view,) = listed.schedules
@@ -56,9 +56,9 @@ def test_instants_fire_over_a_failover_each_once() -> None:
 
 
 def test_a_schedule_is_changed_triggered_and_dropped() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, SetSchedule(schedule=every(3_600.0)))
         again = [await ask(manager, TriggerSchedule(name="tick", job_id="by-hand")) for _ in range(2)]
         assert [one.outcome for one in again] == [Outcome.ACCEPTED, Outcome.ALREADY]
@@ -79,9 +79,9 @@ def test_a_schedule_is_changed_triggered_and_dropped() -> None:
     [({"zone": "Mars/Olympus"}, ProblemKind.IMPOSSIBLE), ({"name": "a/b"}, ProblemKind.INVALID)],
 )
 def test_a_bad_schedule_is_the_senders_problem(options: dict[str, Any], kind: ProblemKind) -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         reply = await ask(manager, SetSchedule(schedule=every(60.0, **options)))
         assert isinstance(reply, Problem)
         assert reply.kind is kind
@@ -92,9 +92,9 @@ def test_a_bad_schedule_is_the_senders_problem(options: dict[str, Any], kind: Pr
 
 
 def test_results_are_let_go_when_their_time_is_over() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         asked = JobSubmission(job_id="short", workflows=submission("x").workflows, result_ttl=60.0)
         await ask(manager, Submit(submission=asked))
         await ask(manager, Submit(submission=submission("kept")))
@@ -102,7 +102,7 @@ def test_results_are_let_go_when_their_time_is_over() -> None:
             await complete(leadership, job_id, 42)
         view = await ask(manager, GetJob(job_id="short"))
         assert (view.workflows[0].result, view.results_expired) == (42, False)
-        await office.until(lambda: leadership.ledger.book.jobs["short"].results_expired)
+        await group.until(lambda: leadership.ledger.book.jobs["short"].results_expired)
         view = await ask(manager, GetJob(job_id="short"))
         assert (view.state, view.workflows[0].result, view.results_expired) == (JobState.COMPLETED, None, True)
         assert view.now - view.ended_at >= 60.0
@@ -112,16 +112,16 @@ def test_results_are_let_go_when_their_time_is_over() -> None:
 
 
 def test_an_archived_job_keeps_its_result_until_its_time_is_over() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1", archive_after=30.0)
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1", archive_after=30.0)
+        await group.until(lambda: manager.leads)
         asked = JobSubmission(job_id="j", workflows=submission("x").workflows, result_ttl=120.0)
         await ask(manager, Submit(submission=asked))
         await complete(leadership, "j", {"big": [1, 2, 3]})
-        await office.until(lambda: "j" in leadership.ledger.book.state.archive)
+        await group.until(lambda: "j" in leadership.ledger.book.state.archive)
         assert (await ask(manager, GetJob(job_id="j"))).workflows[0].result == {"big": [1, 2, 3]}
-        ends = office.clock.monotonic() + 150.0
-        await office.until(lambda: office.clock.monotonic() >= ends, 200)
+        ends = group.clock.monotonic() + 150.0
+        await group.until(lambda: group.clock.monotonic() >= ends, 200)
         view = await ask(manager, GetJob(job_id="j"))
         assert (view.workflows[0].result, view.results_expired) == (None, True)
 

@@ -5,46 +5,35 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
-from tests.nodes.manager.harness import Office, ask, submission
-from tests.nodes.manager.harness import run_office as run
+from tests.nodes.manager.harness import ManagerGroup, ask, passing, report, runs, submission
+from tests.nodes.manager.harness import run_group as run
 
-from tenure.beat.board import BeatReading, Occupant, Phase
+from tenure.beat.record import BeatReading, Occupant, Phase
 from tenure.control.messages.jobs import (
+    AskWhy,
     Cancel,
     GetJob,
     Problem,
     Redirect,
     Submit,
 )
-from tenure.control.messages.workers import AttemptReport, WorkerDirective, WorkerReport
+from tenure.control.messages.workers import AttemptReport, ExtendDeadline, WorkerDirective, WorkerReport
 from tenure.engines.contracts import Ticket
+from tenure.health.extension import HealthcheckExtensionRequest
 from tenure.health.signals import RoutingDecision
 from tenure.jobs.states import JobState, WorkflowState
+from tenure.nodes.manager.ledger import RESULTS
 from tenure.nodes.slot_runner import attempt_report
 from tenure.nodes.worker.directives import Obedience
-
-
-def runs(job_id: str = "j-1", *, attempt: int = 1, steps: int = 1, **rest: Any) -> AttemptReport:
-    return AttemptReport(job_id=job_id, workflow="encode", attempt=attempt, delivery=1, steps=steps, **rest)
-
-
-def report(*attempts: AttemptReport, wait_s: float = 0.0) -> WorkerReport:
-    return WorkerReport(worker="w-1", attempts=attempts, wait_s=wait_s, verdict=RoutingDecision.ROUTE)
-
-
-async def passing(office: Office, seconds: float) -> None:
-    """Let time pass in steps that everybody can keep up with."""
-    for _ in range(int(seconds)):
-        for _ in range(30):
-            await asyncio.sleep(0)
-        office.clock.advance(1)
+from tenure.work.delivery import WorkItem, WorkResult
 
 
 def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         directive = await ask(manager, report(runs(fraction=0.25)))
         assert (directive.epoch, directive.cancels, directive.left_s) == (leadership.epoch, (), 30.0)
@@ -58,6 +47,99 @@ def test_what_a_worker_runs_is_recorded_as_started_and_its_progress_shown() -> N
     run(story)
 
 
+def test_what_is_said_of_an_attempt_that_another_worker_holds_is_neither_counted_nor_shown() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        await ask(manager, report(runs(steps=1, fraction=0.25)))
+        forged = runs(steps=2**53 - 1, fraction=1.0, note="forged")
+        told = await ask(manager, WorkerReport(worker="evil", attempts=(forged,), wait_s=5.0))
+        assert [one.reason for one in told.cancels] == ["another worker holds this delivery"]
+        await ask(manager, report(runs(steps=2, fraction=0.5)))
+        view = (await ask(manager, GetJob(job_id="j-1"))).workflows[0]
+        assert (view.worker, view.steps, view.fraction, view.note) == ("w-1", 2, 0.5, "")
+        assert manager.worker_reports.watch.steps("j-1", "encode") == 2
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "forged", [{"steps": 2**62}, {"steps": -1}, {"fraction": 1e308}, {"fraction": -0.1}, {"delivery": 2**62}]
+)
+def test_numbers_that_no_worker_can_have_are_refused(forged: dict[str, Any]) -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        refused = await ask(manager, report(msgspec.structs.replace(runs(), **forged)))
+        assert isinstance(refused, Problem)
+        assert next(iter(forged)) in refused.fact
+
+    run(story)
+
+
+def test_a_worker_is_told_neither_who_has_its_name_nor_may_it_leave_or_ask_for_time_in_its_stead() -> None:
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        first = WorkerReport(worker="w-1", incarnation="w-1#secret", lanes=("default.p0",))
+        await ask(manager, first)
+        for forged in ("w-1#guess", ""):
+            said = WorkerReport(worker="w-1", incarnation=forged, lanes=("default.p0",))
+            told = await ask(manager, said)
+            assert told.verdict is RoutingDecision.DRAIN
+            assert "another worker named w-1" in told.reason
+            assert "secret" not in str(told)
+            await ask(manager, msgspec.structs.replace(said, leaving=True))
+            asked = HealthcheckExtensionRequest(
+                worker_id="w-1",
+                reason="gc_pause",
+                current_progress=0.5,
+                estimated_completion=1.0,
+                active_workflow_count=1,
+            )
+            refused = await ask(manager, ExtendDeadline(request=asked, incarnation=forged))
+            assert isinstance(refused, Problem)
+            assert "secret" not in str(refused)
+        assert [one.name for one in manager.standings()] == ["w-1"]
+        assert (await ask(manager, first)).verdict is RoutingDecision.ROUTE
+
+    run(story)
+
+
+def test_a_result_that_nobody_who_holds_the_work_sent_is_refused_and_the_true_one_counts() -> None:
+    """Whoever could write to the engine completed a job: fence [0, 0], worker `evil` (issue 24)."""
+
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
+        await ask(manager, Submit(submission=submission()))
+        message = await group.claimed()
+        await ask(manager, report(runs()))
+        results = group.engine.mailbox(RESULTS, WorkResult, WorkItem)
+        forged = WorkResult(
+            job_id="j-1",
+            workflow_id="encode",
+            workflow="encode",
+            attempt=1,
+            fence=(0, 0),
+            worker="evil",
+            result=msgspec.Raw(b'"forged"'),
+        )
+        for fence, worker in [((0, 0), "evil"), ((0, 0), "w-1"), ((2, 1), "w-1"), ((1, 0), "w-1"), ((1, 1), "evil")]:
+            results.send(msgspec.structs.replace(forged, fence=fence, worker=worker))
+        await group.until(lambda: not results.approximate_count())
+        assert (await ask(manager, GetJob(job_id="j-1"))).state is JobState.RUNNING
+        group.answer(message, "true")
+        await group.until(lambda: manager.jobs.has_ended("j-1"))
+        view = await ask(manager, GetJob(job_id="j-1"))
+        assert (view.state, view.workflows[0].result) == (JobState.COMPLETED, "true")
+        refused = [one for one in (await ask(manager, AskWhy(job_id="j-1"))).text.splitlines() if "evil" in one]
+        assert refused
+
+    run(story)
+
+
 @pytest.mark.parametrize("moment", range(1, 9))
 def test_a_verdict_counts_also_when_the_worker_hung_up_while_it_was_written_down(moment: int) -> None:
     """It was taken for told, and nobody was told: a worker that was drained for a moment stayed so for good (decision 0182)."""
@@ -65,9 +147,9 @@ def test_a_verdict_counts_also_when_the_worker_hung_up_while_it_was_written_down
     def says(number: int, *, accepting: bool) -> WorkerReport:
         return WorkerReport(worker="w-1", lanes=("default.p0",), accepting=accepting, number=number)
 
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         assert (await ask(manager, says(1, accepting=True))).verdict is RoutingDecision.ROUTE
         assert (await ask(manager, says(2, accepting=False))).verdict is RoutingDecision.DRAIN
         asking = asyncio.create_task(ask(manager, says(3, accepting=True)))
@@ -89,9 +171,9 @@ def test_a_worker_that_was_alone_hears_at_once_that_another_has_come() -> None:
         route = RoutingDecision.ROUTE
         return WorkerReport(worker=worker, lanes=("default.p0",), wait_s=wait_s, verdict=route)
 
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         assert (await ask(manager, says("w-1"))).peers == 0
         held = asyncio.create_task(ask(manager, says("w-1", wait_s=20)))
         for _ in range(100):
@@ -107,9 +189,9 @@ def test_a_worker_that_was_alone_hears_at_once_that_another_has_come() -> None:
 
 
 def test_a_cancel_answers_the_report_that_is_held_and_none_of_another_job_does() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         for job_id in ("j-1", "j-2"):
             await ask(manager, Submit(submission=submission(job_id)))
         held = asyncio.create_task(ask(manager, report(runs(), wait_s=20)))
@@ -133,9 +215,9 @@ def test_a_cancel_answers_the_report_that_is_held_and_none_of_another_job_does()
 
 
 def test_an_attempt_that_was_replaced_or_never_known_is_unwanted() -> None:
-    async def story(office: Office) -> None:
-        manager, _ = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, _ = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission()))
         directive = await ask(manager, report(runs(attempt=2), runs("nobody"), runs()))
         assert [(one.job_id, one.attempt) for one in directive.cancels] == [("j-1", 2), ("nobody", 1)]
@@ -144,57 +226,59 @@ def test_an_attempt_that_was_replaced_or_never_known_is_unwanted() -> None:
 
 
 def test_a_job_is_stuck_when_its_steps_stand_still_and_not_before() -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1")
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(stuck_threshold=30)))
         state = lambda: leadership.ledger.book.job("j-1").state  # noqa: E731
         for n in range(1, 13):
             await ask(manager, report(runs(steps=n)))
-            await passing(office, 10)
+            await passing(group, 10)
         assert state() is JobState.RUNNING
-        began = office.clock.boottime()
-        while state() is JobState.RUNNING and office.clock.boottime() < began + 100:
-            await ask(manager, report(runs(steps=12, silent_s=10 + office.clock.boottime() - began)))
-            await passing(office, 1)
+        began = group.clock.boottime()
+        while state() is JobState.RUNNING and group.clock.boottime() < began + 100:
+            await ask(manager, report(runs(steps=12, silent_s=10 + group.clock.boottime() - began)))
+            await passing(group, 1)
         assert state() is JobState.TIMED_OUT
-        assert 19 <= office.clock.boottime() - began <= 23
+        assert 19 <= group.clock.boottime() - began <= 23
 
     run(story)
 
 
-@pytest.mark.parametrize(("threshold", "ended"), [(None, False), (130.0, True)])
-def test_a_threshold_that_was_derived_gives_way_to_the_workflows_own_stall(
-    threshold: float | None, ended: bool
+@pytest.mark.parametrize(
+    ("threshold", "explicit", "ended"), [(None, False, False), (130.0, False, True), (None, True, True)]
+)
+def test_a_threshold_that_was_derived_gives_way_to_the_workflows_own_stall_and_an_explicit_one_does_not(
+    threshold: float | None, explicit: bool, ended: bool
 ) -> None:
-    async def story(office: Office) -> None:
-        manager, leadership = office.open("m-1")
-        await office.until(lambda: manager.leads)
+    async def story(group: ManagerGroup) -> None:
+        manager, leadership = group.open("m-1", stuck_threshold=120.0, stuck_is_explicit=explicit)
+        await group.until(lambda: manager.leads)
         await ask(manager, Submit(submission=submission(stuck_threshold=threshold)))
         for n in range(15):
             await ask(manager, report(runs(steps=1, silent_s=10.0 * n, stall_s=300)))
-            await passing(office, 10)
+            await passing(group, 10)
         assert (leadership.ledger.book.job("j-1").state is JobState.TIMED_OUT) is ended
 
     run(story)
 
 
 def test_a_standby_sends_a_worker_to_the_leader_and_the_end_of_a_term_lets_go_of_those_who_are_held() -> None:
-    async def story(office: Office) -> None:
-        leader, leadership = office.open("m-1")
-        await office.until(lambda: leader.leads)
-        standby, following = office.open("m-2")
+    async def story(group: ManagerGroup) -> None:
+        leader, leadership = group.open("m-1")
+        await group.until(lambda: leader.leads)
+        standby, following = group.open("m-2")
         await ask(leader, Submit(submission=submission()))
-        await office.until(lambda: following.ledger.book.epoch)
+        await group.until(lambda: following.ledger.book.epoch)
         assert await ask(standby, report(runs())) == Redirect(address="m-1:8470", epoch=leadership.epoch)
         held = asyncio.create_task(ask(leader, report(runs(), wait_s=30)))
         for _ in range(100):
             await asyncio.sleep(0)
-        began = office.clock.boottime()
-        await office.kill("m-1")
-        await office.until(held.done)
+        began = group.clock.boottime()
+        await group.kill("m-1")
+        await group.until(held.done)
         assert isinstance(held.result(), (Redirect, Problem))
-        assert office.clock.boottime() - began < 2
+        assert group.clock.boottime() - began < 2
 
     run(story)
 
@@ -230,10 +314,14 @@ def reading(**changes: Any) -> BeatReading:
 def test_a_record_becomes_a_report_of_what_runs_for_a_leader() -> None:
     found = attempt_report(reading(), 100.0)
     assert found == AttemptReport(
-        job_id="j", workflow="w", attempt=3, delivery=2, steps=7, fraction=None, silent_s=10.0, stall_s=30
+        job_id="j", workflow="w", attempt=3, delivery=2, steps=7, fraction=None, silent_s=10.0, stall_s=30, quiet_s=20.0
     )
     declared = attempt_report(reading(silent_until=200.0, progress=0.5), 100.0)
     assert declared is not None
-    assert (declared.silent_s, declared.fraction) == (0.0, 0.5)
+    # Its stall clock starts anew where the declared silence ends.
+    assert (declared.silent_s, declared.fraction, declared.quiet_s) == (0.0, 0.5, 130.0)
+    late = attempt_report(reading(beat_at=50.0), 100.0)
+    assert late is not None
+    assert late.quiet_s == 0.0
     assert attempt_report(reading(phase=Phase.CLAIMED), 100.0) is None
     assert attempt_report(reading(occupant=None), 100.0) is None

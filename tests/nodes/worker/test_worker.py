@@ -31,8 +31,11 @@ from tenure.errors import NodeUnavailableError
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionResponse
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
+from tenure.logs import log_to
+from tenure.nodes.process import Environment
 from tenure.nodes.worker.directives import Earning
 from tenure.nodes.worker.worker import ManagedWorker
+from tenure.randomness import new_id
 
 ROUTE, DRAIN, EVICT = RoutingDecision.ROUTE, RoutingDecision.DRAIN, RoutingDecision.EVICT
 
@@ -53,7 +56,10 @@ class Stage:
         self.engine.election(MANAGER_ELECTION).campaign(candidate_at("m-1", self.address), 3_600)
         calls = calls_for(self.engine)
         self.node = ManagedWorker(
-            "w-1", self.cast, self.engine, calls, self, clock=self.clock, random=Random(1), say=self.said.append
+            "w-1",
+            self.cast,
+            Environment(self.engine, calls, self.clock, Random(1), new_id, log_to(self.said.append)),
+            self,
         )
         self.task = asyncio.create_task(self.node.run())
 

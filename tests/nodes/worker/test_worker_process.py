@@ -18,6 +18,7 @@ from tenure.control.messages.workers import WorkerDirective, WorkerReport
 from tenure.control.transport import HttpServer
 from tenure.engines.contracts import Engine
 from tenure.health.signals import RoutingDecision
+from tenure.logs import log_to
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.worker_process import WorkerSettings, WorkerThread
 
@@ -76,7 +77,7 @@ def until(true: Callable[[], object]) -> None:
 
 @contextmanager
 def working_thread(url: str, slots: Cast, said: list[str]) -> Iterator[WorkerThread]:
-    thread = WorkerThread(WorkerSettings("w-1", url), slots, clock=SystemClock(), say=said.append)
+    thread = WorkerThread(WorkerSettings("w-1", url), slots, clock=SystemClock(), log=log_to(said.append))
     thread.start()
     try:
         yield thread

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from tenure import workflow
@@ -100,3 +100,27 @@ def be_silent(ctx: Any, seconds: float, log: str) -> str:
     time.sleep(seconds)
     note(log, f"end {ctx.attempt}")
     return "done"
+
+
+@workflow(max_attempts=5)
+def think(ctx: Any, done: str, log: str, declared_s: float = 0.0) -> int:
+    """Shows a step, and is silent until a file is there, as a model call is; declared for that long, or within its stall threshold."""
+    ctx.beat(progress=0.1)
+    note(log, f"silent {ctx.attempt}")
+    with ctx.silence(max_s=declared_s, why="model call") if declared_s else nullcontext():
+        while not os.path.exists(done):
+            time.sleep(0.02)
+    return int(ctx.attempt)
+
+
+@workflow
+def save_and_wait(ctx: Any, rounds: int, log: str) -> int:
+    """Saves one more round than it found, and then waits to be killed; in the last round it returns."""
+    done = (ctx.resume or 0) + 1
+    if done > rounds:
+        return done
+    ctx.checkpoint(done)
+    note(log, f"saved {done}")
+    while True:
+        ctx.beat()
+        time.sleep(0.05)

@@ -34,7 +34,20 @@ class Node:
         self.name, self.log = name, folder / f"{name}.log"
         command = [sys.executable, *program, *arguments]
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+            # With it, SIGABRT writes the stacks of all threads into the log (`autopsy`).
+            environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+
+    def autopsy(self) -> str:
+        """The end of its log, the state of its process, and where each of its threads is. It ends the process."""
+        stat, ended = read_stat(self.process.pid), self.process.poll()
+        state = f"exited with {ended}" if ended is not None else f"in state {stat.state if stat else '?'}"
+        if ended is None:
+            self.signal(signal.SIGABRT)
+            self.signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
+        return f"--- {self.name}, pid {self.process.pid}, {state}:\n{self.said()[-12_000:]}"
 
     def said(self) -> str:
         return self.log.read_text()
@@ -119,6 +132,10 @@ class Datacenter:
 
     def said(self) -> str:
         return "\n".join(node.said() for node in [*self.managers.values(), *self.workers])
+
+    def autopsy(self) -> str:
+        """What each node said, and where it hangs. For a test that fails: it ends the nodes."""
+        return "\n".join(node.autopsy() for node in [*self.managers.values(), *self.workers])
 
     def misses_its_engine(self) -> int:
         """How often managers have said that the engine refuses them or does not answer."""

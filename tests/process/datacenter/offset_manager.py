@@ -23,9 +23,9 @@ class WrongClock(SystemClock):
 
 def main(engine_url: str, name: str, seconds: str) -> None:
     settings = ManagerSettings(engine_url=engine_url, name=name, port=0, term_s=2.0)
-    say = node_log("manager", name)
-    ready = lambda address: say(f"listens on {address}")  # noqa: E731
-    asyncio.run(serve(settings, asyncio.Event(), say=say, on_ready=ready, clock=WrongClock(float(seconds))))
+    log = node_log("manager", name)
+    ready = lambda address: log.info(f"listens on {address}")  # noqa: E731
+    asyncio.run(serve(settings, asyncio.Event(), log=log, on_ready=ready, clock=WrongClock(float(seconds))))
 
 
 if __name__ == "__main__":

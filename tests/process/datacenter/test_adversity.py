@@ -36,7 +36,7 @@ def test_a_leader_whose_clock_is_an_hour_off_keeps_every_deadline(
     datacenter.manager("right")
     datacenter.worker("--slots", "2", "--lease", "5")
     client, log = datacenter.client, tmp_path / "log"
-    client.submit("beat_for", {"seconds": 60, "log": str(log)}, job_id="too-long", timeout_seconds=6)
+    client.submit("beat_for", {"seconds": 60, "log": str(log)}, job_id="too-long", timeout_seconds=6, grace=0)
     client.submit("step", {"n": 1, "log": str(tmp_path / "steps")}, job_id="short")
     assert client.wait("short", 60).state is JobState.COMPLETED
     view = client.job("too-long")

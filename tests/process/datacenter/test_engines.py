@@ -14,7 +14,7 @@ import pytest
 from tests.process.datacenter.conftest import Datacenter, wait_until
 from tests.soak import sized
 
-from tenure.errors import NodeUnavailableError
+from tenure.errors import JobNotEndedError, NodeUnavailableError
 from tenure.jobs import JobState, JobSubmission, Outcome, WorkflowSpec
 from tools.servers import Nats, Postgres, Valkey
 
@@ -93,30 +93,33 @@ def test_hundreds_of_workflows_survive_the_death_of_everything_once(
         client.submit_job(job(number, log))
     deadlines = {f"job-{number}": client.job(f"job-{number}").deadline for number in range(JOBS)}
 
-    wait_until(lambda: ran(log) > 0.1 * ALL, 120, datacenter.said)
+    wait_until(lambda: ran(log) > 0.1 * ALL, 120, datacenter.autopsy)
     datacenter.managers[first].kill()
-    wait_until(lambda: ran(log) > 0.3 * ALL, 120, datacenter.said)
+    wait_until(lambda: ran(log) > 0.3 * ALL, 120, datacenter.autopsy)
     missed = datacenter.misses_its_engine()
     server.kill()
     # Nobody has an engine: nothing may be lost, and nobody may give up.
-    wait_until(lambda: datacenter.misses_its_engine() > missed, 60, datacenter.said)
+    wait_until(lambda: datacenter.misses_its_engine() > missed, 60, datacenter.autopsy)
     server.restart()
     frozen = datacenter.worker("--slots", "2", "--lease", "5")
-    wait_until(lambda: ran(log) > 0.5 * ALL, 120, datacenter.said)
+    wait_until(lambda: ran(log) > 0.5 * ALL, 120, datacenter.autopsy)
     doomed.kill()
-    wait_until(lambda: ran(log) > 0.7 * ALL, 120, datacenter.said)
+    wait_until(lambda: ran(log) > 0.7 * ALL, 120, datacenter.autopsy)
     second = datacenter.until_led(60)
     third = datacenter.manager("m-3")
     datacenter.worker("--slots", "2", "--lease", "5")
     stopped = (datacenter.managers[second], frozen)
     for node in stopped:  # the leader and a worker at once
         node.signal(signal.SIGSTOP)
-    wait_until(lambda: "leads with epoch" in third.said(), 60, datacenter.said)  # when they go on, another leads
+    wait_until(lambda: "leads with epoch" in third.said(), 60, datacenter.autopsy)  # when they go on, another leads
     for node in stopped:
         node.signal(signal.SIGCONT)
 
     for number in range(JOBS):
-        view = client.wait(f"job-{number}", 120)
+        try:
+            view = client.wait(f"job-{number}", 120)
+        except JobNotEndedError:
+            pytest.fail(datacenter.autopsy())
         assert view.state is JobState.COMPLETED, client.why(view.job_id).text
         assert [one.result for one in view.workflows] == [2 * (number * EACH + n) for n in range(EACH)]
         recorded = Counter(link.kind for link in client.why(view.job_id).why.links)

@@ -57,6 +57,7 @@ def submission(
         job_id=job_id,
         workflows=(spec,),
         timeout_seconds=timeout_s,
+        grace=0.0,
         stuck_threshold=stuck_s or timeout_s * 0.99,
         target_datacenters=("a", "b"),
     )

@@ -12,18 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from examples.demo.cluster import Node
 from tests.nodes.certificates import Authority
 
 from tenure.client.client import Client
 from tenure.control.async_caller import HttpCaller
-from tenure.control.messages.gates import AskDatacenter
+from tenure.control.messages.gates import AskDatacenter, Forward
 from tenure.control.messages.jobs import Problem, ProblemKind
 from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
 from tenure.control.tls import ClientTls
 from tenure.errors import NodeRefusedError, NodeUnavailableError, UntrustedPeerError
-from tenure.jobs import JobState
+from tenure.jobs import JobState, JobSubmission, WorkflowSpec
 
 APP = str(Path(__file__).parent / "app.py")
 ROLES = {"carl": "client", "olga": "operator", "nick": "node", "wanda": "worker"}
@@ -123,6 +124,16 @@ def test_a_job_goes_through_where_everybody_shows_a_certificate_and_a_token_and_
         operator.ask(UndrainNode(node="worker", datacenter="eu"))
     with Client(gates, token="carl") as client, pytest.raises(NodeRefusedError, match="needs the role operator"):
         client.ask(DrainNode(node="worker"))
+
+    # A manager reports to `gate_addr` with its own token: a client that could set it would be sent that token.
+    stolen = JobSubmission(job_id="stolen", workflows=(WorkflowSpec(name="render"),), gate_addr=("127.0.0.1", 1))
+    with Client(manager, token="carl") as client, pytest.raises(NodeRefusedError, match="only gates set it"):
+        client.submit_job(stolen)
+
+    # A node's token alone is no operator's, whatever it forwards.
+    drain = Forward(name="drain", body=msgspec.Raw(msgspec.json.encode(DrainNode(node="worker"))), by="nick")
+    with Client(manager, token="nick") as node, pytest.raises(NodeRefusedError, match="without a token that has it"):
+        node.ask(drain)
 
     # No certificate, the wrong authority, a wrong token: each is told what is missing at once, for all the patience that they have.
     with (

@@ -24,7 +24,7 @@ from tenure.gossip.net.transport import PacketHandler, StreamHandler, UdpTcpTran
 from tenure.gossip.sealing import PacketCodec
 from tenure.gossip.stream import StreamMessage
 from tenure.gossip.wire import encode
-from tenure.ids import secret_bytes
+from tenure.randomness import secret_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import ctypes
 import itertools
 import logging
 import os
@@ -58,6 +59,13 @@ def kill_myself(ctx: Any) -> str:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "second attempt"
+
+
+@workflow(stall=30)
+def crash_in_c(ctx: Any) -> str:
+    ctx.beat(note="about to read address 0")
+    ctypes.string_at(0)
+    return "never"
 
 
 @workflow(max_attempts=2, retry=SOON)

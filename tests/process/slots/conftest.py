@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from tenure.beat.board import BeatBoard, board_folder
 from tenure.engines import Engine, Mailbox
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.processes import MARK, all_processes
 
 APP = Path(__file__).parent / "app.py"
@@ -26,9 +27,27 @@ PATIENCE_S = 60.0
 class Worker:
     """A real `tenure worker` process and the queue that it serves."""
 
-    def __init__(self, folder: Path, *options: str, modules: tuple[str, ...] = (str(APP),), **env: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        modules: tuple[str, ...] = (str(APP),),
+        below: tuple[str, ...] = (),
+        program: str = "",
+        **env: str,
+    ) -> None:
+        """`below` is the command that starts the worker, such as one that gives it a PID namespace of its own; `program` is run as `tenure`."""
         self.log = folder / f"worker-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "tenure", "worker", *modules, "--engine", f"sqlite:///{folder}/t.db", *options]
+        command = [
+            *below,
+            sys.executable,
+            *([program] if program else ["-m", "tenure"]),
+            "worker",
+            *modules,
+            "--engine",
+            f"sqlite:///{folder}/t.db",
+            *options,
+        ]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stderr=output, stdout=output, env={**os.environ, **env})
 
@@ -124,6 +143,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         board.close()
         if mine:
             path.unlink()  # of a worker that this test killed with -9: the next worker would clear it
+            shutil.rmtree(path.with_name(board.identity.incarnation), ignore_errors=True)
 
 
 def marked_processes(folder: Path) -> list[int]:

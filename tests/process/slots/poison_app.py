@@ -16,7 +16,7 @@ from typing import Any
 from tests.process.slots.app import SOON, note
 
 from tenure import workflow
-from tenure.work.runner import Settler
+from tenure.work.slots.slot_channel import ChannelDelivery
 
 if path := os.environ.get("TENURE_TEST_DAEMON"):
     # What a library starts when it is imported: it belongs to the slot, and not to any attempt.
@@ -52,7 +52,7 @@ def close_descriptors(ctx: Any) -> str:
 @workflow(max_attempts=1)
 def hang_the_settler(ctx: Any) -> str:
     """Its code runs in the process that hands its outcome over, and can break that."""
-    Settler.settle = lambda *args, **options: time.sleep(1_000)  # type: ignore[assignment,method-assign]
+    ChannelDelivery.finish = lambda *args, **options: time.sleep(1_000)  # type: ignore[assignment,method-assign]
     return "done"
 
 

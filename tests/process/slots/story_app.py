@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from typing import Any
 
 from tenure import workflow
 from tenure.backoff import Retry
 from tenure.engines import Engine
+from tenure.errors import Cancelled
 from tenure.jobs.model import JobSubmission
-from tenure.work.children import ChildView
+from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 
 SOON = Retry(max_attempts=3, delay=0.0)
@@ -44,6 +47,30 @@ async def beats_for_ever(ctx: Any) -> None:
 async def falls_silent(ctx: Any) -> None:
     ctx.beat()
     await asyncio.sleep(1_000)
+
+
+@workflow(stall=0.7)
+async def hangs_while_a_helper_beats(ctx: Any) -> None:
+    over = threading.Event()
+
+    def help_out() -> None:
+        with contextlib.suppress(Cancelled):
+            while not over.wait(0.02):
+                ctx.beat()
+
+    helper = threading.Thread(target=help_out, daemon=True)
+    helper.start()
+    try:
+        await asyncio.sleep(1_000)
+    finally:
+        over.set()
+
+
+@workflow
+async def stays_at_item_7(ctx: Any) -> None:
+    while True:
+        ctx.beat(progress=0.1, completed_items=7)
+        await asyncio.sleep(0.02)
 
 
 @workflow(retry=SOON)
@@ -100,4 +127,7 @@ def connect(engine_url: str, token: str) -> MailCourier:
     return MailCourier(engine_url, token)
 
 
-WORKFLOWS = [succeeds, fails, succeeds_later, beats_for_ever, falls_silent, resumes, submits, logs]
+WORKFLOWS = [
+    *(succeeds, fails, succeeds_later, beats_for_ever, falls_silent, hangs_while_a_helper_beats, stays_at_item_7),
+    *(resumes, submits, logs),
+]

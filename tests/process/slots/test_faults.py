@@ -12,7 +12,7 @@ import pytest
 from tests.process.slots.conftest import Desk, wait_until
 from tests.process.stillness import Stillness
 
-from tenure.work.envelope import Cause, WorkFailure
+from tenure.work.delivery import Cause, WorkFailure
 
 # The lease plays no part here: it is longer than a machine stands still.
 QUICK = ("--slots", "2", "--grace", "0.3", "--lease", "60", "--stall", "30")
@@ -69,6 +69,17 @@ def test_a_kill_that_is_not_ours_is_told_apart(desk: Desk) -> None:
     assert answer.failure.cause is Cause.KILLED
     assert "SIGKILL, not ours" in answer.failure.reason
     assert "MB" in answer.failure.evidence["peak_memory"]
+
+
+def test_a_crash_in_native_code_leaves_the_python_stack_and_the_line(desk: Desk) -> None:
+    desk.start(*QUICK)
+    desk.send("crash_in_c", managed=True)
+    failure = desk.answer().failure
+    assert failure is not None
+    assert (failure.cause, failure.evidence["signal"]) == (Cause.KILLED, "SIGSEGV")
+    assert failure.evidence["place"].endswith(", in crash_in_c")
+    assert "in string_at" in failure.evidence["stacks"].split("\n\n")[0]
+    assert "frames of Tenure are not shown" in failure.evidence["stacks"]
 
 
 def test_an_exit_code_is_told(desk: Desk) -> None:

@@ -12,9 +12,10 @@ import pytest
 from tests.process.slots.conftest import APP, PATIENCE_S
 
 from tenure.clock import SystemClock
-from tenure.engines import Engine
+from tenure.engines import Engine, Mailbox
+from tenure.engines.contracts import Message
 from tenure.nodes.worker.worker_process import SupervisedSlots
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.delivery import WorkItem, WorkResult
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.supervisor import Supervisor
 
@@ -22,7 +23,7 @@ from tenure.work.slots.supervisor import Supervisor
 @contextmanager
 def served(url: str, settings: SlotSettings) -> Iterator[SupervisedSlots]:
     def make(on_change: Callable[[], None]) -> Supervisor:
-        return Supervisor([str(APP)], url, settings, say=lambda text: None, worker="anna", on_change=on_change)
+        return Supervisor([str(APP)], url, settings, worker="anna", on_change=on_change)
 
     slots = SupervisedSlots(make, clock=SystemClock())
     running = threading.Thread(target=slots.run)
@@ -55,37 +56,43 @@ def test_verdicts_close_and_open_the_intake_at_once_and_an_eviction_ends_with_so
         slots.listen(lambda: rings.append(1))
         running = lambda: len(slots.view().attempts)  # noqa: E731
 
-        def send(mailbox: object, job: str, seconds: float) -> None:
+        def send(mailbox: Mailbox[WorkItem, WorkResult], job: str, seconds: float) -> None:
             item = WorkItem(
                 workflow="beat_for", args={"seconds": seconds}, job_id=job, workflow_id=job, attempt=1, managed=True
             )
-            mailbox.send(item, reply_to="replies")  # type: ignore[attr-defined]
+            mailbox.send(item, reply_to="replies")
+
+        def left_for_others(*mailboxes: Mailbox[WorkItem, WorkResult]) -> list[Message[WorkItem, WorkResult]]:
+            """Claims what the slots leave lying. A slot that took work at the moment of the verdict gives it back."""
+            return [one for mailbox in mailboxes for one in mailbox.receive(1, 60, PATIENCE_S)]
 
         slots.allow(0)
-        time.sleep(0.5)  # the slots that wait for work are woken, and wait for leave instead
         send(work, "first", 60)
         send(low, "second", 60)
-        time.sleep(1.0)
-        assert (running(), work.depth().ready, low.depth().ready) == (0, 1, 1)
+        left = left_for_others(work, low)
+        assert (len(left), running()) == (2, 0)
+        for message in left:
+            message.release()
 
         slots.allow(1)
         until(lambda: running() == 1)
-        time.sleep(1.0)
+        [left_one] = left_for_others(low if slots.view().attempts[0].job_id == "first" else work)
         assert (running(), slots.view().free) == (1, 1)
+        left_one.release()
         slots.allow(None)
         until(lambda: running() == 2)
         assert {one.job_id for one in slots.view().attempts} == {"first", "second"}
-        assert rings
+        until(lambda: bool(rings))
 
         before = slots.incarnation
         slots.evict("its deadline passed")
         until(lambda: slots.incarnation != before and slots.supervisor.ready.is_set())
         # What it had goes back uncounted, and the new incarnation takes nothing until it is allowed to.
-        until(lambda: (work.depth().ready, low.depth().ready) == (1, 1))
-        time.sleep(0.5)
+        left = left_for_others(work, low)
+        assert [message.attempt for message in left] == [1, 1]
         assert (running(), slots.view().completed, slots.view().steps) == (0, 0, 0)
-        for mailbox in (work, low):
-            mailbox.purge()
+        for message in left:
+            message.acknowledge()
         slots.allow(None)
         send(low, "third", 0.01)
         [reply] = replies.receive(1, 60, 20) or replies.receive(1, 60, 20)

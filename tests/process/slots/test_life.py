@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
+import subprocess
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -69,6 +71,29 @@ def test_work_that_ignores_its_cancellation_is_killed_after_the_grace(desk: Desk
     worker.signal(signal.SIGTERM)
     assert worker.ended() == 0
     assert "killing slot" in worker.said()
+
+
+NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+def no_pid_namespaces() -> bool:
+    return shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode != 0
+
+
+@pytest.mark.skipif(no_pid_namespaces(), reason="this machine gives us no PID namespaces")
+def test_a_worker_in_another_pid_namespace_is_not_taken_for_dead(desk: Desk, tmp_path: Path) -> None:
+    """As in two containers that share /dev/shm: the pid on the board means nothing to the other worker."""
+    log, told = tmp_path / "log", tmp_path / "told"
+    first = desk.start(*QUICK, below=NAMESPACE)
+    desk.send("beat_until", told=str(told), log=str(log))
+    wait_until(log.exists, first.said)
+    second = desk.start(*QUICK)
+    wait_until(lambda: bool(second.slots()), second.said)  # it has cleared up before it starts its slots
+    assert (board_folder() / f"board-{first.incarnation()}").exists()
+    assert "cleared up" not in second.said()
+    told.touch()
+    assert desk.answer().attempt == 1
+    assert log.read_text().count("start") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -141,7 +166,7 @@ def test_thousands_of_workflows_under_random_kills_each_complete_and_never_overl
     dice = random.Random(4)
     worker = desk.start("--slots", "2", "--lease", "30", "--grace", "0.3")
     from tenure.engines import Outgoing
-    from tenure.work.envelope import WorkItem
+    from tenure.work.delivery import WorkItem
 
     for start in range(0, count, 500):
         desk.work.send_many(

@@ -1,96 +1,59 @@
-"""The mailboxes of a slot, in their order, and the work that a worker leaves to others."""
+"""The mailboxes of a worker, in their order, and the work that it leaves to others."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 
-import pytest
 from tests.memory import kept_bytes
 
-from tenure.engines import MemoryEngine
-from tenure.work.envelope import WorkItem, WorkResult
-from tenure.work.slots.claims import FAIR_EVERY, MOST_PAUSE_S, STRANGER_PATIENCE_S, ClaimFilter, PriorityMailboxes
+from tenure.jobs.outbox import work_mailbox
+from tenure.work.delivery import WorkItem
+from tenure.work.slots.claims import MOST_PAUSE_S, PATIENCE_S, STRANGER_PATIENCE_S, ClaimFilter, ServedMailboxes
+
+KINDS = [("encode", "1"), ("encode", "2"), ("mail", "1")]
 
 
-class Queues:
-    """Three mailboxes, highest priority first, and the `PriorityMailboxes` of a slot over them."""
-
-    def __init__(self) -> None:
-        self.engine = MemoryEngine()
-        self.mailboxes = {name: self.engine.mailbox(name, WorkItem, WorkResult) for name in ("q.p9", "q.p5", "q.p0")}
-        self.claims = PriorityMailboxes(list(self.mailboxes.items()))
-
-    def send(self, queue: str, count: int = 1) -> None:
-        for _ in range(count):
-            self.mailboxes[queue].send(WorkItem(workflow="w"))
-
-    def claim(self, wait_s: float = 0.0) -> str:
-        claim = self.claims.claim(60, wait_s)
-        return claim.queue if claim else ""
+def served(*lanes: str, managed: bool = True) -> ServedMailboxes:
+    mailboxes = ServedMailboxes(lanes, managed=managed)
+    mailboxes.serve(KINDS)
+    return mailboxes
 
 
-@pytest.fixture
-def queues() -> Iterator[Queues]:
-    queues = Queues()
-    yield queues
-    queues.claims.close()
-    queues.engine.close()
+def test_a_worker_covers_what_it_serves_by_priority_and_what_earlier_releases_sent() -> None:
+    mailboxes = served("a.p9", "b.p9", "a.p0")
+    high, low = mailboxes.ranks
+    of_a = [work_mailbox("a", 9, name, version) for name, version in sorted([*KINDS, ("encode", ""), ("mail", "")])]
+    assert high[:6] == [*of_a, "a.p9"]
+    assert len(high) == 12
+    assert low[-1] == "a.p0"
+    assert {mailboxes.lane_of(mailbox) for mailbox in low} == {"a.p0"}
+    assert mailboxes.several_ranks
 
 
-def test_the_highest_priority_that_has_work_goes_first(queues: Queues) -> None:
-    for queue in ("q.p0", "q.p5", "q.p9"):
-        queues.send(queue)
-    assert [queues.claim() for _ in range(4)] == ["q.p9", "q.p5", "q.p0", ""]
+def test_without_a_leader_each_mailbox_is_served_as_it_is_called() -> None:
+    mailboxes = served("work", "other.p1", managed=False)
+    assert mailboxes.ranks == [["work"], ["other.p1"]]
+    assert served("my.pool").ranks == [["my.pool"]]
 
 
-def test_a_busy_high_priority_leaves_the_others_an_eighth(queues: Queues) -> None:
-    queues.send("q.p9", 100)
-    queues.send("q.p0", 100)
-    claimed = [queues.claim() for _ in range(10 * FAIR_EVERY)]
-    assert claimed.count("q.p0") == 10
-    assert claimed.count("q.p9") == 70
+def test_a_version_is_known_by_its_name_or_as_any() -> None:
+    mailboxes = served("a.p0")
+    assert mailboxes.knows("encode", "2")
+    assert mailboxes.knows("encode", None)
+    assert not mailboxes.knows("encode", "3")
+    assert not mailboxes.knows("nobody", None)
+    assert not mailboxes.serve(reversed(KINDS))
 
 
-@pytest.mark.parametrize("queue", ["q.p9", "q.p5", "q.p0"])
-def test_work_in_any_of_them_ends_the_wait_at_once(queues: Queues, queue: str) -> None:
-    found: list[str] = []
-    waiting = threading.Thread(target=lambda: found.append(queues.claim(wait_s=50)))
-    waiting.start()
-    time.sleep(0.05)
-    queues.send(queue)
-    waiting.join(30)
-    assert found == [queue]
-
-
-def test_two_that_have_work_at_one_moment_give_one_claim_and_nothing_is_lost(queues: Queues) -> None:
-    claimed: list[str] = []
-
-    def take() -> None:
-        while not (found := queues.claim(wait_s=50)):
-            continue  # a wake that came late ends the next wait
-        claimed.append(found)
-
-    for _ in range(50):
-        waiting = threading.Thread(target=take)
-        waiting.start()
-        queues.send("q.p0")
-        queues.send("q.p9")
-        waiting.join(30)
-    assert len(claimed) == 50
-    left = [message for mailbox in queues.mailboxes.values() for message in mailbox.receive(100, 60)]
-    assert [message.delivery_count for message in left] == [1] * 50  # what lost a race went back uncounted
-
-
-def test_a_wake_ends_the_wait(queues: Queues) -> None:
-    found: list[str] = []
-    waiting = threading.Thread(target=lambda: found.append(queues.claim(wait_s=50)))
-    waiting.start()
-    time.sleep(0.05)
-    queues.claims.wake()
-    waiting.join(30)
-    assert found == [""]
+def test_a_mailbox_whose_first_item_was_declined_is_left_alone_for_a_while_and_the_others_are_not() -> None:
+    mailboxes = served("work", "other", managed=False)
+    mailboxes.pause("work", 5.0)
+    assert (mailboxes.ranks, mailboxes.resumes_at) == ([["other"]], 5.0)
+    assert not mailboxes.resume(4.9)
+    assert mailboxes.resume(5.0)
+    assert mailboxes.ranks == [["work"], ["other"]]
+    assert mailboxes.resumes_at == math.inf
 
 
 def item(*excluded: str, attempt: int = 2) -> WorkItem:
@@ -150,7 +113,7 @@ def test_what_is_given_back_again_and_again_is_left_alone_for_longer() -> None:
     claim_filter = ClaimFilter("w-1")
     pauses = []
     for n in range(6):
-        assert claim_filter.declines(item("w-1"), 5, n)
+        assert claim_filter.declines(item("w-1"), 5, n * PATIENCE_S / 6)
         pauses.append(claim_filter.pause_s)
     assert pauses == sorted(pauses)
     assert pauses[-1] == MOST_PAUSE_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.work.envelope import Cause
+from tenure.work.delivery import Cause
 from tenure.work.slots import processes as evidence
 
 SCRIPT = """

@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from tenure.backoff import Retry
-from tenure.beat.board import BeatBoard, BoardIdentity, Occupant, Phase
+from tenure.beat.board import BeatBoard, BoardIdentity
+from tenure.beat.record import Occupant, Phase
 from tenure.clock import ManualClock
 from tenure.engines import Engine
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.logs import log_to
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.work.slots.claim_page import ClaimPage, NamedClaim
+from tenure.work.slots.processes import read_stat
 from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
 
 MINE, OTHER = "memory://mine", "memory://other"
@@ -31,7 +35,9 @@ def engine(clock: ManualClock) -> Iterator[Engine]:
 
 
 def clear(folder: Path, engine: Engine, engine_name: str, said: Callable[[str], None] = lambda _: None) -> int:
-    return DeadWorkerCleanup(folder, engine, engine_name, clock=engine.clock, random=Random(1), say=said).clear()
+    return DeadWorkerCleanup(
+        folder, engine, engine_name, clock=engine.clock, random=Random(1), log=log_to(said)
+    ).clear()
 
 
 def dead_board(
@@ -120,10 +126,87 @@ def test_the_log_of_work_that_died_with_its_worker_is_kept(tmp_path: Path, engin
     dead_board(tmp_path, engine, MINE)
     folder = tmp_path / "dead-mine"
     folder.mkdir(mode=0o700)
-    (folder / "attempt-0.log").write_bytes(b'{"text": "so far"}\n')
+    (folder / "attempt-0-1.log").write_bytes(b'{"text": "so far"}\n')
     assert clear(tmp_path, engine, MINE) == 1
     assert engine.store("logs").get("j/add/1") == b'{"text": "so far"}\n'
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(("started", "attempt"), [(False, 1), (True, 2)])
+def test_what_a_dead_worker_had_claimed_and_not_settled_is_back_at_once_and_counts_only_if_it_had_started(
+    tmp_path: Path, engine: Engine, started: bool, attempt: int
+) -> None:
+    dead_board(tmp_path, engine, MINE)
+    queue = engine.mailbox("work", WorkItem, WorkResult)
+    queue.send(WorkItem(workflow="add"))
+    [message] = queue.receive(1, LEASE_S, provisional=True)
+    page = ClaimPage.create(tmp_path, "dead-mine", 4)
+    entry = page.name(1, NamedClaim("work", "add", message.ticket))
+    page.name(2, NamedClaim("work", "add", message.ticket))
+    page.free(entry + 1)
+    if started:
+        page.start(entry, 1)
+    kept = page.path.read_bytes()
+    page.close()
+    page.path.write_bytes(kept)
+    page.path.chmod(0o600)
+    said: list[str] = []
+    assert clear(tmp_path, engine, MINE, said.append) == 1
+    assert "2 deliveries settled" in said[-1]
+    [again] = queue.receive(1, 10)
+    assert (again.id, again.attempt) == (message.id, attempt)
+    assert not list(tmp_path.glob("claims-*"))
+
+
+def test_a_worker_of_another_pid_namespace_lives_while_it_holds_its_board(tmp_path: Path, engine: Engine) -> None:
+    """Its pid is nobody here. Its lock says that it lives, and the end of its process frees the lock."""
+    identity = BoardIdentity(
+        incarnation="far", pid=2**22 + 1, pid_started=1, boot_id=engine.clock.boot_id(), engine=MINE
+    )
+    board = BeatBoard.create(tmp_path, 1, identity)
+    assert clear(tmp_path, engine, MINE) == 0
+    kept = board.path.read_bytes()
+    board.close()
+    board.path.write_bytes(kept)
+    assert clear(tmp_path, engine, MINE) == 1
+
+
+def test_a_board_without_a_lock_is_judged_by_its_pid(tmp_path: Path, engine: Engine) -> None:
+    """A release that knew no lock may still run on this machine."""
+    own = read_stat(os.getpid())
+    assert own is not None
+    path = dead_board(tmp_path, engine, MINE)
+    earlier = BoardIdentity(
+        incarnation="dead-mine", pid=own.pid, pid_started=own.started, boot_id=engine.clock.boot_id(), engine=MINE
+    )
+    name = msgspec.msgpack.encode(earlier)
+    data = bytearray(path.read_bytes())
+    data[24:32] = len(name).to_bytes(8, "little")
+    data[32 : 32 + len(name)] = name
+    path.write_bytes(data)
+    assert clear(tmp_path, engine, MINE) == 0
+    assert path.exists()
+
+
+def test_one_of_two_cleanups_clears_up_after_a_dead_worker(tmp_path: Path, engine: Engine) -> None:
+    path = dead_board(tmp_path, engine, MINE)
+    first = BeatBoard.open(path)
+    assert first.lock()
+    assert clear(tmp_path, engine, MINE) == 0
+    first.close()
+    assert clear(tmp_path, engine, MINE) == 1
+
+
+def test_folders_without_a_board_are_removed_and_others_are_not(tmp_path: Path, engine: Engine) -> None:
+    forsaken, owned, foreign = tmp_path / ("ab" * 16), tmp_path / ("cd" * 16), tmp_path / "something-else"
+    for folder in (forsaken, owned, foreign):
+        folder.mkdir(mode=0o700)
+        (folder / "attempt-0-1.log").write_text("a line")
+    identity = BoardIdentity(incarnation=owned.name, pid=1, pid_started=1, boot_id="", engine=MINE)
+    board = BeatBoard.create(tmp_path, 1, identity)
+    clear(tmp_path, engine, MINE)
+    assert [folder.exists() for folder in (forsaken, owned, foreign)] == [False, True, True]
+    board.close()
 
 
 def _link(path: Path) -> None:

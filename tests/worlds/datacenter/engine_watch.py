@@ -11,8 +11,8 @@ import msgspec
 from tenure.engines.mailbox_records import LEASED, DeliveryStage, MessageRecord
 from tenure.engines.mailbox_state import MailboxState
 from tenure.engines.memory.engine import MemoryEngine
-from tenure.nodes.manager.results import RESULTS
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.nodes.manager.ledger import RESULTS
+from tenure.work.delivery import WorkItem, WorkResult
 from tests.worlds.datacenter.journal_watch import JournalWatch, Require
 from tests.worlds.datacenter.stage import Stage as Attempt
 from tests.worlds.datacenter.times import DRIFT_S, SLOTS
@@ -97,11 +97,10 @@ class WatchedWork(MailboxState):
         receipt: str,
         stage: DeliveryStage,
         limit: int | None,
-        *,
         apart: bool = True,
         first: bool = True,
     ) -> MessageRecord | None:
-        record = super().claim(now, lease, receipt, stage, limit, apart=apart, first=first)
+        record = super().claim(now, lease, receipt, stage, limit, apart, first)
         if record is not None and record.key is not None:
             self._watch.claimed(record.key)
         return record

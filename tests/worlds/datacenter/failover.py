@@ -12,8 +12,7 @@ from typing import ClassVar
 
 from tenure.control.messages.jobs import Done
 from tenure.sim.faults import FaultProfile
-from tenure.sim.node import Host
-from tenure.sim.world import World
+from tenure.sim.world import Host, World
 from tests.worlds.datacenter.clients import ScriptedClient
 from tests.worlds.datacenter.scenario import Datacenter
 

@@ -19,6 +19,7 @@ from tenure.jobs.deadlines import LeaderElected
 from tenure.jobs.decisions import Event, Rule
 from tenure.jobs.endings import JobArchived, JobCleaned, JobEnded, TombstoneSet
 from tenure.jobs.extensions import ExtensionGranted, ExtensionsReset
+from tenure.jobs.model import wall
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.submission import JobSubmitted
 from tenure.jobs.topics import decode_event
@@ -52,11 +53,10 @@ class Account:
     ended: JobState | None = None
     cleaned: bool = False
     tracks: dict[str, Track] = field(default_factory=dict)
-    extensions: dict[str, float] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
-        return self.begins + self.timeout + max(self.extensions.values(), default=0.0)
+        return self.begins + self.timeout
 
 
 class JournalWatch:
@@ -146,7 +146,7 @@ class JournalWatch:
         submission = event.submission
         self.accounts[event.job_id] = Account(
             begins=event.at + submission.delay,
-            timeout=submission.timeout_seconds,
+            timeout=wall(submission.timeout_seconds),
             tracks={spec.name: Track() for spec in submission.workflows},
         )
 
@@ -250,10 +250,7 @@ class JournalWatch:
         bound = EXTENSION_BOUND_S + 1e-6
         total = self._series[event.worker] = self._series.get(event.worker, 0.0) + event.seconds
         self._require(total <= bound, f"{event.worker} was granted {total:g} s in one series")
-        for job_id in event.jobs:
-            account = self.accounts[job_id]
-            given = account.extensions.get(event.worker, 0.0) + event.seconds
-            account.extensions[event.worker] = min(EXTENSION_BOUND_S, given)
+        self._require(event.own, f"{event.worker} was granted time for {event.jobs}, which can earn none")
 
     def _reset(self, event: ExtensionsReset) -> None:
         self._series.pop(event.worker, None)

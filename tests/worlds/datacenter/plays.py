@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from tenure.errors import TenureError
-from tenure.work.envelope import Cause
+from tenure.work.delivery import Cause
 from tests.worlds.datacenter.stage import Stage
 
 STEP_S = 0.35
@@ -25,6 +25,8 @@ class Play(StrEnum):
     FALSE_PROGRESS = "false progress"  # says a fraction that cannot be, and a counter that falls
     FALSE_ATTEMPTS = "false attempts"  # its worker reports attempts that it does not hold
     STALE = "stale"  # brings a result for the attempt before its own, which nobody asked for any more
+    HELPED = "helped"  # hangs while a helper thread beats
+    REPEAT = "repeat"  # beats at one item for ever
     LATE = "late"  # goes on after it lost its lease, and brings its result all the same, more than once
 
 
@@ -61,6 +63,20 @@ async def spin(stage: Stage) -> None:
     while True:
         stage.declare_silence(1.0)
         await stage.work(0.9)
+
+
+async def helped(stage: Stage) -> None:
+    stage.beat()
+    while True:
+        stage.attempt.record.count_other()
+        await stage.work(0.1)
+
+
+async def repeat(stage: Stage) -> None:
+    assert stage.context is not None
+    while True:
+        stage.context.beat(progress=0.1, completed_items=7)
+        await stage.work(0.1)
 
 
 async def fail(stage: Stage) -> None:
@@ -105,6 +121,8 @@ PLAYS: dict[Play, Callable[[Stage], Awaitable[None]]] = {
     Play.SILENCE: silence,
     Play.HANG: hang,
     Play.SPIN: spin,
+    Play.HELPED: helped,
+    Play.REPEAT: repeat,
     Play.FAIL: fail,
     Play.CRASH: crash,
     Play.MEMORY: memory,

@@ -20,19 +20,18 @@ from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import JobSettings
 from tenure.jobs.decisions import Outcome
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.manager.ledger import JOURNAL
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.directives import Earning
 from tenure.nodes.worker.worker import ManagedWorker
 from tenure.randomness import Random
-from tenure.sim.control_plane import SimCaller, serve
 from tenure.sim.faults import Fault, FaultKind, FaultProfile
-from tenure.sim.node import Host
+from tenure.sim.planes import SimCaller, serve
 from tenure.sim.scenario import Scenario
-from tenure.sim.world import World
-from tenure.work.envelope import WorkItem
+from tenure.sim.world import Host, World
+from tenure.work.delivery import WorkItem
 from tests.worlds.datacenter.clients import ScriptedClient
 from tests.worlds.datacenter.engine_watch import EngineWatch
 from tests.worlds.datacenter.journal_watch import JournalWatch
@@ -166,13 +165,9 @@ class Datacenter(Scenario):
         node = self.worker(
             host.name,
             slots,
-            host.engine,
-            host.calls,
+            environment_of(host),
             SimCaller(host, lambda reply: self._directed(host, reply)),
-            clock=host.clock,
-            random=host.random,
-            settings=REPORTS,
-            say=host.record,
+            REPORTS,
         )
         if greedy:
             node.earning = Greed()

@@ -11,19 +11,20 @@ from typing import Any, Protocol
 import msgspec
 
 from tenure import workflow
-from tenure.beat.board import BeatReading
+from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.record import BeatReading
 from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Mailbox
 from tenure.errors import TenureError
-from tenure.nodes.manager.results import RESULTS
+from tenure.nodes.manager.ledger import RESULTS
+from tenure.nodes.process import Environment
 from tenure.nodes.slot_runner import SlotsView
 from tenure.nodes.worker.inline_slots import InlineSlots, SeatedAttempt
-from tenure.sim.node import Host
+from tenure.sim.world import Host
 from tenure.work.attempt import Attempt
-from tenure.work.delivery import CancelCode, WorkDelivery
-from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
+from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkItem, WorkResult
 from tenure.work.registry import Registry, Workflow
-from tenure.work.runner import Extension, WatchedAttempt
+from tenure.work.runner import WatchedAttempt
 from tenure.work.slots.claims import ClaimFilter
 from tests.worlds.datacenter.plays import PLAYS, Play, play_of
 from tests.worlds.datacenter.stage import Stage
@@ -54,14 +55,10 @@ class ScriptedSlots(InlineSlots):
 
     def __init__(self, host: Host, onlooker: Onlooker) -> None:
         super().__init__(
-            host.engine,
-            host.calls,
+            Environment(host.engine, host.calls, host.clock, host.random, host.ids),
             Registry([scripted(self._stage_of)]),
             SLOTS,
             worker=host.name,
-            clock=host.clock,
-            random=host.random,
-            ids=host.ids,
         )
         self.name = host.name
         self._host, self._onlooker = host, onlooker
@@ -119,7 +116,7 @@ class ScriptedSlots(InlineSlots):
     async def keep_seat(self, seat: int) -> None:
         await self._serve(seat)  # nothing keeps it: an error of our own ends the run of the simulation
 
-    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+    async def fail_alone(self, delivery: EngineDelivery, error: Exception) -> None:
         raise error
 
     def _seat(self, attempt: Attempt, watched: WatchedAttempt) -> Stage:
@@ -138,9 +135,9 @@ class ScriptedSlots(InlineSlots):
         self._onlooker.works(one)
         super().look_at(one)
 
-    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> ExtensionOutcome:
         extension = await super().extend_lease(one, reading)
-        if extension is Extension.GRANTED and isinstance(one, Stage):
+        if extension is ExtensionOutcome.GRANTED and isinstance(one, Stage):
             self._onlooker.counts(one)
         return extension
 
@@ -162,10 +159,11 @@ class ScriptedSlots(InlineSlots):
     async def _bring_late(self, stage: Stage) -> None:
         """It was not killed after all: its result comes when somebody else may have the work, and comes twice."""
         await self._clock.async_sleep(3.0 * self._host.random.random())
-        result = stage.result()
+        result, delivery = stage.result(), stage.attempt.delivery
+        assert isinstance(delivery, EngineDelivery)
         for _ in range(2):
             try:
-                await self._calls.run(stage.attempt.delivery.settle, result, stage.occupant.retry)
+                await self._calls.run(delivery.settle, result, stage.occupant.retry)
             except TenureError as error:
                 self._host.record(f"late result of {stage.ticket.id}: {type(error).__name__}")
             if self._onlooker.is_stale(stage.item):
@@ -223,5 +221,5 @@ class KeptSlots(ScriptedSlots):
     async def keep_seat(self, seat: int) -> None:
         await InlineSlots.keep_seat(self, seat)
 
-    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+    async def fail_alone(self, delivery: EngineDelivery, error: Exception) -> None:
         await InlineSlots.fail_alone(self, delivery, error)

@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from tenure.beat.board import Occupant, Phase
+from tenure.beat.record import Occupant, Phase
 from tenure.clock import Clock
 from tenure.control.messages.workers import AttemptReport
 from tenure.engines.contracts import Ticket
@@ -20,7 +20,7 @@ from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.work.attempt import Attempt
 from tenure.work.attempt_watch import AttemptWatch
 from tenure.work.context import AsyncContext
-from tenure.work.envelope import Cause, WorkItem, WorkResult
+from tenure.work.delivery import Cause, WorkItem, WorkResult
 from tenure.work.runner import WatchedAttempt
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenure.health.brake import BrakeConfig
 from tenure.health.extension import extension_bound
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.worker.worker import ReportSettings
 from tenure.work.slots.settings import SlotSettings
 

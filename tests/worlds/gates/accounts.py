@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 from tenure.engines.contracts import Entry
 from tenure.jobs.deadlines import LeaderElected, LocalTimeoutReported
-from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.decisions import NO_TOKEN, Event, Rule
 from tenure.jobs.endings import JobEnded, TombstoneSet
 from tenure.jobs.extensions import ExtensionGranted
 from tenure.jobs.gate_decisions import GateJobEnded, GlobalDecisionMade
 from tenure.jobs.gate_exchange import GateAcknowledged, GateEpochSeen, GlobalDecisionRefused
 from tenure.jobs.gate_jobs import GateElected, GateJobAccepted, GateJobRebuilt
 from tenure.jobs.gate_reports import DatacenterReported, DatacenterTimedOut
-from tenure.jobs.rules import NO_TOKEN
+from tenure.jobs.model import wall
 from tenure.jobs.settings import JobSettings
 from tenure.jobs.states import JobState
 from tenure.jobs.submission import JobSubmitted
@@ -51,11 +51,8 @@ class There:
     """The highest epoch of a gate that its leaders have heard of it."""
     reported: float | None = None
     """When its leader first told the gate that its time was over."""
-    extensions: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def extended(self) -> float:
-        return max(self.extensions.values(), default=0.0)
+    extended: float = 0.0
+    grace: float = 0.0
 
 
 @dataclass(slots=True)
@@ -135,7 +132,13 @@ class DatacenterBook(Book):
         job_id, submission = event.job_id, event.submission
         self._require(job_id not in self.jobs, f"{self.name}: {job_id} was submitted twice")
         self._require(self.name in submission.target_datacenters, f"{job_id} runs in {self.name}, and not for it")
-        self.jobs[job_id] = There(event.at, submission.timeout_seconds, self._now(), gate_epoch=submission.gate_epoch)
+        self.jobs[job_id] = There(
+            event.at,
+            wall(submission.timeout_seconds),
+            self._now(),
+            gate_epoch=submission.gate_epoch,
+            grace=submission.grace_s,
+        )
         self.open[job_id] = None
 
     def _elected(self, event: LeaderElected) -> None:
@@ -191,9 +194,12 @@ class DatacenterBook(Book):
         self.open.pop(event.job_id, None)
 
     def _extended(self, event: ExtensionGranted) -> None:
-        for job_id in event.jobs:
-            given = self.jobs[job_id].extensions
-            given[event.worker] = min(event.bound, given.get(event.worker, 0.0) + event.seconds)
+        if event.own:
+            return
+        there = self.jobs[event.jobs[0]]
+        there.extended += event.seconds
+        most = 1.9375 * there.grace
+        self._require(there.extended <= most, f"{event.jobs[0]} earned {there.extended:g} s of at most {most:g} s")
 
     def _tombstone(self, event: TombstoneSet) -> None:
         self._require(event.job_id not in self.jobs, f"{self.name}: a tombstone for {event.job_id}, which is known")
@@ -227,10 +233,10 @@ class GateBook(Book):
         return decode_gate_event(encoded)
 
     def _accepted(self, event: GateJobAccepted) -> None:
-        self._opens(event.job_id, event.at, event.submission.timeout_seconds, event.target_datacenters)
+        self._opens(event.job_id, event.at, wall(event.submission.timeout_seconds), event.target_datacenters)
 
     def _rebuilt(self, event: GateJobRebuilt) -> None:
-        self._opens(event.job_id, event.submitted_at, event.timeout_seconds, event.target_datacenters)
+        self._opens(event.job_id, event.submitted_at, wall(event.timeout_seconds), event.target_datacenters)
         self.jobs[event.job_id].rebuilt = True
 
     def _opens(self, job_id: str, submitted: float, timeout: float, targets: tuple[str, ...]) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenure.jobs.settings import GateSettings, JobSettings
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import FleetSettings
 from tenure.nodes.gate.gate import Gate, GateSetup
 from tenure.nodes.gate.probes import ProbeSettings
 from tenure.nodes.manager.manager import Manager, ManagerSetup
 from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
-from tenure.sim.control_plane import SimCaller, serve
-from tenure.sim.node import Host
+from tenure.sim.planes import SimCaller, serve
+from tenure.sim.world import Host
 from tests.worlds.datacenter.scenario import Greed
 from tests.worlds.gates.hands import Hands
 from tests.worlds.patching import environment_of
@@ -30,7 +30,7 @@ class Pace:
     )
     gate: GateSettings = field(
         default_factory=lambda: GateSettings(
-            check_interval=1.5, stuck_threshold=10.0, resend_first=0.5, resend_most=3.0
+            check_interval=1.5, report_interval=1.5, stuck_threshold=10.0, resend_first=0.5, resend_most=3.0
         )
     )
     probes: ProbeSettings = field(default_factory=lambda: ProbeSettings(interval_s=3.0, timeout_s=2.0, suspicion_s=8.0))
@@ -47,7 +47,12 @@ class Pace:
         return cls(
             jobs=JobSettings(report_interval=1.5, fallback_after=4.0, stuck_threshold=4.0, history_limit=0),
             gate=GateSettings(
-                check_interval=1.5, stuck_threshold=8.0, resend_first=0.5, resend_most=2.0, history_limit=0
+                check_interval=1.5,
+                report_interval=1.5,
+                stuck_threshold=8.0,
+                resend_first=0.5,
+                resend_most=2.0,
+                history_limit=0,
             ),
             probes=ProbeSettings(interval_s=4.0, timeout_s=2.0, suspicion_s=8.0),
             fleet=FleetSettings(healthcheck_s=5.0, forget_s=60.0),
@@ -112,17 +117,7 @@ async def keep_gate(host: Host, plan: Plan, gate_class: type[Gate] = Gate) -> No
 async def work(host: Host, pace: Pace, *, greedy: bool = False) -> None:
     """A worker: the program of one node. A greedy one asks for more time whenever it reports."""
     hands = Hands(host, pace.lease_s)
-    node = ManagedWorker(
-        host.name,
-        hands,
-        host.engine,
-        host.calls,
-        SimCaller(host),
-        clock=host.clock,
-        random=host.random,
-        settings=pace.reports,
-        say=host.record,
-    )
+    node = ManagedWorker(host.name, hands, environment_of(host), SimCaller(host), pace.reports)
     if greedy:
         node.earning = Greed()
     await asyncio.gather(hands.run(), node.run())

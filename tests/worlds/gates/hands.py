@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 
-from tenure.control.messages.workers import AttemptReport
+from tenure.control.messages.workers import AttemptReport, HeldName
 from tenure.engines.contracts import Mailbox, Message
 from tenure.errors import ReceiptHandleExpiredError, TenureError
 from tenure.nodes.slot_runner import SlotsView
-from tenure.sim.node import Host
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.sim.world import Host
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult
 
 STEP_S = 0.6
 SLOTS = 40
@@ -107,6 +107,9 @@ class Hands:
     def allow(self, most: int | None, *, peers: int = 0) -> None:
         self._most = most
         self._make_room()
+
+    def hold(self, holds: tuple[HeldName, ...]) -> None:
+        """Nothing waits for anything here."""
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         """Dropped without a word: its message was revoked, or is another's."""

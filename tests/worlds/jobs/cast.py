@@ -15,8 +15,8 @@ from tenure.errors import IllegalTransitionError
 from tenure.jobs.attempt_results import RecordResult
 from tenure.jobs.attempts import RecordStarted
 from tenure.jobs.book import JobBook
-from tenure.jobs.deadlines import CheckJob, TakeLead
-from tenure.jobs.decisions import Command, Decision, Outcome, Rule
+from tenure.jobs.deadlines import TakeLead
+from tenure.jobs.decisions import Command, Decision, Outcome, Rule, Rules
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_exchange import AnswerQuery, report_for
 from tenure.jobs.gate_jobs import GateCancel, GateSubmit, GateTakeLead
@@ -25,8 +25,8 @@ from tenure.jobs.gate_reports import HearCorrection
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import Identity, JobProgressReport, JobReportAck, JobStatusQuery, JobTimeoutReport
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.rules import Rules
 from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.timeout import CheckJob
 from tenure.jobs.topics import decide, decide_gate
 from tests.worlds.jobs.abstraction import (
     DatacenterView,

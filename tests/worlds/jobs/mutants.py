@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenure.jobs.decisions import Rules
 from tenure.jobs.model import TimeoutTrackingState
-from tenure.jobs.rules import Rules
 from tenure.jobs.states import JobState
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tenure.jobs.decisions import Event, Rule
+from tenure.jobs.decisions import NO_TOKEN, Event, Rule
 from tenure.jobs.endings import JobEnded
 from tenure.jobs.gate_reports import DatacenterTimedOut
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.model import JobInfo
-from tenure.jobs.rules import NO_TOKEN
 
 
 def broken_by_datacenter(event: Event, info: JobInfo | None) -> str | None:

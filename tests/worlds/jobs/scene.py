@@ -37,6 +37,7 @@ SUBMISSION = JobSubmission(
     workflows=(WorkflowSpec(name="w"),),
     timeout_seconds=1_000.0,
     stuck_threshold=120.0,
+    grace=0.0,
     gate_addr=("gate", 1),
     target_datacenters=DATACENTERS,
 )

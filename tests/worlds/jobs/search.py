@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tenure.jobs.rules import Rules
+from tenure.jobs.decisions import Rules
 from tests.worlds.jobs.cast import Cast
 from tests.worlds.jobs.liveness import Liveness
 from tests.worlds.jobs.settling import Settling

@@ -19,7 +19,7 @@ from tenure.errors import (
     TermLostError,
     Truncated,
 )
-from tenure.sim.node import Host
+from tenure.sim.world import Host
 
 TTL_S = 2.0
 SNAPSHOT_EVERY = 6

@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from tenure.engines.contracts import Entry
 from tenure.sim.faults import FaultKind, FaultProfile
-from tenure.sim.node import Host
 from tenure.sim.scenario import Scenario
-from tenure.sim.world import World
+from tenure.sim.world import Host, World
 from tests.worlds.leadership.candidate import ELECTED, Candidate, decode
 
 CANDIDATES = ("c1", "c2", "c3")

@@ -19,9 +19,8 @@ from tenure.jobs.states import JobState
 from tenure.jobs.topics import decode_event
 from tenure.nodes.manager.manager import Manager
 from tenure.sim.faults import FaultProfile
-from tenure.sim.node import Host
 from tenure.sim.scenario import run_one
-from tenure.sim.world import World
+from tenure.sim.world import Host, World
 from tests.worlds.datacenter.clients import RETRY, ScriptedClient
 from tests.worlds.datacenter.plays import Play
 from tests.worlds.datacenter.scenario import Datacenter

@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from tenure.jobs.decisions import Rule
 from tenure.jobs.model import JobSubmission
-from tenure.sim.node import Host
 from tenure.sim.scenario import run_one
-from tenure.sim.world import World
+from tenure.sim.world import Host, World
 from tests.worlds.gates.cast import Pace, Plan
 from tests.worlds.gates.clients import Client
 from tests.worlds.gates.misfortunes import Misfortune

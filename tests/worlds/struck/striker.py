@@ -31,8 +31,13 @@ from tenure.sim.world import World
 
 PACKAGES = (tenure.nodes.manager, tenure.nodes.gate, tenure.nodes.worker, tenure.nodes.fleet)
 MODULES = (
-    *("tenure.nodes.ledger", "tenure.nodes.journal_reading", "tenure.nodes.leadership", "tenure.nodes.journal_append"),
-    *("tenure.nodes.term_leader", "tenure.nodes.held", "tenure.control.async_caller"),
+    *("tenure.nodes.ledger", "tenure.nodes.node_journal", "tenure.nodes.leadership", "tenure.nodes.node_journal"),
+    *(
+        "tenure.nodes.term_leader",
+        "tenure.nodes.outbox_lane",
+        "tenure.nodes.job_handlers",
+        "tenure.control.async_caller",
+    ),
     *("tenure.nodes.job_handlers", "tenure.nodes.job_listing", "tenure.nodes.job_views"),
     *("tenure.jobs.outbox", "tenure.jobs.gate_exchange", "tenure.jobs.gate_outbox", "tenure.jobs.book"),
     *("tenure.jobs.gate_tracker", "tenure.jobs.deadlines", "tenure.jobs.timers"),
@@ -55,7 +60,9 @@ EXEMPT = frozenset(
         *methods("SeatedAttempt", "end"),
         *methods("InlineSlots", "_alone"),  # the guard itself: what it awaits is struck
         *methods("NodeLedger", "_stopped_writing"),
+        *methods("WatchedCalls", "run"),  # the engine's side of every call: what it raises is an engine's error
         *methods("GateReporting", "_ended"),
+        *methods("OutboxLane", "_ended"),
         # What they raise on is an entry or a snapshot that is there and cannot be read: another story, which `tests/journal` tells.
         *("fold_entry", "cannot_apply", "kind_of", "unknown_kind", "restore", "load_book", "_load", "_with_hint"),
         # The scripted slots and hands call it, as a supervisor does; they are no code of a node.
@@ -68,9 +75,11 @@ ISOLATING = frozenset(
         *methods("JobStrikes", "strike attempt commit_all _commit"),
         *methods("GateLeader", "_refresh _hear_each cannot_say"),
         *methods("Gate", "_cannot_say"),
-        *methods("DatacenterLink", "_send_each"),
-        *methods("GateReporter", "_say_all"),
+        *methods("OutboxLane", "_send_each"),
+        *methods("GateReporting", "_attempt"),
         *methods("GateHandlers", "_commit_each"),
+        *methods("Manager", "takes"),
+        "drained_by",
         *methods("DatacenterLeader", "_arm_job _send_each"),
         *methods("ResultIntake", "_record _record_alone _bury"),
         *methods("NodeLedger", "commit commit_all _write_batch _make_durable append _append_or_refuse"),

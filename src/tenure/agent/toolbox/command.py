@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tenure.agent.toolbox.confinement import confined, hide_memory
 from tenure.agent.tools import ToolContext, ToolResult, tool
 from tenure.clock import Clock, SystemClock
 from tenure.errors import AgentError, ConfigurationError, LimitError
-from tenure.ids import new_id
+from tenure.randomness import new_id
 from tenure.work import subprocesses
+from tenure.work.slots.processes import kill_tree
 
 _SAFE_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
@@ -51,7 +54,9 @@ class Container:
 class CommandRunner:
     """Runs programs in a folder, with little of our environment: no keys of providers, no passwords.
 
-    `allowed` are the names of programs that may be run; None allows all of them, which is wise only in a container.
+    `allowed` are the names of programs that may be run; None allows all of them, which is wise only in a container. It is a list of first words, and no more:
+    a program on it may start others, read and write every file that this user may, and use the network. A call ends with everything that it started,
+    and this process is made unreadable to it, but a program that means harm has the rights of this user. What must be kept from it belongs into a `Container`.
     """
 
     folder: Path
@@ -74,9 +79,12 @@ class CommandRunner:
             raise AgentError(f"{command[0]!r} may not be run here; these may: {', '.join(sorted(self.allowed))}")
         limit = min(self.timeout_s, timeout_s or self.timeout_s)
         watch = _Watch(context, command[0], limit, self.clock.monotonic() + limit, self.clock)
-        with self._placed(command) as placed:
+        environment = self._environment()
+        with self._placed(command, environment) as placed:
             try:
-                done = subprocesses.run_command(watch, placed, cwd=self.folder, env=self._environment(), check=False)
+                done = subprocesses.run_command(
+                    watch, placed, cwd=self.folder, env=environment, check=False, end=kill_tree
+                )
             except OSError as error:
                 raise AgentError(f"{command[0]!r} cannot be run: {error.strerror}") from error
         output = done.output
@@ -90,11 +98,20 @@ class CommandRunner:
     def _environment(self) -> dict[str, str]:
         return {**{name: os.environ[name] for name in _SAFE_ENVIRONMENT if name in os.environ}, **self.env}
 
+    def _check_program(self, program: str, environment: Mapping[str, str]) -> None:
+        """Raises when there is no such program. The one that is started is another: it starts this one."""
+        path = str(self.folder / program) if "/" in program else program
+        if shutil.which(path, path=environment.get("PATH", os.defpath)) is None:
+            code = errno.EACCES if "/" in program and Path(path).exists() else errno.ENOENT
+            raise AgentError(f"{program!r} cannot be run: {os.strerror(code)}")
+
     @contextmanager
-    def _placed(self, command: list[str]) -> Iterator[list[str]]:
-        """The command as it is started here; a container is removed in any case."""
+    def _placed(self, command: list[str], environment: Mapping[str, str]) -> Iterator[list[str]]:
+        """Yields the command as it is started here; a container is removed in any case."""
         if self.container is None:
-            yield command
+            self._check_program(command[0], environment)
+            hide_memory()
+            yield confined(command)
             return
         engine, name = self.container.find_engine(), f"tenure-{new_id()[:16]}"
         mount = f"{self.folder.resolve()}:/work"

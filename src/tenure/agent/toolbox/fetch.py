@@ -1,17 +1,21 @@
 """Pages of the web for agents, with limits: size, time, redirects, and no way to this machine's own network unless allowed.
 
-The address that was checked is the address that is connected to, so a name that resolves differently the second time gains nothing.
+A host is resolved once for a fetch, and the address that was checked is the address that is connected to, also after a redirect: a name that resolves
+differently the second time gains nothing. The whole fetch runs in a thread that is watched, so its time is bounded whatever it waits for: the resolver, a
+handshake, or a server that sends a byte now and then.
 """
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import socket
 import ssl
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urljoin, urlsplit
 
+from tenure.agent.calls import LOOK_S, Hangup, ThreadedCall, run_watched, shut_down
+from tenure.agent.toolbox.addresses import why_not_public
 from tenure.agent.tools import ToolContext, ToolResult, tool
 from tenure.clock import Clock, SystemClock
 from tenure.errors import AgentError, LimitError
@@ -32,7 +36,10 @@ class Page:
 
 @dataclass(frozen=True)
 class WebFetcher:
-    """Fetches by GET. `allowed_hosts` are the only ones, where given; `private` allows loopback and private networks."""
+    """Fetches by GET. `allowed_hosts` are the only ones, where given; `private` allows loopback and private networks.
+
+    `timeout_s` bounds a fetch as a whole, from the resolver to the last byte of the last redirect.
+    """
 
     allowed_hosts: frozenset[str] | None = None
     private: bool = False
@@ -48,87 +55,129 @@ class WebFetcher:
 
     def fetch(self, url: str, context: ToolContext) -> Page:
         """Get a page, with a beat per piece. Raises `AgentError` with the reason when it cannot be had."""
-        until = self.clock.monotonic() + min(self.timeout_s, context.countdown.remaining_s)
-        for _ in range(self.max_redirects + 1):
-            context.beat()
-            found = self._get(url, until, context)
+        watch = _FetchWatch(self, url, context)
+        running: ThreadedCall[Page] = ThreadedCall(lambda: _Fetch(self, watch, running).follow(url), "fetch-page")
+        return run_watched(running, watch, self.clock)
+
+
+class _FetchWatch:
+    """Ends a fetch when its time or the work's is over."""
+
+    def __init__(self, fetcher: WebFetcher, url: str, context: ToolContext) -> None:
+        self.context, self.hangup = context, Hangup()
+        self._url, self._limit_s, self._clock = url, fetcher.timeout_s, fetcher.clock
+        self._until = self._clock.monotonic() + min(fetcher.timeout_s, context.countdown.remaining_s)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.001, self._until - self._clock.monotonic())
+
+    def look(self) -> float:
+        self.context.raise_if_cancelled()
+        if self._clock.monotonic() >= self._until:
+            raise AgentError(f"{self._url} broke off: it took more than {self._limit_s:g} s")
+        return min(self.left_s, LOOK_S)
+
+    def given_up(self, reason: BaseException) -> None:
+        self.hangup.now()
+
+
+class _Fetch:
+    """One fetch, from its first address to the page, in the thread of the call."""
+
+    def __init__(self, fetcher: WebFetcher, watch: _FetchWatch, running: ThreadedCall[Page]) -> None:
+        self._fetcher, self._watch, self._running = fetcher, watch, running
+        self._resolved: dict[tuple[str, int], list[str]] = {}
+        """The addresses of each host and port that this fetch came to, all of them checked."""
+
+    def follow(self, url: str) -> Page:
+        for _ in range(self._fetcher.max_redirects + 1):
+            self._beat()
+            found = self._get(url)
             if isinstance(found, Page):
                 return found
             url = found
-        raise AgentError(f"more than {self.max_redirects} redirects, the last one to {url}")
+        raise AgentError(f"more than {self._fetcher.max_redirects} redirects, the last one to {url}")
 
-    def _get(self, url: str, until: float, context: ToolContext) -> Page | str:
-        """The page, or where it is now."""
+    def _beat(self) -> None:
+        self._running.in_waiting_thread(self._watch.context.beat)
+
+    def _get(self, url: str) -> Page | str:
+        """Returns the page, or the address where it is now."""
         parts = urlsplit(url)
         host = parts.hostname
         if parts.scheme not in ("http", "https") or host is None:
             raise AgentError(f"{url!r} is no address of a page", remedy="Give http:// or https:// and a host")
-        if self.allowed_hosts is not None and host not in self.allowed_hosts:
+        if self._fetcher.allowed_hosts is not None and host not in self._fetcher.allowed_hosts:
             raise AgentError(f"{host!r} may not be fetched from here")
         try:
-            connection = self._connect(
-                host, parts.port or (443 if parts.scheme == "https" else 80), parts.scheme, until
-            )
+            connection = self._connect(host, parts.port or (443 if parts.scheme == "https" else 80), parts.scheme)
         except (OSError, ValueError) as error:
             raise AgentError(f"{host} cannot be reached: {error}") from error
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("GET", target, headers={"User-Agent": self.user_agent, "Accept-Encoding": "identity"})
+            headers = {"User-Agent": self._fetcher.user_agent, "Accept-Encoding": "identity"}
+            connection.request("GET", target, headers=headers)
             response = connection.getresponse()
             location = response.getheader("location")
             if response.status in _REDIRECTS and location:
                 return urljoin(url, location)
-            return self._read(url, response, connection, until, context)
+            return self._read(url, response)
         except (OSError, http.client.HTTPException) as error:
             raise AgentError(f"{url} broke off: {error or type(error).__name__}") from error
         finally:
             connection.close()
 
-    def _read(
-        self,
-        url: str,
-        response: http.client.HTTPResponse,
-        connection: http.client.HTTPConnection,
-        until: float,
-        context: ToolContext,
-    ) -> Page:
-        data = bytearray()
-        while len(data) <= self.max_bytes:
-            if connection.sock is not None:
-                connection.sock.settimeout(self._left(until))
-            piece = response.read1(65_536)
-            if not piece:
-                break
-            context.beat()
+    def _read(self, url: str, response: http.client.HTTPResponse) -> Page:
+        data, most = bytearray(), self._fetcher.max_bytes
+        while len(data) <= most and (piece := response.read1(65_536)):
+            self._beat()
             data += piece
         charset = response.headers.get_content_charset() or "utf-8"
         try:
-            text = bytes(data[: self.max_bytes]).decode(charset, errors="replace")
+            text = bytes(data[:most]).decode(charset, errors="replace")
         except LookupError:
-            text = bytes(data[: self.max_bytes]).decode(errors="replace")
+            text = bytes(data[:most]).decode(errors="replace")
         kind = response.headers.get_content_type()
-        return Page(url, response.status, kind, text, truncated=len(data) > self.max_bytes)
+        return Page(url, response.status, kind, text, truncated=len(data) > most)
 
-    def _left(self, until: float) -> float:
-        left = until - self.clock.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"it took more than {self.timeout_s:g} s")
-        return left
-
-    def _connect(self, host: str, port: int, scheme: str, until: float) -> http.client.HTTPConnection:
-        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        if not self.private:
-            inner = [address for address in addresses if not ipaddress.ip_address(address.split("%")[0]).is_global]
-            if inner:
-                raise AgentError(
-                    f"{host} is at {inner[0]}, inside of a private network", remedy="Allow it: WebFetcher(private=True)"
-                )
+    def _connect(self, host: str, port: int, scheme: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(host, port)
-        sock: socket.socket = socket.create_connection((min(addresses), port), self._left(until))
+        sock = self._open(self._addresses(host, port), port)
+        sock.settimeout(None)  # from here on the watch ends every wait, and says why
+        self._watch.hangup.by(partial(shut_down, sock))
         if scheme == "https":
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+            tls = ssl.create_default_context()
+            wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+            self._watch.hangup.by(partial(shut_down, wrapped))  # before the handshake, which may take for ever
+            wrapped.do_handshake()
+            sock = wrapped
         connection.sock = sock
         return connection
+
+    def _open(self, addresses: list[str], port: int) -> socket.socket:
+        """Connects to the first address that answers."""
+        for last, address in enumerate(addresses, 1 - len(addresses)):
+            try:
+                return socket.create_connection((address, port), self._watch.left_s)
+            except OSError:
+                if last == 0:
+                    raise
+        raise OSError("it has no address")
+
+    def _addresses(self, host: str, port: int) -> list[str]:
+        """Returns the addresses of a host, in the resolver's order. Raises when one of them is not of the public network."""
+        known = self._resolved.get((host, port))
+        if known is not None:
+            return known
+        found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        for address in () if self._fetcher.private else found:
+            if why := why_not_public(address):
+                raise AgentError(
+                    f"{host} is at {address}, inside of a private network ({why})",
+                    remedy="Allow it: WebFetcher(private=True)",
+                )
+        return self._resolved.setdefault((host, port), list(dict.fromkeys(found)))
 
 
 @dataclass(frozen=True, slots=True)

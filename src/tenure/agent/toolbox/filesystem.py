@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from tenure.agent.tools import ToolContext, ToolResult, tool
 from tenure.errors import AgentError, LimitError, PathEscapeError
-from tenure.ids import new_id
+from tenure.randomness import new_id
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe or a device must not hold us up when it is opened.

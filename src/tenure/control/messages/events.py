@@ -13,6 +13,7 @@ import msgspec
 from tenure import bounds as b
 from tenure.control.messages.wire import Placed, Reply
 from tenure.errors import ConfigurationError
+from tenure.jobs.eta import Eta
 
 MAX_EVENTS = 1_000
 
@@ -30,6 +31,8 @@ class GetEvents(Placed, frozen=True, kw_only=True, tag="events"):
     """The most events of one page; a stream goes on."""
     wait_s: b.WaitSeconds = 0.0
     """A page that would be empty is held back until there is something, or this long."""
+    progress: bool = False
+    """Also what runs between the decisions: progress, notes and beats, at most once a second. Only the leader hears of it; others redirect."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,23 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
     cursor: str
     event: Any
+
+
+class ProgressLine(msgspec.Struct, frozen=True, kw_only=True):
+    """How one workflow stands between two decisions. It is in no journal: a listener that was away gets the newest one."""
+
+    job_id: str
+    workflow: str
+    attempt: int
+    at: float
+    worker: str = ""
+    steps: int = 0
+    """Its beats so far."""
+    fraction: float | None = None
+    note: str = ""
+    silent_s: float = 0.0
+    """Since its last beat."""
+    eta: Eta | None = None
 
 
 class EventGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +75,8 @@ class EventPage(Reply, frozen=True, kw_only=True, tag="event_page"):
     """Where the next page begins: past events that did not match, too."""
     gap: EventGap | None = None
     """Set when something before these events is missing."""
+    progress: tuple[ProgressLine, ...] = ()
+    """The newest progress of what runs, where it was asked for."""
 
 
 class Cursor(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from tenure import bounds as b
+from tenure.control.messages.tokens import CallerBounds
 from tenure.control.messages.wire import Reply, Request
 from tenure.health.overload import OverloadState
 from tenure.jobs.messages import (
@@ -80,6 +81,8 @@ class DatacenterView(Reply, frozen=True, kw_only=True, tag="datacenter_view"):
     """Where its leader listens, as far as it knows; empty where nobody leads."""
     has_quorum: bool = False
     accepting_jobs: bool = True
+    closed: str = ""
+    """Why it accepts no new jobs; empty while it does."""
     active_worker_count: int = 0
     """Workers that take work."""
     drained_worker_count: int = 0
@@ -95,6 +98,15 @@ class AskGate(Request, frozen=True, kw_only=True, tag="gate"):
     """A gate's probe of a peer."""
 
 
+class ManagerVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate's verdict on one manager of a datacenter (document 001)."""
+
+    address: str
+    verdict: str
+    """route, investigate, drain or evict; unknown before the first probe."""
+    reason: str
+
+
 class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
     """One datacenter, as a gate sees it."""
 
@@ -108,6 +120,7 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float = 0.0
     held: bool = False
     """The class from before: several datacenters fail at once, so our own link is suspected first."""
+    managers: tuple[ManagerVerdict, ...] = ()
 
 
 class GateView(Reply, frozen=True, kw_only=True, tag="gate_view"):
@@ -138,3 +151,7 @@ class Forward(Request, frozen=True, kw_only=True, tag="forward"):
     by: b.AnyNameOrNone = ""
     wait_s: b.WaitSeconds = 0.0
     """The seconds for which the request inside asks its answer to be held back."""
+    proof: b.TokenOrNone = ""
+    """The token that the request's caller showed to the gate. The node that answers checks it: a gate's own token may not do what operators may."""
+    bounds: Annotated[tuple[CallerBounds, ...], b.items(0, 8)] = ()
+    """The bounds of that caller, as the gate knows them: they hold beside those of the proof."""

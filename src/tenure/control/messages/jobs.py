@@ -1,20 +1,21 @@
-"""Requests of clients about jobs, and the replies that any request may get.
+"""Requests of clients about jobs (one or many, results, another try, logs, evidence), and the replies that any request may get.
 
-A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `worker_messages`; which
+A submission names its job and a cancel is done once, so each may be sent again. What workers say is in `workers`; which
 requests there are, who may send them and what they answer is the table in `operations`.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from tenure import bounds as b
-from tenure.control.messages.grants import Grant
-from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.messages.wire import Grant, Placed, Reply, Request
+from tenure.jobs.attempt_evidence import AttemptEvidence
 from tenure.jobs.decisions import Outcome
+from tenure.jobs.eta import Eta
 from tenure.jobs.model import JobSubmission
 from tenure.jobs.states import JobState, WorkflowState
 from tenure.jobs.why import Why
@@ -27,7 +28,7 @@ MAX_LISTED = 1_000
 class Submit(Request, frozen=True, kw_only=True, tag="submit"):
     """Run this job, once, however often it is asked. Leader only."""
 
-    submission: JobSubmission
+    submission: Annotated[JobSubmission, b.CHECKED_WHERE_DECIDED]
 
 
 class Cancel(Placed, frozen=True, kw_only=True, tag="cancel"):
@@ -56,6 +57,10 @@ class ListJobs(Placed, frozen=True, kw_only=True, tag="jobs"):
     """A function that one of its workflows calls."""
     label: b.LabelFilter = ""
     """`key`, or `key=value`."""
+    arg: b.LabelFilter = ""
+    """An argument of one of its workflows: `tenant`, or `tenant=7`; `a.b=7` looks inside. Secrets fit nothing."""
+    args: bool = False
+    """Also show the arguments, each row's on one line."""
     since: b.UnixTime = 0.0
     """Submitted at this time or later; Unix time."""
     until: b.UnixTime | None = None
@@ -104,8 +109,16 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """Where it runs; empty where a manager answers."""
     note: str = ""
     """The attempt's last note, or the silence that it declared."""
+    proof: str = ""
+    """Says that the running attempt has shown nothing but beats, and what to do about it; else empty."""
     grants: tuple[Grant, ...] = ()
     """Time left to the attempt and its worker, as the leader knows it."""
+    waits_for: str = ""
+    """Names the worker that a parked workflow waits for; empty for one that is not parked."""
+    eta: Eta | None = None
+    """When it will be done at the rate of its fraction, as the leader sees it."""
+    arguments: dict[str, Any] = {}
+    """For people: secrets are masked, and long values are cut."""
 
 
 class DatacenterJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +144,8 @@ class JobView(Reply, frozen=True, kw_only=True, tag="job_view"):
     submitted_at: float
     started_at: float
     ended_at: float
-    deadline: float
+    deadline: float | None
+    """None for a job without one."""
     now: float
     workflows: tuple[WorkflowView, ...]
     queue: str = "default"
@@ -168,8 +182,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     queue: str = "default"
     labels: dict[str, str] = {}
+    waits_for: str = ""
+    """Names the worker that its first parked workflow waits for; empty where none is parked."""
     grants: tuple[Grant, ...] = ()
     """The grant of each kind that runs out first, over all its workflows; empty once the job has ended."""
+    args: str = ""
+    """Its calls with their arguments, where the list was asked for them; secrets are masked."""
 
 
 class JobList(Reply, frozen=True, kw_only=True, tag="job_list"):
@@ -237,8 +255,12 @@ class Problem(Reply, frozen=True, kw_only=True, tag="problem"):
 
 
 MANAGER_ELECTION = "manager"
-GATE_ELECTION = "gate"
 """The engine's election in which a datacenter's managers stand. Whoever opens the engine finds the leader through it."""
+GATE_ELECTION = "gate"
+"""The election of gates, on an engine of their own."""
+MANAGER_PORT = 8470
+"""A manager listens here, and commands and clients ask here, unless they are told otherwise."""
+GATE_PORT = 8480
 
 
 def candidate_at(name: str, address: str) -> str:
@@ -249,3 +271,114 @@ def candidate_at(name: str, address: str) -> str:
 def address_of(candidate: str) -> str:
     """Where a leader listens; empty when its candidate string does not say."""
     return candidate.rpartition("@")[2] if "@" in candidate else ""
+
+
+MAX_SUBMISSIONS = 1_000
+MAX_LOG_BYTES = 262_144
+"""The most bytes of one page of a log."""
+
+
+class SubmitMany(Request, frozen=True, kw_only=True, tag="submit_many"):
+    """Run these jobs, each once. One that is refused does not keep the others from running. Leader only."""
+
+    submissions: Annotated[tuple[JobSubmission, ...], b.each_alone(1, MAX_SUBMISSIONS)]
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one submission of many: an outcome, or the kind of problem that kept it from being accepted."""
+
+    job_id: str
+    outcome: Outcome
+    reason: str = ""
+    problem: ProblemKind | None = None
+
+
+class ManySubmitted(Reply, frozen=True, kw_only=True, tag="many_submitted"):
+    """In the order in which they were given. Those that were accepted are durable."""
+
+    jobs: tuple[Submitted, ...]
+    epoch: int
+
+
+class GetResult(Placed, frozen=True, kw_only=True, tag="result"):
+    """Returns the result of a workflow when its job has ended, or after `wait_s`."""
+
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
+    """May be left out for a job of one workflow."""
+    wait_s: b.WaitSeconds = 0.0
+
+
+class ResultView(Reply, frozen=True, kw_only=True, tag="result_view"):
+    job_id: str
+    workflow: str
+    state: JobState
+    """The state of the job."""
+    ready: bool
+    """True when there is a result; a workflow may well have returned null."""
+    result: Any = None
+    error: str = ""
+
+
+class RetryJob(Placed, frozen=True, kw_only=True, tag="retry"):
+    """Submit what an ended job was once more, as a new job that names the old one. Leader only.
+
+    Asked again, it is the same new job; to try a third time, retry that one.
+    """
+
+    job_id: b.JobId
+    new_job_id: b.JobIdOrNone = ""
+    """By default the old one with a number behind it: `encode~2`, `encode~3`."""
+    by: b.Person = ""
+
+
+class GetLogs(Placed, frozen=True, kw_only=True, tag="logs"):
+    """Returns the lines that an attempt logged. To follow it, ask again with the `next` of the last page until it is `ended`."""
+
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
+    """May be left out for a job of one workflow."""
+    attempt: b.Attempt = 0
+    """0: the newest."""
+    offset: b.Count = 0
+    """In bytes: 0, or the `next` of a page."""
+    limit: b.LogBytes = 65_536
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    level: str
+    text: str
+    trace: str = ""
+    """The id of the trace that the attempt belongs to, where traces are collected."""
+
+
+class LogPage(Reply, frozen=True, kw_only=True, tag="log_page"):
+    job_id: str
+    workflow: str
+    attempt: int
+    lines: tuple[LogLine, ...]
+    next: int
+    """The offset of what comes after these lines."""
+    more: bool
+    """True when more lines are there already."""
+    ended: bool
+    """True when the attempt can log no more."""
+
+
+class GetEvidence(Placed, frozen=True, kw_only=True, tag="evidence"):
+    """Returns the evidence of an attempt that was killed or died: stacks, the state of its process, its exit."""
+
+    job_id: b.JobId
+    workflow: b.AnyPath = ""
+    attempt: b.Attempt = 0
+
+
+class EvidenceView(Reply, frozen=True, kw_only=True, tag="evidence_view"):
+    job_id: str
+    workflow: str
+    attempt: int
+    found: Any = None
+    """As the worker kept it. None where nothing was kept: it ended well, or too long ago."""
+    evidence: AttemptEvidence | None = None
+    """`found` in the form that `why` shows, with the end of the log."""

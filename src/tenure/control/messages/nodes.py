@@ -1,12 +1,14 @@
-"""Requests about the nodes of a datacenter."""
+"""Requests about the nodes of a datacenter, and the overview of all that it does."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import msgspec
 
 from tenure import bounds as b
-from tenure.control.messages.grants import Grant
-from tenure.control.messages.wire import Missing, Placed, Reply
+from tenure.control.messages.queues import QueueView
+from tenure.control.messages.wire import Grant, Missing, Placed, Reply
 
 
 class ListNodes(Placed, frozen=True, kw_only=True, tag="nodes"):
@@ -30,6 +32,8 @@ class ManagerNode(msgspec.Struct, frozen=True, kw_only=True):
     heard_s_ago: float
     datacenter: str = ""
     """Whose it is; empty where a manager answers."""
+    closed: str = ""
+    """Why it accepts no new jobs; empty while it does."""
 
 
 class RunningAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,8 @@ class GateNode(msgspec.Struct, frozen=True, kw_only=True):
     """healthy, busy, stressed or overloaded."""
     reason: str = ""
     heard_s_ago: float = 0.0
+    verdict: str = ""
+    """The verdict of the gate that answers: route, investigate, drain or evict; empty for itself."""
 
 
 class NodeList(Reply, frozen=True, kw_only=True, tag="node_list"):
@@ -101,16 +107,98 @@ class NodeList(Reply, frozen=True, kw_only=True, tag="node_list"):
 
 
 class DrainNode(Placed, frozen=True, kw_only=True, tag="drain"):
-    """Give a worker no more work; what it runs goes on. It holds until it is undone, over restarts of the worker too. Leader only."""
+    """Give a worker no more work, or a manager no more jobs; what it has goes on. It holds until it is undone, over restarts of the node too. Leader only."""
 
     node: b.AnyName
-    """A worker's name."""
+    """A worker's name, or `manager/NAME` for a manager."""
     reason: b.Reason = ""
     by: b.Person = ""
 
 
 class UndrainNode(Placed, frozen=True, kw_only=True, tag="undrain"):
-    """Let a drained worker take work again. Leader only."""
+    """Let a drained worker take work again, or a drained manager jobs. Leader only."""
 
     node: b.AnyName
     by: b.Person = ""
+
+
+class HoldName(Placed, frozen=True, kw_only=True, tag="hold_name"):
+    """Say that something is down which attempts wait for: their clocks stand still, and nothing is charged. Leader only."""
+
+    name: b.AnyName
+    """As `ctx.depends` and `ctx.silence(on=)` name it."""
+    most_s: b.PositiveSeconds = 6 * 3_600.0
+    """The clocks run again after this, whatever is down."""
+    rate: b.Rate = 5.0
+    """Attempts a second that are released when it is back."""
+    reason: b.Reason = ""
+    by: b.Person = ""
+
+
+class ReleaseName(Placed, frozen=True, kw_only=True, tag="release_name"):
+    """Say that something is back: clocks run again. Leader only."""
+
+    name: b.AnyName
+    reason: b.Reason = ""
+    by: b.Person = ""
+
+
+class Severity(StrEnum):
+    WRONG = "wrong"  # work does not go on until somebody acts
+    LOOK = "look"  # something ended badly or is about to; a person should look
+    NOTE = "note"  # on purpose or harmless, and good to know
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it should be."""
+
+    severity: Severity
+    kind: str
+    subject: str
+    text: str
+    remedy: str = ""
+    """A command, or what to look at."""
+    since: float = 0.0
+    """The engine's time; 0 where nobody knows."""
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+    """The last minutes in equal steps, oldest first. A leader counts from its election on."""
+
+    step_s: float
+    until: float
+    """The end of the last step, by the engine's time: it is still being counted."""
+    submitted: tuple[int, ...] = ()
+    started: tuple[int, ...] = ()
+    completed: tuple[int, ...] = ()
+    """Attempts that brought a result."""
+    failed: tuple[int, ...] = ()
+    """Attempts that did not."""
+    waiting: tuple[int, ...] = ()
+    """Attempts that waited at the end of each step."""
+    running: tuple[int, ...] = ()
+
+
+class AskOverview(Placed, frozen=True, kw_only=True, tag="overview"):
+    """How the datacenter is. Leader only: nobody else hears of workers."""
+
+
+class Overview(Reply, frozen=True, kw_only=True, tag="overview_view"):
+    datacenter: str
+    leader: str
+    epoch: int
+    elected_at: float
+    now: float
+    troubles: tuple[Trouble, ...]
+    """The worst first."""
+    jobs: dict[str, int]
+    """In memory, by state."""
+    attempts: dict[str, int]
+    """Open ones: resting, held, queued, running."""
+    workers: dict[str, int]
+    """By what they are told."""
+    slots: int
+    free: int
+    queues: tuple[QueueView, ...]
+    dead_letters: int
+    pulse: Pulse

@@ -23,70 +23,106 @@ from tenure.control.messages.gates import (
     TellDatacenter,
     TellGate,
 )
-from tenure.control.messages.job_details import (
-    EvidenceView,
-    GetEvidence,
-    GetLogs,
-    GetResult,
-    LogPage,
-    ManySubmitted,
-    ResultView,
-    RetryJob,
-    SubmitMany,
-)
 from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
     Cancel,
     Done,
+    EvidenceView,
+    GetEvidence,
     GetJob,
+    GetLogs,
+    GetResult,
     JobList,
     JobView,
     LeaderView,
     ListJobs,
+    LogPage,
+    ManySubmitted,
     Problem,
     Redirect,
+    ResultView,
+    RetryJob,
     Submit,
+    SubmitMany,
     WhyReply,
 )
-from tenure.control.messages.nodes import DrainNode, ListNodes, NodeList, UndrainNode
-from tenure.control.messages.overview import AskOverview, Overview
+from tenure.control.messages.nodes import (
+    AskOverview,
+    DrainNode,
+    HoldName,
+    ListNodes,
+    NodeList,
+    Overview,
+    ReleaseName,
+    UndrainNode,
+)
 from tenure.control.messages.queues import (
     ChangeQueue,
     DeadLetterList,
     DeadLetterView,
     DiscardDeadLetter,
+    DropSchedule,
     GetDeadLetter,
     LetterDone,
     ListDeadLetters,
     ListQueues,
+    ListSchedules,
     PauseQueue,
     QueueList,
     ReplayDeadLetter,
     ResumeQueue,
-)
-from tenure.control.messages.schedules import (
-    DropSchedule,
-    ListSchedules,
     ScheduleList,
     SetSchedule,
     TriggerSchedule,
 )
+from tenure.control.messages.tokens import (
+    CreateToken,
+    ListTokens,
+    RevokeToken,
+    Role,
+    TellRevoked,
+    TokenDone,
+    TokenList,
+)
 from tenure.control.messages.wire import Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, WorkerDirective, WorkerReport
+from tenure.control.messages.workflows import ListWorkflows, WorkflowList
+
+__all__ = [
+    "BY_NAME",
+    "MAX_REQUEST_BYTES",
+    "OPERATIONS",
+    "AtGate",
+    "Operation",
+    "Role",
+    "Within",
+    "decode_reply",
+    "decode_request",
+]
 
 MAX_REQUEST_BYTES = 1 << 20
 
 
-class Role(StrEnum):
-    """The role that a request needs. An operator may do whatever a client may, a reader only what a client may read; a worker's token is good for
-    workers' words only, a node's for what managers and gates say to each other."""
+class Within(StrEnum):
+    """The way in which a request of a caller that is bound to queues or labels is held within them. Whoever adds an operation chooses one."""
 
-    READER = "reader"
-    CLIENT = "client"
-    WORKER = "worker"
-    NODE = "node"
-    OPERATOR = "operator"
+    NOBODY = "nobody"
+    """Such a caller is refused: the answer shows, or the request changes, more than its jobs."""
+    OPEN = "open"
+    """It tells nothing of jobs, and changes none."""
+    SUBMISSION = "submission"
+    """The door checks each submission in it."""
+    JOB = "job"
+    """The handler looks the job up. One that is out of bounds is as unknown as one that does not exist."""
+    SCHEDULE = "schedule"
+    """The door checks the submission in it, and the handler the schedule that has this name now."""
+    QUEUE = "queue"
+    """The door checks the queue that it names. A caller that is bound to labels may not: the queue has the jobs of others, too."""
+    QUEUES = "queues"
+    """The handler leaves queues out that are out of bounds. A caller that is bound to labels alone is refused."""
+    CUT = "cut"
+    """The handler leaves everything out that is out of bounds."""
 
 
 class AtGate(StrEnum):
@@ -119,10 +155,25 @@ class Operation(NamedTuple):
     def name(self) -> str:
         return str(self.request.__struct_config__.tag)
 
+    @property
+    def within(self) -> Within:
+        return WITHIN.get(self.request, Within.NOBODY)
+
     def open_to(self, roles: Collection[Role]) -> bool:
         """Returns True when a caller with these roles may ask it."""
         return self.role in roles or (self.reads and self.role is Role.CLIENT and Role.READER in roles)
 
+
+WITHIN: dict[type[Request], Within] = {
+    AskLeader: Within.OPEN,
+    **dict.fromkeys((Submit, SubmitMany), Within.SUBMISSION),
+    **dict.fromkeys((Cancel, GetJob, AskWhy, GetResult, RetryJob, GetLogs, GetEvidence), Within.JOB),
+    **dict.fromkeys((SetSchedule, DropSchedule, TriggerSchedule), Within.SCHEDULE),
+    **dict.fromkeys((PauseQueue, ResumeQueue, ChangeQueue), Within.QUEUE),
+    ListQueues: Within.QUEUES,
+    **dict.fromkeys((ListJobs, ListSchedules, GetEvents), Within.CUT),
+}
+"""How each request of a bound caller is held within its bounds. What is not here is refused to such callers."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(Submit, Done, Role.CLIENT, False, "Run a job, once, however often it is asked"),
@@ -164,6 +215,14 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         ListQueues, QueueList, Role.CLIENT, True, "What each queue holds, and its limits", at_gate=AtGate.GATHERED
     ),
+    Operation(
+        ListWorkflows,
+        WorkflowList,
+        Role.CLIENT,
+        True,
+        "The workflows that workers serve: arguments, settings, versions",
+        at_gate=AtGate.GATHERED,
+    ),
     Operation(PauseQueue, Done, Role.OPERATOR, False, "Start nothing more from a queue", at_gate=AtGate.PASSED),
     Operation(ResumeQueue, Done, Role.OPERATOR, False, "Let a paused queue go on", at_gate=AtGate.PASSED),
     Operation(ChangeQueue, Done, Role.OPERATOR, False, "Change the limits of a queue", at_gate=AtGate.PASSED),
@@ -175,6 +234,10 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(DrainNode, Done, Role.OPERATOR, False, "Give a worker no more work", at_gate=AtGate.PASSED),
     Operation(UndrainNode, Done, Role.OPERATOR, False, "Let a drained worker take work again", at_gate=AtGate.PASSED),
+    Operation(
+        HoldName, Done, Role.OPERATOR, False, "Say that something that attempts wait for is down", at_gate=AtGate.PASSED
+    ),
+    Operation(ReleaseName, Done, Role.OPERATOR, False, "Say that it is back", at_gate=AtGate.PASSED),
     Operation(
         ListDeadLetters, DeadLetterList, Role.OPERATOR, True, "Messages that were given up", at_gate=AtGate.GATHERED
     ),
@@ -232,6 +295,10 @@ OPERATIONS: tuple[Operation, ...] = (
         False,
         "A request that a gate passes on: to the one that leads, or to a datacenter",
     ),
+    Operation(CreateToken, TokenDone, Role.OPERATOR, False, "Let a token in, on all nodes, from now on"),
+    Operation(RevokeToken, TokenDone, Role.OPERATOR, False, "Let a token or a certificate in nowhere any more"),
+    Operation(ListTokens, TokenList, Role.OPERATOR, True, "Tokens and certificates, and what each may do"),
+    Operation(TellRevoked, TokenDone, Role.NODE, False, "A gate's list of revoked tokens", at_gate=AtGate.REFUSED),
 )
 
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
@@ -249,4 +316,7 @@ def decode_request(name: str, body: bytes) -> Request:
 
 def decode_reply(body: bytes) -> Reply:
     """Raises `msgspec.DecodeError` for what is no reply."""
-    return cast("Reply", _reply.decode(body))
+    try:
+        return cast("Reply", _reply.decode(body))
+    except (UnicodeDecodeError, RecursionError) as error:  # a node that we ask must not end us with a deep answer
+        raise msgspec.DecodeError(str(error)) from error

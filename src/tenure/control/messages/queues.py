@@ -1,4 +1,4 @@
-"""Requests of operators about queues and dead letters."""
+"""Requests of operators about queues, dead letters and schedules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tenure import bounds as b
 from tenure.control.messages.wire import Missing, Placed, Reply
 from tenure.engines.contracts import FailureCause
 from tenure.jobs.decisions import Outcome
+from tenure.jobs.model import Schedule
 
 MAX_DEAD_LETTERS = 500
 
@@ -37,6 +38,10 @@ class ChangeQueue(Placed, frozen=True, kw_only=True, tag="set_queue"):
     max_running: b.MaxRunning | UnsetType | None = UNSET
     rate: b.Rate | UnsetType | None = UNSET
     burst: b.Burst | UnsetType = UNSET
+    job_timeout: b.PositiveSeconds | UnsetType | None = UNSET
+    """The deadline of jobs that are submitted without one from now on."""
+    park: bool | UnsetType = UNSET
+    """True to accept work that no worker has registered: it waits for one that serves it."""
     by: b.Person = ""
 
 
@@ -50,6 +55,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int | None = None
     rate: float | None = None
     burst: int = 1
+    job_timeout: float | None = None
+    """The deadline of its jobs whose submission has none."""
+    park: bool = False
+    """True where work that no worker has registered is accepted, and waits for one that serves it."""
+    parked: int = 0
+    """Workflows that wait for a worker that serves them."""
     held: int = 0
     """Attempts that could go and were not sent yet: the queue is paused, full, or out of its rate."""
     queued: int = 0
@@ -140,3 +151,52 @@ class LetterDone(Reply, frozen=True, kw_only=True, tag="letter_done"):
     id: str
     outcome: Outcome
     reason: str = ""
+
+
+class SetSchedule(Placed, frozen=True, kw_only=True, tag="set_schedule"):
+    """A new schedule, or another one under a name that there is. The same again changes nothing. Leader only."""
+
+    schedule: Schedule
+    by: b.Person = ""
+
+
+class DropSchedule(Placed, frozen=True, kw_only=True, tag="drop_schedule"):
+    """Nothing more of it fires; what runs goes on. Leader only."""
+
+    name: b.AnyName
+    by: b.Person = ""
+
+
+class TriggerSchedule(Placed, frozen=True, kw_only=True, tag="trigger_schedule"):
+    """Run its job now, beside the runs of its instants. The same `job_id` again is the same run. Leader only."""
+
+    name: b.AnyName
+    job_id: b.JobId
+    by: b.Person = ""
+
+
+class ListSchedules(Placed, frozen=True, kw_only=True, tag="schedules"):
+    """Every schedule, and what became of its instants."""
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    schedule: Schedule
+    next_at: float | None
+    """Unix time; None when it never fires again, or is paused."""
+    last_instant: float
+    last_job: str
+    fired: int
+    skipped: int
+    last_skipped: str
+    """Why the last instant that was skipped did not run."""
+    problem: str = ""
+    """Why it cannot fire here, if it cannot."""
+    datacenter: str = ""
+    """Where it fires; empty where a manager answers."""
+
+
+class ScheduleList(Reply, frozen=True, kw_only=True, tag="schedule_list"):
+    schedules: tuple[ScheduleView, ...]
+    now: float
+    missing: tuple[Missing, ...] = ()
+    """Where a gate answers: datacenters that did not."""

@@ -1,8 +1,12 @@
-"""The two bases of everything on the control plane. A request's tag is its path: `Submit` is `POST /v1/submit`."""
+"""The two bases of everything on the control plane, and the grants of time that several views show.
+
+A request's tag is its path: `Submit` is `POST /v1/submit`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,3 +51,30 @@ def placed(request: RequestT, datacenter: str) -> RequestT:
 
 def path_of(request: Request) -> str:
     return f"/v1/{request.__struct_config__.tag}"
+
+
+class GrantKind(StrEnum):
+    """The kind of a grant, as DESIGN.md's table names it."""
+
+    LEASE = "lease"  # one delivery: then others may take it
+    STALL = "stall"  # one attempt without a beat: then its slot is killed
+    HEALTHCHECK = "healthcheck"  # one worker without proof: then it is suspect, and evicted
+    STUCK = "stuck"  # one job of which nothing advances: then it is timed out
+    DEADLINE = "deadline"  # one job, whatever it does, with the extensions that it earned
+    REST = "rest"  # not a grant but a wait: then the next attempt may begin
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that is left, unless somebody proves that they advance."""
+
+    kind: GrantKind
+    until: float
+    """The engine's time at which it is over: compare it with the `now` of the same answer."""
+    span_s: float = 0.0
+    """How much there is of it when it was just earned; 0 where that is not known."""
+    note: str = ""
+
+
+def shifted(grants: tuple[Grant, ...], seconds: float) -> tuple[Grant, ...]:
+    """Returns the grants with their times moved to a clock that is ahead of the reporter's by `seconds`."""
+    return tuple(msgspec.structs.replace(one, until=one.until + seconds) for one in grants)

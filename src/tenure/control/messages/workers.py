@@ -14,6 +14,7 @@ from tenure import bounds as b
 from tenure.control.messages.wire import Reply, Request
 from tenure.health.extension import HealthcheckExtensionRequest, HealthcheckExtensionResponse
 from tenure.health.signals import RoutingDecision
+from tenure.jobs.catalogue import Served
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,13 +30,36 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """Since its last beat; 0 during a silence that it declared."""
     stall_s: b.ElapsedSeconds = 0.0
     """The silence after which its own worker ends it."""
+    quiet_s: b.ElapsedSeconds | None = None
+    """For how long it may yet be silent: the rest of a silence that it declared and of its stall threshold. A worker of the release before sends none."""
     note: b.Note = ""
     lease_s: b.ElapsedSeconds = 0.0
     """Seconds left of its lease by the worker's own clock; 0 where they are not known."""
+    news: b.StepCount = 0
+    """The new things that it has shown (decision 0316)."""
+    counts: bool = False
+    """True while only new things are progress for its job's deadline: its work counts, and has more to show. Else its beats are."""
+    mark: b.StepCount = 0
+    """Names the checkpoint that it has saved; 0 for none."""
+    waits_on: b.AnyNameOrNone = ""
+    """The name of what it waits for, where it said so."""
+    waited_s: b.ElapsedSeconds = 0.0
+    """While it waits for something that it named: since its last beat, also during a silence that it declared."""
+    failures: b.Count = 0
+    """Calls in a row that failed, of those that it named."""
+    held: bool = False
+    """True when it may not try now, because it waits for something that is down."""
+    unproven: bool = False
+    """It has shown nothing but beats, and its author did not declare that beats are its proof."""
 
     @property
     def name(self) -> tuple[str, str, int, int]:
         return self.job_id, self.workflow, self.attempt, self.delivery
+
+    @property
+    def allowed_silence_s(self) -> float:
+        """The seconds for which it may yet be silent. Silence keeps its lease and its worker, and proves nothing (decision 0306)."""
+        return self.quiet_s if self.quiet_s is not None else max(0.0, self.stall_s - self.silent_s)
 
 
 class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
@@ -73,6 +97,10 @@ class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
     leaving: bool = False
     """Its last word: it was told to stop, and runs nothing any more."""
     wait_s: b.WaitSeconds = 0.0
+    serves: b.ShortWord | None = None
+    """The digest of what it serves (`jobs.catalogue.offer_digest`); empty while its slots are starting. A worker of the first release sends none."""
+    workflows: Served = ()
+    """The workflows that it serves. It may leave them out once a directive has named the digest."""
 
     @property
     def start(self) -> str:
@@ -80,18 +108,32 @@ class WorkerReport(Request, frozen=True, kw_only=True, tag="report"):
 
 
 class ExtendDeadline(Request, frozen=True, kw_only=True, tag="extend"):
-    """A worker asks for time beyond its healthcheck deadline (document 000). Leader only."""
+    """A worker asks for time beyond its healthcheck deadline (document 000), or beyond the deadline of a job that it runs. Leader only."""
 
     request: HealthcheckExtensionRequest
     incarnation: b.IncarnationId = ""
+    job_id: b.JobIdOrNone = ""
+    """The job whose deadline is near: then the request has the progress of this job alone. Empty: it is about the worker's own deadline."""
+    since: b.StepCount = 0
+    """The job's progress counter when its deadline came near, or at the last answer."""
 
 
 class ExtensionReply(Reply, frozen=True, kw_only=True, tag="extension"):
-    """Granted or denied; `response.new_deadline` is Unix time, `left_s` the same without a clock."""
+    """Granted or denied; `response.new_deadline` is Unix time, `left_s` the same without a clock. Both are the job's where it was about a job."""
 
     response: HealthcheckExtensionResponse
     epoch: int
     left_s: float
+
+
+class HeldName(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is down. The clocks of attempts that wait for it stand still; of those, some may try."""
+
+    name: str
+    canaries: int = 0
+    """The number of attempts that may try at a time."""
+    released: int = 0
+    """The number of attempts that were released, in all since the release began."""
 
 
 class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +143,15 @@ class Unwanted(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str
     attempt: int
     reason: str
+
+
+class NearDeadline(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose deadline is near and can be earned past."""
+
+    job_id: str
+    left_s: float
+    span_s: float
+    """The seconds for which a deadline is near before it ends."""
 
 
 class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
@@ -115,5 +166,11 @@ class WorkerDirective(Reply, frozen=True, kw_only=True, tag="directive"):
     """Seconds until its healthcheck deadline, unless it shows progress or earns more; 0 where none runs."""
     incarnation: str = ""
     """Whom it is for: one that is not for the present incarnation is only about attempts."""
+    serves: str | None = None
+    """The digest of what this incarnation has registered."""
+    near: tuple[NearDeadline, ...] = ()
+    """The jobs that run there and whose deadlines are near: the worker asks for more time where they advance."""
+    holds: tuple[HeldName, ...] = ()
+    """Everything that is down, as far as the leader knows."""
     peers: int = 0
     """Other workers that are able to do what this one does: while there are none, it declines nothing."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tenure.clock import Clock, SystemClock
+from tenure.engines.contracts.consumer import Consumer
 from tenure.engines.contracts.mailbox import BodyT, Fence, Mailbox, ReplyT
 
 MAX_VISIBILITY_S = 43_200
@@ -16,12 +18,16 @@ MAX_VISIBILITY_S = 43_200
 MAX_WAIT_S = 43_200
 MAX_MESSAGES = 1_000
 """The most messages that one receive asks for or one send_many brings."""
+MAX_COVERED = 2_000
+"""The most mailboxes that one consumer covers."""
 MAX_BODY_BYTES = 524_288
 """The most bytes of one encoded body or reply, and of one checkpoint. Larger values belong into the store."""
 MAX_APPEND_BYTES = 524_288
 """The most bytes of all events of one append together."""
 MAX_SNAPSHOT_BYTES = 67_108_864
 MAX_STORE_BYTES = 8_388_608
+MAX_SCAN_BYTES = 4_194_304
+"""About the most bytes of values in one page of a scan."""
 MAX_KEY_CHARS = 512
 MAX_TTL_S = 31_622_400
 """A year: of a stored value, and of a term."""
@@ -47,6 +53,28 @@ class Store(ABC):
     @abstractmethod
     def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
         """Keys that start with `prefix`, sorted; `after` is the last key of the previous page."""
+
+    @abstractmethod
+    def put_many(self, values: Mapping[str, bytes | None], *, fence: Fence, ttl: float | None = None) -> None:
+        """Writes many values, and deletes each key whose value is None; in one step, where the engine has transactions.
+
+        Leaves a key as it is where a higher fence has written it, also if it was deleted since. A deletion leaves its fence for a day, also
+        where there was no value, so that no late writer brings the key back.
+        """
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Returns the values of those keys that have one."""
+
+    @abstractmethod
+    def scan(
+        self, prefix: str = "", *, limit: int = 1_000, after: str | None = None, reverse: bool = False
+    ) -> builtins.list[tuple[str, bytes]]:
+        """Returns the keys that start with `prefix`, sorted, with their values; `after` is the last key of the previous page.
+
+        A page ends early at about `MAX_SCAN_BYTES`, but holds at least one value: only an empty page is the end. With `reverse`, the last
+        key comes first.
+        """
 
 
 class Term(NamedTuple):
@@ -231,6 +259,16 @@ class Engine(ABC):
         max_delivery_count: int | None = None,
     ) -> Mailbox[BodyT, ReplyT]:
         """A handle on a mailbox, made when first used. The types say how bodies and replies are decoded."""
+
+    @abstractmethod
+    def consumer(
+        self,
+        body: type[BodyT] | Any = Any,
+        reply: type[ReplyT] | Any = Any,
+        *,
+        max_delivery_count: int | None = None,
+    ) -> Consumer[BodyT, ReplyT]:
+        """A consumer of many mailboxes, which covers none yet."""
 
     @abstractmethod
     def journal(self, name: str) -> Journal: ...

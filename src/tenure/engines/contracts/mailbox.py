@@ -38,6 +38,14 @@ class Sent(NamedTuple):
     refused: str | None = None
 
 
+class Withdrawal(StrEnum):
+    """The outcome of `Mailbox.withdraw`."""
+
+    WITHDRAWN = "withdrawn"  # it was there, and is gone
+    LEASED = "leased"  # a consumer holds it: nothing was changed
+    ABSENT = "absent"  # the key has no live message up to that generation
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing(Generic[BodyT]):
     """One message of a batch, with the options that `send` takes."""
@@ -92,7 +100,7 @@ def why_given_up(times: int, *, expired: bool) -> str:
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """The data with which another process acts on a delivery: a slot claims, its supervisor extends and settles for it."""
+    """The data with which another process acts on a delivery: a successor settles what a dead worker held."""
 
     id: str
     receipt_handle: str
@@ -103,6 +111,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     generation: int = 0
     forgiven: int = 0
+    mailbox: str = ""
+    """The mailbox to adopt it in; empty in a ticket of the first release."""
 
 
 class Message(ABC, Generic[BodyT, ReplyT]):
@@ -136,6 +146,11 @@ class Message(ABC, Generic[BodyT, ReplyT]):
     """Our own boot time at which the lease must be taken as lost, even if the engine cannot be asked."""
 
     @property
+    @abstractmethod
+    def mailbox(self) -> str:
+        """The name of the mailbox that it came from."""
+
+    @property
     def fence(self) -> Fence:
         return Fence(self.generation, self.delivery_count)
 
@@ -165,6 +180,7 @@ class Message(ABC, Generic[BodyT, ReplyT]):
             key=self.key,
             generation=self.generation,
             forgiven=self.forgiven,
+            mailbox=self.mailbox,
         )
 
     @abstractmethod
@@ -303,6 +319,13 @@ class Mailbox(ABC, Generic[BodyT, ReplyT]):
         """Withdraw a key for good: its live message is gone, its receipt is dead, and no generation is accepted again.
 
         Works before the key was ever sent. True when a live message was withdrawn.
+        """
+
+    @abstractmethod
+    def withdraw(self, key: str, generation: int) -> Withdrawal:
+        """Takes the message of a key back while nobody holds it, ready or delayed, if it is of this generation or a lower one.
+
+        Leaves no tombstone: the key is as after an end, so that a higher generation may be sent, and inherits the checkpoint.
         """
 
     @abstractmethod

@@ -6,32 +6,34 @@ from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from itertools import count
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from tenure.clock import Clock, SystemClock
-from tenure.engines.checks import check_key, check_max_messages, check_name, check_store_value, check_ttl
+from tenure.engines.checked_handles import (
+    CheckedElection,
+    CheckedEngine,
+    CheckedStore,
+    HandleTypes,
+    first_above,
+    page_of,
+)
+from tenure.engines.checks import check_name
 from tenure.engines.contracts import (
     KEY_MEMORY_S,
-    BodyT,
-    Election,
-    Engine,
     Fence,
-    Journal,
     Leader,
-    Mailbox,
-    ReplyT,
-    Store,
     Term,
-    term_margin,
 )
 from tenure.engines.mailbox_records import MessageRecord
+from tenure.engines.memory.consumer import MemoryConsumer
 from tenure.engines.memory.journal import JournalEntries, MemoryJournal
 from tenure.engines.memory.mailbox import MemoryMailbox
+from tenure.engines.memory.polls import MemoryPolls
 from tenure.engines.memory.shared_mailbox import ForeignMailboxName, SharedMailbox
-from tenure.errors import ConfigurationError, EngineClosedError, LimitError, StaleFenceError, TermLostError
-from tenure.ids import IdSource, new_id
+from tenure.errors import ConfigurationError, EngineClosedError
+from tenure.randomness import IdSource, new_id
 
 
 class HeldTerm:
@@ -46,47 +48,44 @@ class HeldTerm:
         return self.candidate != "" and now < self.expires
 
 
-class MemoryElection(Election):
-    def __init__(self, engine: MemoryEngine, name: str, seat: HeldTerm) -> None:
-        self.name = name
-        self._engine, self._seat = engine, seat
+class MemoryElection(CheckedElection):
+    engine: MemoryEngine
 
-    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
-        check_key(candidate, "candidate")
-        check_ttl(ttl)
-        if above < 0:
-            raise LimitError("above", above, "0 or more")
-        asked = self._engine.clock.boottime()
-        with self._engine.lock:
-            self._engine.check_open()
-            seat, now = self._seat, self._engine.clock.boottime()
-            if seat.taken(now) and seat.candidate != candidate:
+    def __init__(self, engine: MemoryEngine, name: str) -> None:
+        super().__init__(engine, name)
+        self.seat = engine.part(engine.seats, name, HeldTerm)
+
+    def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
+        with self.engine.lock:
+            now = self._now()
+            if self.seat.taken(now) and self.seat.candidate != candidate:
                 return None
-            seat.epoch = max(seat.epoch, above) + 1
-            seat.candidate, seat.expires = candidate, now + ttl
-            return Term(seat.epoch, candidate, ttl, asked + ttl - term_margin(ttl))
+            self.seat.epoch = max(self.seat.epoch, above) + 1
+            self.seat.candidate, self.seat.expires = candidate, now + ttl
+            return self.seat.epoch
 
-    def renew(self, term: Term) -> Term:
-        asked = self._engine.clock.boottime()
-        with self._engine.lock:
-            self._engine.check_open()
-            seat, now = self._seat, self._engine.clock.boottime()
-            if seat.epoch != term.epoch or not seat.taken(now):
-                raise TermLostError(self.name, term.epoch, seat.epoch)
-            seat.expires = now + term.ttl
-            return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+    def _renew(self, term: Term) -> int | None:
+        with self.engine.lock:
+            now = self._now()
+            if self.seat.epoch != term.epoch or not self.seat.taken(now):
+                return self.seat.epoch
+            self.seat.expires = now + term.ttl
+            return None
 
     def resign(self, term: Term) -> None:
-        with self._engine.lock:
-            self._engine.check_open()
-            if self._seat.epoch == term.epoch:
-                self._seat.candidate = ""
+        with self.engine.lock:
+            self._now()
+            if self.seat.epoch == term.epoch:
+                self.seat.candidate = ""
 
     def current(self) -> Leader | None:
-        with self._engine.lock:
-            self._engine.check_open()
-            seat, now = self._seat, self._engine.clock.boottime()
+        with self.engine.lock:
+            seat, now = self.seat, self._now()
             return Leader(seat.candidate, seat.epoch, seat.expires - now) if seat.taken(now) else None
+
+    def _now(self) -> float:
+        self.engine.check_open()
+        return self.engine.clock.boottime()
 
 
 class Shelf:
@@ -109,8 +108,12 @@ class Shelf:
         if self.values.pop(key, None) is None:
             return False
         self._sorted = None
-        self._schedule(key, now + KEY_MEMORY_S if key in self.fences else None)
+        self.remember(key, now)
         return True
+
+    def remember(self, key: str, now: float) -> None:
+        """Keeps the fence of a key without a value for a day."""
+        self._schedule(key, now + KEY_MEMORY_S if key in self.fences else None)
 
     def _schedule(self, key: str, at: float | None) -> None:
         """When the value, or after it its fence, is to be forgotten."""
@@ -139,46 +142,42 @@ class Shelf:
         return self._sorted
 
 
-class MemoryStore(Store):
-    def __init__(self, engine: MemoryEngine, name: str, shelf: Shelf) -> None:
-        self.name = name
-        self._engine, self._shelf = engine, shelf
+class MemoryStore(CheckedStore):
+    engine: MemoryEngine
+
+    def __init__(self, engine: MemoryEngine, name: str) -> None:
+        super().__init__(engine, name)
+        self._shelf = engine.part(engine.shelves, name, Shelf)
 
     def _now(self) -> float:
         """The time, with everything gone that had to be. The caller holds the lock."""
-        self._engine.check_open()
-        now = self._engine.clock.boottime()
+        self.engine.check_open()
+        now = self.engine.clock.boottime()
         self._shelf.sweep(now)
         return now
 
-    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
-        check_key(key)
-        check_store_value(value)
-        if ttl is not None:
-            check_ttl(ttl)
-        with self._engine.lock:
+    def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> Fence | None:
+        with self.engine.lock:
             now, shelf = self._now(), self._shelf
             if fence is not None:
                 highest = shelf.fences.get(key)
                 if highest is not None and fence < highest:
-                    raise StaleFenceError(key, fence, highest)
+                    return highest
                 shelf.fences[key] = Fence(*fence)
-            shelf.put(key, bytes(value), None if ttl is None else now + ttl)
+            shelf.put(key, value, None if ttl is None else now + ttl)
+            return None
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
-        with self._engine.lock:
+    def _get(self, key: str) -> bytes | None:
+        with self.engine.lock:
             self._now()
             return self._shelf.values.get(key)
 
-    def delete(self, key: str) -> bool:
-        check_key(key)
-        with self._engine.lock:
+    def _delete(self, key: str) -> bool:
+        with self.engine.lock:
             return self._shelf.remove(key, self._now())
 
-    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
-        check_max_messages(limit)
-        with self._engine.lock:
+    def _list(self, prefix: str, limit: int, after: str | None) -> list[str]:
+        with self.engine.lock:
             self._now()
             keys = self._shelf.keys()
             start = bisect_left(keys, prefix)
@@ -187,12 +186,45 @@ class MemoryStore(Store):
             found = keys[start : start + limit]
             return [key for key in found if key.startswith(prefix)]
 
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None:
+        with self.engine.lock:
+            now, shelf = self._now(), self._shelf
+            for key, value in values.items():
+                if shelf.fences.get(key, fence) > fence:
+                    continue
+                shelf.fences[key] = Fence(*fence)
+                if value is not None:
+                    shelf.put(key, value, None if ttl is None else now + ttl)
+                elif not shelf.remove(key, now):
+                    shelf.remember(key, now)
+
+    def _get_many(self, keys: list[str]) -> dict[str, bytes]:
+        with self.engine.lock:
+            self._now()
+            values = self._shelf.values
+            return {key: values[key] for key in keys if key in values}
+
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> list[tuple[str, bytes]]:
+        with self.engine.lock:
+            self._now()
+            keys, values = self._shelf.keys(), self._shelf.values
+            start, above = bisect_left(keys, prefix), first_above(prefix)
+            end = len(keys) if above is None else bisect_left(keys, above)
+            if after is not None and reverse:
+                end = min(end, bisect_left(keys, after))
+            elif after is not None:
+                start = max(start, bisect_right(keys, after))
+            found = range(end - 1, start - 1, -1) if reverse else range(start, end)
+            return page_of((keys[place], values[keys[place]]) for place in found[:limit])
+
 
 PartT = TypeVar("PartT")
 
 
-class MemoryEngine(Engine):
+class MemoryEngine(CheckedEngine):
     """One lock, no threads. Driven by one thread, and given its ids, it does the same thing every time."""
+
+    handles = HandleTypes(MemoryMailbox, MemoryJournal, MemoryElection, MemoryStore, MemoryConsumer)
 
     def __init__(self, clock: Clock | None = None, *, ids: IdSource = new_id, url: str = "memory://") -> None:
         self.url = url
@@ -206,28 +238,9 @@ class MemoryEngine(Engine):
         self._boxes: dict[str, SharedMailbox] = {}
         self.logs: dict[str, JournalEntries] = {}
         self.seats: dict[str, HeldTerm] = {}
-        self._shelves: dict[str, Shelf] = {}
-        self._handles: WeakSet[MemoryMailbox[Any, Any] | MemoryJournal] = WeakSet()
+        self.shelves: dict[str, Shelf] = {}
+        self._handles: WeakSet[MemoryPolls | MemoryJournal] = WeakSet()
         self.closed = False
-
-    def mailbox(
-        self,
-        name: str,
-        body: type[BodyT] | Any = Any,
-        reply: type[ReplyT] | Any = Any,
-        *,
-        max_delivery_count: int | None = None,
-    ) -> Mailbox[BodyT, ReplyT]:
-        return MemoryMailbox(self, name, body, reply, max_delivery_count)
-
-    def journal(self, name: str) -> Journal:
-        return MemoryJournal(self, name, self._part(self.logs, name, JournalEntries))
-
-    def election(self, name: str) -> Election:
-        return MemoryElection(self, name, self._part(self.seats, name, HeldTerm))
-
-    def store(self, name: str) -> Store:
-        return MemoryStore(self, name, self._part(self._shelves, name, Shelf))
 
     def now(self) -> float:
         return self.epoch + self.clock.boottime()
@@ -250,7 +263,7 @@ class MemoryEngine(Engine):
     def next_id(self) -> str:
         return f"{self.prefix}{self.next_number()}"
 
-    def enlist(self, handle: MemoryMailbox[Any, Any] | MemoryJournal) -> None:
+    def enlist(self, handle: MemoryPolls | MemoryJournal) -> None:
         with self.lock:
             self.check_open()
             self._handles.add(handle)
@@ -288,8 +301,8 @@ class MemoryEngine(Engine):
         with self.lock:
             self._box(name).add(record, self.clock.boottime())
 
-    def _part(self, parts: dict[str, PartT], name: str, make: type[PartT]) -> PartT:
-        check_name(name)
+    def part(self, parts: dict[str, PartT], name: str, make: type[PartT]) -> PartT:
+        """Returns what all handles of this name share."""
         with self.lock:
             self.check_open()
             if name not in parts:

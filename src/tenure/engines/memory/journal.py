@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Condition
 from typing import TYPE_CHECKING
 
-from tenure.engines.checks import check_append, check_seconds, check_snapshot
-from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
-from tenure.errors import LimitError, SequenceConflictError, StaleEpochError, StaleSnapshotError, Truncated
+from tenure.engines.checked_handles import CheckedJournal
+from tenure.engines.contracts import Entry, Head, Snapshot
+from tenure.engines.long_poll import HandlePolls, Poll
+from tenure.errors import Truncated
 
 if TYPE_CHECKING:
     from tenure.engines.memory.engine import MemoryEngine
-
-Ring = Callable[[], object]
 
 
 class JournalEntries:
@@ -24,7 +23,7 @@ class JournalEntries:
         self.first = 1  # the sequence of entries[0], or of the next one
         self.head = Head(0, 0)
         self.snapshot: Snapshot | None = None
-        self.followers: dict[Ring, None] = {}
+        self.followers: dict[Poll, None] = {}
 
     def after(self, seq: int, limit: int) -> list[Entry]:
         if seq < self.first - 1:
@@ -33,130 +32,112 @@ class JournalEntries:
         return self.entries[start : start + limit]
 
 
-class MemoryJournal(Journal):
-    def __init__(self, engine: MemoryEngine, name: str, log: JournalEntries) -> None:
-        self.name = name
-        self._engine = engine
-        self.log = log
+class MemoryJournal(CheckedJournal):
+    engine: MemoryEngine
+
+    def __init__(self, engine: MemoryEngine, name: str) -> None:
+        super().__init__(engine, name)
+        self.log = engine.part(engine.logs, name, JournalEntries)
         """The entries, shared by every handle of this journal."""
-        self._following: dict[Ring, None] = {}
-        self._woken = False
+        self._polls: HandlePolls[Poll] = HandlePolls()
         engine.enlist(self)
 
-    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
-        check_append(events, epoch, expect, append_id)
-        with self._engine.lock:
-            self._engine.check_open()
+    def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+        with self.engine.lock:
+            self.engine.check_open()
             log = self.log
-            if epoch < log.head.epoch:
-                raise StaleEpochError(epoch, log.head.epoch)
-            if expect != log.head.seq:
-                raise SequenceConflictError(expect, log.head.seq)
+            if epoch < log.head.epoch or expect != log.head.seq:
+                self._refuse_append(epoch, expect, log.head.epoch, log.head.seq)
             seq = expect + 1
-            log.entries.append(Entry(seq, epoch, append_id, self._engine.now(), tuple(map(bytes, events))))
+            log.entries.append(Entry(seq, epoch, append_id, self.engine.now(), tuple(events)))
             log.head = Head(seq, epoch)
-            for ring in list(log.followers):  # every follower wants every entry: here all of them get up
-                ring()
+            for poll in list(log.followers):  # every follower wants every entry: here all of them get up
+                poll.ring()
             return seq
 
     def head(self) -> Head:
-        self._engine.check_open()
+        self.engine.check_open()
         return self.log.head
 
-    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
-        if limit < 1:
-            raise LimitError("limit", limit, "1 or more")
-        with self._engine.lock:
-            self._engine.check_open()
+    def _read(self, after: int, limit: int) -> list[Entry]:
+        with self.engine.lock:
+            self.engine.check_open()
             return self.log.after(after, limit)
 
-    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        engine, log = self._engine, self.log
+    def _follow(self, after: int, wait_s: float) -> list[Entry]:
+        engine, log = self.engine, self.log
         with engine.lock:
             engine.check_open()
             found = log.after(after, 1_000)
-            if found or not wait_time_seconds:
+            if found or not wait_s:
                 return found
             condition = Condition(engine.lock)
-            ring = condition.notify
             now = engine.clock.boottime()
-            deadline = now + wait_time_seconds
-            self._enter(ring)
+            deadline = now + wait_s
+            poll = self._enter(condition.notify)
             try:
-                while not found and now < deadline and ring in self._following:
+                while not found and now < deadline and not poll.over:
                     engine.clock.wait(condition, deadline - now)
                     found = log.after(after, 1_000)
                     now = engine.clock.boottime()
             finally:
-                self._leave(ring)
+                self._leave(poll)
             return found
 
-    def _enter(self, ring: Ring) -> None:
-        """Begin to follow; a handle that was woken before is over at once."""
-        if self._woken:
-            self._woken = False
-        else:
-            self.log.followers[ring] = self._following[ring] = None
+    def _enter(self, ring: Callable[[], object]) -> Poll:
+        """Begins to follow; a follow of a handle that was woken before is over at once."""
+        poll = Poll(ring)
+        if self._polls.begin(poll):
+            self.log.followers[poll] = None
+        return poll
 
-    def _leave(self, ring: Ring) -> None:
-        self.log.followers.pop(ring, None)
-        self._following.pop(ring, None)
+    def _leave(self, poll: Poll) -> None:
+        self.log.followers.pop(poll, None)
+        self._polls.end(poll)
 
-    def listen(self, ring: Ring, after: int) -> None:
-        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again."""
-        with self._engine.lock:
-            self._engine.check_open()
-            self._enter(ring)
-            if ring not in self._following or self.log.head.seq > after:
-                ring()
+    def listen(self, ring: Callable[[], object], after: int) -> Poll:
+        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
 
-    def unlisten(self, ring: Ring) -> bool:
-        """Stop listening. False when the follow is to end: it was woken, or the engine closed."""
-        with self._engine.lock:
-            goes_on = ring in self._following
-            self._leave(ring)
-            return goes_on
+        Give what it returns to `unlisten` each time.
+        """
+        with self.engine.lock:
+            self.engine.check_open()
+            poll = self._enter(ring)
+            if poll.over or self.log.head.seq > after:
+                poll.ring()
+            return poll
+
+    def unlisten(self, poll: Poll) -> bool:
+        """Stops listening. Returns False when the follow is to end: it was woken, or the engine closed."""
+        with self.engine.lock:
+            self._leave(poll)
+            return not poll.over
 
     def wake(self) -> None:
-        with self._engine.lock:
-            self._engine.check_open()
-            self._end_follows()
+        with self.engine.lock:
+            self.engine.check_open()
+            self._polls.wake()
 
     def close(self) -> None:
         """Ends its follows: the engine is closing."""
-        with self._engine.lock:
-            self._end_follows()
+        with self.engine.lock:
+            self._polls.close()
 
-    def _end_follows(self) -> None:
-        self._woken = not self._following
-        following, self._following = self._following, {}
-        for ring in following:
-            ring()
-
-    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        check_snapshot(state)
-        with self._engine.lock:
-            self._engine.check_open()
+    def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
+        with self.engine.lock:
+            self.engine.check_open()
             log = self.log
-            if epoch < log.head.epoch:
-                raise StaleEpochError(epoch, log.head.epoch)
-            if not 0 <= seq <= log.head.seq:
-                raise LimitError("seq", seq, f"between 0 and the last sequence, {log.head.seq}")
-            if log.snapshot is not None:
-                if epoch < log.snapshot.epoch:
-                    raise StaleEpochError(epoch, log.snapshot.epoch)
-                if seq < log.snapshot.seq:
-                    raise StaleSnapshotError(seq, log.snapshot.seq)
-            log.snapshot = Snapshot(seq, epoch, bytes(state))
+            kept = log.snapshot
+            self._check_snapshot(seq, epoch, log.head, None if kept is None else Head(kept.seq, kept.epoch))
+            log.snapshot = Snapshot(seq, epoch, state)
 
     def latest_snapshot(self) -> Snapshot | None:
-        self._engine.check_open()
+        self.engine.check_open()
         return self.log.snapshot
 
     def truncate(self, seq: int) -> None:
-        with self._engine.lock:
-            self._engine.check_open()
+        with self.engine.lock:
+            self.engine.check_open()
             log = self.log
             upto = min(seq, log.snapshot.seq if log.snapshot else 0)
             if upto >= log.first:

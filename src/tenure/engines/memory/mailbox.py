@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Condition
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tenure.clock import Clock
@@ -20,11 +19,13 @@ from tenure.engines.contracts import (
     ReplyT,
     Sent,
     Ticket,
+    Withdrawal,
 )
 from tenure.engines.mailbox_records import HELD, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.mailbox_state import MailboxState
-from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, SharedMailbox, Waiter
-from tenure.errors import KeyRefusedError, MailboxClosedError
+from tenure.engines.memory.polls import MemoryPolls
+from tenure.engines.memory.shared_mailbox import ForeignMailboxName, MemoryMessage, SharedMailbox
+from tenure.errors import KeyRefusedError
 
 if TYPE_CHECKING:
     from tenure.engines.memory.engine import MemoryEngine
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class MemoryMailbox(MemoryPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox of a memory engine."""
 
     message_class: type[MemoryMessage[Any, Any]] = MemoryMessage
@@ -40,39 +41,29 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def __init__(
         self, engine: MemoryEngine, name: str, body: Any = Any, reply: Any = Any, max_delivery_count: int | None = None
     ) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
-        self.engine, self.clock = engine, engine.clock
+        CheckedMailbox.__init__(self, name, body, reply, max_delivery_count)
         self.box: SharedMailbox = engine.box(name)
-        self._lock, self._boottime, self._epoch = engine.lock, engine.clock.boottime, engine.epoch
-        self._prefix, self._next_number = engine.prefix, engine.next_number
+        MemoryPolls.__init__(self, engine, (self.box,))
+        self.what = f"mailbox {name!r}"
+        self._epoch, self._prefix, self._next_number = engine.epoch, engine.prefix, engine.next_number
         self._decode = self.body_codec.decode
-        self._closed = False
-        self._woken = False
-        self._polls: dict[Waiter, None] = {}
-        engine.enlist(self)
 
     # Sending
 
-    def _send_plain(self, encoded: bytes) -> str:
+    def _send(self, message: CheckedMessage) -> str:
         self._lock.acquire()
         try:
             now, box = self._boottime(), self.box
-            message_id = f"{self._prefix}{self._next_number()}"
-            record, timers = MessageRecord(message_id, encoded, self._epoch + now), box.state.timers
-            if box.waiters or (timers and timers[0][0] <= now):
-                box.add(record, now)
-            else:
+            at, timers = self._epoch + now, box.state.timers
+            record = MessageRecord(f"{self._prefix}{self._next_number()}", message.body, at)
+            if message.is_plain and not box.waiters and (not timers or timers[0][0] > now):
                 box.state.add(record, now)
-            return message_id
+            else:
+                record.reply_to, record.key, record.generation = message.reply_to, message.key, message.generation
+                box.add(record, now, message.delay)
+            return record.id
         finally:
             self._lock.release()
-
-    def _send(self, message: CheckedMessage) -> str:
-        with self._lock:
-            now = self._boottime()
-            record = self._record(message, now)
-            self.box.add(record, now, message.delay)
-        return record.id
 
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         with self._lock:
@@ -88,10 +79,10 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return Sent(record.id)
 
     def _record(self, message: CheckedMessage, now: float) -> MessageRecord:
-        body, key, generation, reply_to, _ = message
-        return MessageRecord(self.engine.next_id(), body, self._epoch + now, reply_to, key, generation)
+        message_id, at = f"{self._prefix}{self._next_number()}", self._epoch + now
+        return MessageRecord(message_id, message.body, at, message.reply_to, message.key, message.generation)
 
-    def reply_address(self, reply_to: Mailbox[ReplyT, Any] | str | None) -> str | None:
+    def reply_address(self, reply_to: Mailbox[ReplyT, Any] | str) -> str:
         if isinstance(reply_to, MemoryMailbox) and reply_to.engine is not self.engine:
             return ForeignMailboxName.of(reply_to)
         return super().reply_address(reply_to)
@@ -104,7 +95,7 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         try:
             found = self._take(most, lease_s, stage)
             if not found and wait_s:
-                found = self._poll(most, lease_s, stage, wait_s)
+                found = self._poll(wait_s, lambda: self._take(most, lease_s, stage))
             elif self.box.waiters:
                 self.box.alert()
         finally:
@@ -122,7 +113,7 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if not state.ready:
             return found
         limit, receipt = self.max_delivery_count, str(self._next_number())  # one receipt for all of them
-        while record := state.claim(now, lease, receipt, stage, limit, first=not found):
+        while record := state.claim(now, lease, receipt, stage, limit, True, not found):
             try:  # as `open_or_bury`, in fewer words: that would be a tenth of a receive
                 body, failure = (
                     (None, decode_failure(record.body)) if record.is_failure else (self._decode(record.body), None)
@@ -134,93 +125,6 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             if record.suspect or len(found) == most:
                 break
         return found
-
-    def _poll(self, most: int, lease: float, stage: DeliveryStage, wait: float) -> list[Message[BodyT, ReplyT]]:
-        """Waits for the first message. The caller holds the lock, which the wait lets go of."""
-        condition = Condition(self._lock)
-        now = self._boottime()
-        deadline = now + wait
-        waiter = self._enter(condition.notify)
-        found: list[Message[BodyT, ReplyT]] = []
-        try:
-            while waiter in self._polls and now < deadline:
-                if self.engine.outbox:
-                    self._forward()
-                else:
-                    self.clock.wait(condition, self._watch(waiter, deadline) - now)
-                if self._closed or (found := self._take(most, lease, stage)):
-                    break
-                now = self._boottime()
-        finally:
-            self._leave(waiter)
-        return found
-
-    def _forward(self) -> None:
-        """Sends the news of a dead letter before the poll is over. The lock is let go of meanwhile."""
-        self._lock.release()
-        try:
-            self.engine.forward()
-        finally:
-            self._lock.acquire()
-
-    def _enter(self, ring: Callable[[], object]) -> Waiter:
-        """Begins a long poll; one that was woken before it began is over at once."""
-        waiter = Waiter(ring)
-        if self._woken:
-            self._woken = False
-        else:
-            self._polls[waiter] = None
-        return waiter
-
-    def _watch(self, waiter: Waiter, deadline: float) -> float:
-        """Lines up for the next message. Returns when to wake by itself: the first in line looks after the timers for all."""
-        waiters = self.box.waiters
-        waiters.setdefault(waiter)
-        first = next(iter(waiters)) is waiter
-        waiter.until = min(deadline, self.box.state.next_due()) if first else deadline
-        return waiter.until
-
-    def _leave(self, waiter: Waiter) -> None:
-        self.box.waiters.pop(waiter, None)
-        self._polls.pop(waiter, None)
-        self.box.alert()
-
-    def listen(self, ring: Callable[[], object], deadline: float) -> Waiter:
-        """For asyncio, which must not wait on a lock: `ring` is called, under the lock, when it is time to look again.
-
-        Look again at `Waiter.until`, too. Give it back to `unlisten` each time.
-        """
-        self.check_open()
-        with self._lock:
-            waiter = self._enter(ring)
-            self._watch(waiter, deadline)
-            if waiter not in self._polls or self.box.state.ready_count:
-                waiter.ring()
-            return waiter
-
-    def waits(self, waiter: Waiter) -> bool:
-        """Returns True while the waiter is in line: no message woke it, and its poll goes on."""
-        with self._lock:
-            return waiter in self.box.waiters and waiter in self._polls
-
-    def unlisten(self, waiter: Waiter) -> bool:
-        """Stops listening. Returns False when the poll is to end: it was woken, or the mailbox closed."""
-        with self._lock:
-            goes_on = waiter in self._polls
-            self._leave(waiter)
-            return goes_on
-
-    def wake(self) -> None:
-        self.check_open()
-        with self._lock:
-            self.end_polls(or_remember=True)
-
-    def end_polls(self, *, or_remember: bool) -> None:
-        """Ends the long polls of this handle; without one, the next may be ended instead. The caller holds the lock."""
-        self._woken = or_remember and not self._polls
-        polls, self._polls = self._polls, {}
-        for waiter in polls:
-            waiter.ring()
 
     # The rest of the contract
 
@@ -239,6 +143,9 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         check_key(key)
         return self.locked(lambda state, now: state.revoke(key, now))
 
+    def _withdraw_key(self, key: str, generation: int) -> Withdrawal:
+        return self.locked(lambda state, now: state.withdraw(key, generation, now))
+
     def depth(self) -> Depth:
         return self.locked(lambda state, now: state.depth(now))
 
@@ -248,20 +155,6 @@ class MemoryMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     @property
     def dead_letters(self) -> DeadLetters:
         return MemoryDeadLetters(self)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self.end_polls(or_remember=False)
-
-    def check_open(self) -> None:
-        if self._closed:
-            self.engine.check_open()
-            raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
 
 
 class MemoryDeadLetters(DeadLetters):

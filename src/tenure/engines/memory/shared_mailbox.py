@@ -14,6 +14,7 @@ from weakref import ref
 
 from tenure.engines.checked_mailbox import NO_CONTENT, LeasedMessage
 from tenure.engines.contracts import BodyT, Failure, FailureCause, ReplyT, Ticket
+from tenure.engines.long_poll import Poll
 from tenure.engines.mailbox_records import LEASED, MessageRecord
 from tenure.engines.mailbox_state import MailboxState
 from tenure.errors import ReceiptHandleExpiredError
@@ -35,13 +36,13 @@ class ForeignMailboxName(str):
         return name
 
 
-class Waiter:
+class Waiter(Poll):
     """A long poll under way. `until` is when it wakes by itself."""
 
-    __slots__ = ("ring", "until")
+    __slots__ = ("until",)
 
     def __init__(self, ring: Callable[[], object]) -> None:
-        self.ring = ring
+        super().__init__(ring)
         self.until = inf
 
 
@@ -93,6 +94,7 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Asks the state each time: it knows whether this receipt still holds."""
 
     __slots__ = ("_given_up", "_mailbox", "_record")
+    _mailbox: MemoryMailbox[Any, Any]
 
     def __init__(
         self, mailbox: MemoryMailbox[Any, Any], record: MessageRecord, body: Any, failure: Failure | None
@@ -162,9 +164,8 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def _settle(self, encoded: bytes) -> None:
         box = self._mailbox.box
         with box.lock:
-            record, now = self._held(box)
-            box.engine.post(record, encoded, False)
-            box.state.end(record, now, "it was settled")
+            if self.settle_now(encoded) is not None:
+                self._refuse(box)
         box.engine.forward()
 
     def _give_up(self, cause: FailureCause, reason: str) -> None:
@@ -174,6 +175,35 @@ class MemoryMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             box.state.bury(record, cause, reason, now)
             record.ended = "it is a dead letter"
         box.engine.forward()
+
+    # For a consumer, which holds the lock
+
+    def is_in(self, engine: MemoryEngine) -> bool:
+        return self._mailbox.engine is engine
+
+    def is_held(self) -> bool:
+        box = self._mailbox.box
+        return self._record.is_held(self.receipt_handle, box.boottime()) and not box.engine.closed
+
+    def settle_now(self, reply: bytes | None) -> bool | None:
+        """Returns None when it is done; otherwise nothing was changed, and True says that the message is gone."""
+        box, record = self._mailbox.box, self._record
+        if not self.is_held():
+            return record.ticket == 0
+        now = box.boottime()
+        box.at(now)
+        if reply is not None:
+            box.engine.post(record, reply, False)
+        box.state.end(record, now, "it was settled")
+        return None
+
+    def extend_now(self, seconds: float) -> bool:
+        """Returns False when it is not ours any more."""
+        if not self.is_held():
+            return False
+        now = self._mailbox.box.boottime()
+        self._mailbox.box.at(now).extend(self._record, now + seconds, None)
+        return True
 
     def _held(self, box: SharedMailbox) -> tuple[MessageRecord, float]:
         """Returns the record and the time, if the delivery is still ours. The caller holds the lock."""

@@ -4,9 +4,9 @@ One stream is a log of commands, and every process that opens the engine folds i
 in the stream, alike everywhere, so nothing needs a lock, a reaper or a consumer's acknowledgement. Journals are streams of their own,
 large values are blobs. Why: docs/decisions/0057.
 
-Files: `commands` is what the log can say, `ledger`, `box` and `pages` the pure fold, `log` appends and folds, `follower` reads a stream over any trouble, `link`
-owns the connection, `background` the event loop, `streams` and `blobs` what is on the servers, `waiting` the long polls, `examination` what
-`tenure doctor` asks; `mailbox`, `message`, `dead_letters`, `journal`, `election` and `store` keep the contracts.
+Files: `commands` has what the log can say, `ledger` and `ledger_records` are the pure fold, `command_log` appends and folds, `pending_commands` has what this
+process waits for, `streams` what is on the servers and how a stream is followed, `connection` the connection and its event loop, `examination` what
+`tenure doctor` asks; `mailbox`, `journal` and `engine` keep the contracts.
 """
 
 from __future__ import annotations

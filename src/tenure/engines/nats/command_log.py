@@ -7,6 +7,7 @@ stream. Appending it again when it did not come is harmless: the fold drops the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Coroutine
@@ -19,13 +20,11 @@ from tenure.clock import Clock
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.blobs import BlobGoneError, Blobs, decode_pointer
 from tenure.engines.nats.connection import NatsConnection, end
 from tenure.engines.nats.ledger import DUPLICATE, Ledger
 from tenure.engines.nats.ledger_records import Delivery
-from tenure.engines.nats.pending_commands import PendingCommands
-from tenure.engines.nats.standing_claims import StandingClaims, TimerWatch
-from tenure.engines.nats.streams import Follower, Names, unix
+from tenure.engines.nats.pending_commands import PendingCommands, StandingClaims, TimerWatch
+from tenure.engines.nats.streams import BlobGoneError, Blobs, Follower, Names, unix
 from tenure.errors import (
     EngineClosedError,
     EngineCorruptError,
@@ -34,7 +33,7 @@ from tenure.errors import (
     EngineWentBackError,
     TenureError,
 )
-from tenure.ids import new_id
+from tenure.randomness import new_id
 
 log = logging.getLogger("tenure.engines.nats")
 
@@ -49,12 +48,14 @@ class CommandLog:
         self._prefix = f"{new_id()[:16]}."
         self._number = 0
         self.ledger = Ledger()
-        self.waiters = TimerWatch(lambda name: self.ledger.box(name), link.clock)
+        self.waiters = TimerWatch(self.next_due)
         self.standing = StandingClaims(self)
         self._outstanding = PendingCommands(link, names.log_subject, self._prefix)
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
         self._offset = -inf  # engine time minus our boot time, as the promptest message has it
         self._created = ""
+        self._last_seq = 0
+        """Where the stream ended when the follower last began."""
         self._broken: TenureError | None = None
         self._compacting = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -71,6 +72,13 @@ class CommandLog:
         await self._follower.start(0)
         self._link.watchers.append(self._on_link)
         self._spawn(self._outstanding.look_after())
+        seq = -1
+        while (
+            seq < self.ledger.seq < self._last_seq
+        ):  # a long log on a busy machine: it takes as long as it takes, while it goes on
+            seq = self.ledger.seq
+            with contextlib.suppress(EngineUnavailableError):
+                await self._until_folded(self._last_seq)
         await self.catch_up()
 
     async def close(self) -> None:
@@ -136,6 +144,11 @@ class CommandLog:
         """The caller has given up: its deliveries go back."""
         if isinstance(command, c.Claim):
             self.give_back(command.box, command.id, result)
+        elif isinstance(command, c.ConsumerExchange) and command.most and result is not None:
+            for box in {delivery.box for delivery in result.deliveries}:
+                self.give_back(box, command.id, [each for each in result.deliveries if each.box == box])
+            if not result.deliveries:
+                self.withdraw("", command.id)
         elif isinstance(command, c.Await):
             self.give_back(command.box, command.id, result.deliveries)
             if not result.deliveries:
@@ -198,27 +211,36 @@ class CommandLog:
         now, last = unix(info["ts"]), info["state"]["last_seq"]
         self._set_clock(now)
         if last > self.ledger.seq:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._catching_up.append((last, future))
-            self._catching_up.sort(key=lambda one: one[0])
-            try:
-                async with asyncio.timeout(self._link.settings.timeout_s):
-                    await future
-            except TimeoutError:
-                raise EngineUnavailableError(
-                    f"{self._link.settings.shown}: the log is at {last}, and only {self.ledger.seq} arrived within "
-                    f"{self._link.settings.timeout_s:g} s"
-                ) from None
+            await self._until_folded(last)
         return max(now, self.ledger.now)
+
+    async def _until_folded(self, last: int) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._catching_up.append((last, future))
+        self._catching_up.sort(key=lambda one: one[0])
+        try:
+            async with asyncio.timeout(self._link.settings.timeout_s):
+                await future
+        except TimeoutError:
+            raise EngineUnavailableError(
+                f"{self._link.settings.shown}: the log is at {last}, and only {self.ledger.seq} arrived within "
+                f"{self._link.settings.timeout_s:g} s"
+            ) from None
 
     @property
     def alive(self) -> bool:
         return self._follower.alive
 
-    def may_hold(self, name: str) -> bool:
-        """Returns True when a claim would find a message, as far as the fold knows."""
-        box = self.ledger.box(name)
-        return box.ready_count > 0 or box.next_due() <= self.about_now()
+    def may_hold(self, *names: str) -> bool:
+        """Returns True when a claim would find a message in one of them, as far as the fold knows."""
+        now, boxes = self.about_now(), self.ledger.boxes
+        known = (boxes[name] for name in names if name in boxes)
+        return any(box.ready_count > 0 or box.next_due() <= now for box in known)
+
+    def next_due(self, name: str) -> float:
+        """Returns when something becomes visible there, as far as the fold knows."""
+        box = self.ledger.boxes.get(name)
+        return inf if box is None else box.next_due()
 
     async def _look_before(self) -> None:
         """Before each start of the follower: is the stream the one that we know, and is what we lack still there?"""
@@ -232,7 +254,7 @@ class CommandLog:
                     remedy="The servers lost acknowledged data: find out why before starting again",
                 )
             )
-        self._created = created
+        self._created, self._last_seq = created, state["last_seq"]
         if state["first_seq"] > self.ledger.seq + 1 or (state["messages"] == 0 and state["last_seq"] > self.ledger.seq):
             await self._load_snapshot()
         self._follower.after = self.ledger.seq
@@ -242,7 +264,7 @@ class CommandLog:
             pointer = await self._blobs.pointer(POINTER)
             if pointer is None:
                 break
-            where = decode_pointer(pointer)
+            where = json.loads(pointer.data)
             try:
                 data = await self._blobs.read(str(where["blob"]), int(where["chunks"]))
             except BlobGoneError:
@@ -270,7 +292,7 @@ class CommandLog:
         try:
             data, seq = self.ledger.keep(), self.ledger.seq
             old = await self._blobs.pointer(POINTER)
-            if old is not None and int(decode_pointer(old)["seq"]) >= seq:
+            if old is not None and int(json.loads(old.data)["seq"]) >= seq:
                 return
             blob = f"log-{seq}-{new_id()[:8]}"
             chunks = await self._blobs.write(blob, data)

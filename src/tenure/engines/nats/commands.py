@@ -63,6 +63,38 @@ class AwaitApart(Await, tag="await-apart", frozen=True):
     """As `ClaimApart`, and stands where nothing is there."""
 
 
+class Cover(LogCommand, tag="cover", frozen=True):
+    """The mailboxes of a consumer from now on, in ranks. A claim of it that stands gets what they hold."""
+
+    consumer: str
+    version: int
+    ranks: list[list[str]]
+
+
+class ConsumerExchange(LogCommand, tag="exchange", frozen=True):
+    """Settle deliveries, each (mailbox, message, receipt, reply); then claim from the mailboxes of a consumer, and stand as `Await` does.
+
+    Nothing happens, and the answer says so, where its mailboxes are not known in this version.
+    """
+
+    settled: list[tuple[str, str, str, bytes | None]]
+    consumer: str
+    version: int
+    fair: bool
+    most: int
+    lease: float
+    limit: int | None
+    provisional: bool
+    seconds: float
+
+
+class ExtendMany(LogCommand, tag="extend-many", frozen=True):
+    """Hold deliveries for longer, each (mailbox, message, receipt)."""
+
+    held: list[tuple[str, str, str]]
+    seconds: float
+
+
 class Confirm(LogCommand, tag="confirm", frozen=True):
     """The new holder confirms a hand-over: from now on it holds the message for the lease that it asked for."""
 
@@ -72,7 +104,7 @@ class Confirm(LogCommand, tag="confirm", frozen=True):
 
 
 class Withdraw(LogCommand, tag="withdraw", frozen=True):
-    """End the standing claim with this receipt."""
+    """End the standing claim with this receipt. That of a consumer is in no mailbox: its box is empty."""
 
     box: str
     receipt: str
@@ -131,6 +163,14 @@ class Bury(LogCommand, tag="bury", frozen=True):
 class Revoke(LogCommand, tag="revoke", frozen=True):
     box: str
     key: str
+
+
+class WithdrawKey(LogCommand, tag="withdraw-key", frozen=True):
+    """Take the message of a key back, up to a generation, unless it is leased."""
+
+    box: str
+    key: str
+    generation: int
 
 
 class Purge(LogCommand, tag="purge", frozen=True):
@@ -196,6 +236,9 @@ AnyCommand: TypeAlias = (
     | Await
     | ClaimApart
     | AwaitApart
+    | Cover
+    | ConsumerExchange
+    | ExtendMany
     | Confirm
     | Withdraw
     | Look
@@ -206,6 +249,7 @@ AnyCommand: TypeAlias = (
     | SettleWithReply
     | Bury
     | Revoke
+    | WithdrawKey
     | Purge
     | Replay
     | Forget

@@ -176,10 +176,32 @@ log = logging.getLogger("tenure.engines.nats")
 
 _ATTEMPT_S = 1.0
 _PING_S = 5.0
-_LOOK_EVERY_S = 0.25
 _GOODBYE_S = 1.0
 """The seconds that the client may take to close a connection that it has given up."""
 _CLOGGED_BYTES = 1_048_576
+
+
+class DirectClient(Client):
+    """Gives plain messages of some subscriptions to their taker while they are parsed, without the queue and the task of a subscription.
+
+    Every process reads every command of the log, mostly one at a time, and that task wakes the loop once more for each. Messages with headers (heartbeats,
+    flow control) go the usual way. So do all, to the callback of their subscription, where another version of the library parses otherwise.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takers: dict[int, Callable[[str, bytes], None]] = {}
+        """By the number of a subscription: is given the reply subject and the data. It must not be slow."""
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        taker = self.takers.get(sid)
+        if taker is None or headers:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            taker(reply.decode(), data)
+        except Exception as error:  # as a subscription does: it must not end the reading
+            await self._error_cb(error)
 
 
 class NatsConnection:
@@ -187,7 +209,7 @@ class NatsConnection:
 
     def __init__(self, settings: NatsSettings, clock: Clock, random: Random) -> None:
         self.settings, self.clock, self.random = settings, clock, random
-        self.client = Client()
+        self.client = DirectClient()
         self.watchers: list[Callable[[bool], None]] = []
         self._backoff = Backoff(random, first_s=0.02, most_s=1.0)
         self._turn = 0
@@ -195,13 +217,13 @@ class NatsConnection:
         self._refused = asyncio.Event()
         self._up = False
         """By what the client has told us, which is later than the truth."""
-        self._guard: asyncio.Task[None] | None = None
+        self._closing_since: float | None = None
+        """Our clock when the client was first seen to be closing a connection that it has given up."""
 
     async def open(self) -> None:
         try:
             await _within(self.settings.timeout_s, self.client.connect(**self._options()), self._refused)
             self._up = True
-            self._guard = asyncio.get_running_loop().create_task(self._end_stuck_goodbyes())
         except (TimeoutError, OSError, nats.errors.Error) as error:
             reason = self.last_error if isinstance(error, TimeoutError) and self.last_error else error
             await self.close()
@@ -228,8 +250,6 @@ class NatsConnection:
         }
 
     async def close(self) -> None:
-        if self._guard is not None:
-            await end([self._guard])
         try:
             await _within(2.0, self.client.close(), asyncio.Event())
         except Exception as error:  # closing is best effort: the server drops what it no longer hears of
@@ -271,7 +291,7 @@ class NatsConnection:
     async def _on_back(self) -> None:
         self._up = True
         self._backoff.reset()
-        log.info("%s: connected again", self.settings.shown)
+        log.warning("%s: connected again", self.settings.shown)  # as loud as the loss: it ends it
         for watcher in list(self.watchers):
             watcher(True)
 
@@ -282,18 +302,19 @@ class NatsConnection:
         delay = self._backoff.next() if self._turn % len(servers) == 0 else 0.01 * self.random.random()
         return servers[self._turn % len(servers)], delay
 
-    async def _end_stuck_goodbyes(self) -> None:
-        """Reset a connection whose closing does not end.
+    def end_stuck_goodbye(self) -> None:
+        """Resets a connection whose closing does not end. Followers call it again and again while they hear nothing.
 
         The client connects anew once the old connection is closed, and that waits until the rest of its buffer was sent. A peer that
         takes nothing, or is gone without a word, would keep it for the quarter of an hour after which TCP gives up.
         """
-        waited = 0.0
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            waited = waited + _LOOK_EVERY_S if self._up and self.client.is_reconnecting else 0.0
-            if waited >= _GOODBYE_S:
-                self._abort()
+        if not (self._up and self.client.is_reconnecting):
+            self._closing_since = None
+            return
+        now = self.clock.monotonic()
+        self._closing_since = self._closing_since or now
+        if now - self._closing_since >= _GOODBYE_S:
+            self._abort()
 
     def _abort(self) -> None:
         """End the client's present connection without a goodbye. The client has no public way to it."""

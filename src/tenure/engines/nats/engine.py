@@ -6,8 +6,10 @@ Elections and the names of stored values are in the log: its order and its time 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -16,143 +18,173 @@ from weakref import WeakSet
 import nats.errors
 
 from tenure.clock import Clock
-from tenure.engines.checks import check_key, check_max_messages, check_name, check_store_value, check_ttl
+from tenure.engines.checked_handles import (
+    CheckedElection,
+    CheckedEngine,
+    CheckedStore,
+    HandleTypes,
+    OperationMetrics,
+    page_of,
+)
 from tenure.engines.contracts import (
-    BodyT,
-    Election,
-    Engine,
+    KEY_MEMORY_S,
+    MAX_SCAN_BYTES,
     Fence,
     Finding,
-    Journal,
     Leader,
-    Mailbox,
     Refusal,
-    ReplyT,
-    Store,
     Term,
-    term_margin,
 )
-from tenure.engines.metrics import OperationMetrics
 from tenure.engines.nats import commands as c
 from tenure.engines.nats import connection as background
 from tenure.engines.nats import examination
 from tenure.engines.nats.address import ApiError, NatsSettings, read_url
-from tenure.engines.nats.blobs import BlobGoneError, Blobs
 from tenure.engines.nats.command_log import CommandLog
 from tenure.engines.nats.commands import AnyCommand
 from tenure.engines.nats.connection import NatsConnection
+from tenure.engines.nats.consumer import NatsConsumer
 from tenure.engines.nats.journal import NatsJournal
 from tenure.engines.nats.mailbox import NatsMailbox
-from tenure.engines.nats.streams import Names
+from tenure.engines.nats.polls import NatsPolls
+from tenure.engines.nats.streams import BlobGoneError, Blobs, Names
 from tenure.errors import (
     EngineClosedError,
     EngineError,
     EngineUnavailableError,
-    LimitError,
     MailboxConnectionError,
     StaleFenceError,
 )
-from tenure.ids import new_id
-from tenure.randomness import Random, fresh_random
+from tenure.randomness import Random, fresh_random, new_id
+
+T = TypeVar("T")
 
 
-class NatsElection(Election):
-    def __init__(self, engine: NatsEngine, name: str) -> None:
-        self.name = check_name(name)
-        self._engine = engine
+class NatsElection(CheckedElection):
+    """The fold decides, and raises what a caller is to get."""
 
-    def campaign(self, candidate: str, ttl: float, *, above: int = 0) -> Term | None:
-        check_key(candidate, "candidate")
-        check_ttl(ttl)
-        if above < 0:
-            raise LimitError("above", above, "0 or more")
-        asked = self._engine.clock.boottime()
-        epoch = self._engine.ask(
-            "campaign", c.Campaign, self.name, candidate, float(ttl), above, lost=EngineUnavailableError
-        )
-        return None if epoch is None else Term(epoch, candidate, ttl, asked + ttl - term_margin(ttl))
+    engine: NatsEngine
 
-    def renew(self, term: Term) -> Term:
-        asked = self._engine.clock.boottime()
-        self._engine.ask("renew", c.Renew, self.name, term.epoch, float(term.ttl), lost=EngineUnavailableError)
-        return term._replace(safe_until=asked + term.ttl - term_margin(term.ttl))
+    def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
+        epoch: int | None = self._ask("campaign", c.Campaign, self.name, candidate, ttl, above)
+        return epoch
+
+    def _renew(self, term: Term) -> None:
+        self._ask("renew", c.Renew, self.name, term.epoch, float(term.ttl))
 
     def resign(self, term: Term) -> None:
-        self._engine.ask("resign", c.Resign, self.name, term.epoch, lost=EngineUnavailableError)
+        self._ask("resign", c.Resign, self.name, term.epoch)
 
     def current(self) -> Leader | None:
-        return self._engine.call("current", self._current, lost=EngineUnavailableError)
+        return self.engine.call("current", self._current, lost=EngineUnavailableError)
 
     async def _current(self) -> Leader | None:
-        now = await self._engine.log.catch_up()
-        seat = self._engine.log.ledger.seats.get(self.name)
+        now = await self.engine.log.catch_up()
+        seat = self.engine.log.ledger.seats.get(self.name)
         if seat is None or not seat.taken(now):
             return None
         return Leader(seat.candidate, seat.epoch, seat.expires - now)
 
+    def _ask(self, operation: str, kind: Callable[..., AnyCommand], *values: Any) -> Any:
+        return self.engine.ask(operation, kind, *values, lost=EngineUnavailableError)
 
-Keys = list[str]  # inside the class, `list` is its method
 
+class NatsStore(CheckedStore):
+    engine: NatsEngine
 
-class NatsStore(Store):
-    def __init__(self, engine: NatsEngine, name: str) -> None:
-        self.name = check_name(name)
-        self._engine = engine
-
-    def put(self, key: str, value: bytes, *, fence: Fence | None = None, ttl: float | None = None) -> None:
-        check_key(key)
-        check_store_value(value)
-        if ttl is not None:
-            check_ttl(ttl)
+    def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> None:
         token = None if fence is None else (fence[0], fence[1])
-        self._engine.call("put", self._put, key, bytes(value), token, ttl, lost=EngineUnavailableError)
+        self._call("put", self._write, key, value, token, ttl)
 
-    async def _put(self, key: str, value: bytes, fence: tuple[int, int] | None, ttl: float | None) -> None:
-        log = self._engine.log
+    async def _write(self, key: str, value: bytes, fence: tuple[int, int] | None, ttl: float | None) -> None:
+        log = self.engine.log
         blob = f"store-{int(log.about_now())}-{new_id()}"
-        chunks = await self._engine.blobs.write(blob, value)
-        seconds = None if ttl is None else float(ttl)
+        chunks = await self.engine.blobs.write(blob, value)
         try:
-            await log.ask(c.Put(log.new_id(), self.name, key, blob, chunks, fence, seconds))
+            await log.ask(c.Put(log.new_id(), self.name, key, blob, chunks, fence, ttl))
         except StaleFenceError:
-            await self._engine.blobs.delete(blob)
+            await self.engine.blobs.delete(blob)
             raise
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
-        return self._engine.call("get", self._get, key, lost=EngineUnavailableError)
+    def _get(self, key: str) -> bytes | None:
+        return self._call("get", self._value, key)
 
-    async def _get(self, key: str) -> bytes | None:
+    async def _value(self, key: str) -> bytes | None:
         while True:
-            now = await self._engine.log.catch_up()
-            value = self._engine.log.ledger.values.stores.get(self.name, {}).get(key)
+            now = await self.engine.log.catch_up()
+            value = self.engine.log.ledger.values.stores.get(self.name, {}).get(key)
             if value is None or not value.there(now):
                 return None
             try:
-                return await self._engine.blobs.read(value.blob, value.chunks)
+                return await self.engine.blobs.read(value.blob, value.chunks)
             except BlobGoneError:
                 continue  # written again meanwhile
 
-    def delete(self, key: str) -> bool:
-        check_key(key)
-        return bool(self._engine.ask("delete", c.Remove, self.name, key, lost=EngineUnavailableError))
+    def _delete(self, key: str) -> bool:
+        return bool(self.engine.ask("delete", c.Remove, self.name, key, lost=EngineUnavailableError))
 
-    def list(self, prefix: str = "", *, limit: int = 1_000, after: str | None = None) -> list[str]:
-        check_max_messages(limit)
-        return self._engine.call("list", self._list, prefix, limit, after, lost=EngineUnavailableError)
+    def _list(self, prefix: str, limit: int, after: str | None) -> list[str]:
+        return self._call("list", self._keys, prefix, limit, after)
 
-    async def _list(self, prefix: str, limit: int, after: str | None) -> Keys:
-        now = await self._engine.log.catch_up()
-        values = self._engine.log.ledger.values.stores.get(self.name, {})
+    async def _keys(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]:
+        now = await self.engine.log.catch_up()
+        values = self.engine.log.ledger.values.stores.get(self.name, {})
         return sorted(
             key
             for key, value in values.items()
             if key.startswith(prefix) and (after is None or key > after) and value.there(now)
         )[:limit]
 
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None:
+        self._call("put_many", self._write_many, values, (fence[0], fence[1]), ttl)
 
-T = TypeVar("T")
+    async def _write_many(self, values: dict[str, bytes | None], fence: tuple[int, int], ttl: float | None) -> None:
+        items = list(values.items())
+        for start in range(0, len(items), _AT_ONCE):
+            few = items[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._write_fenced(key, value, fence, ttl) for key, value in few))
 
+    async def _write_fenced(self, key: str, value: bytes | None, fence: tuple[int, int], ttl: float | None) -> None:
+        log = self.engine.log
+        with contextlib.suppress(StaleFenceError):  # a higher fence has written it, which is as it should be
+            if value is not None:
+                await self._write(key, value, fence, ttl)
+            else:  # a name without a blob is a deleted key that keeps its fence
+                await log.ask(c.Put(log.new_id(), self.name, key, "", 0, fence, KEY_MEMORY_S))
+
+    def _get_many(self, keys: list[str]) -> dict[str, bytes]:
+        return self._call("get_many", self._read_many, keys)
+
+    async def _read_many(self, keys: builtins.list[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            few = keys[start : start + _AT_ONCE]
+            values = await asyncio.gather(*(self._value(key) for key in few))
+            found |= {key: value for key, value in zip(few, values, strict=True) if value is not None}
+        return found
+
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> builtins.list[tuple[str, bytes]]:
+        return self._call("scan", self._scan_page, prefix, limit, after, reverse)
+
+    async def _scan_page(
+        self, prefix: str, limit: int, after: str | None, reverse: bool
+    ) -> builtins.list[tuple[str, bytes]]:
+        keys = await self._keys(prefix, sys.maxsize, None if reverse else after)
+        if reverse:
+            keys = [key for key in reversed(keys) if after is None or key < after]
+        page: builtins.list[tuple[str, bytes]] = []
+        for start in range(0, min(limit, len(keys)), _AT_ONCE):
+            found = await self._read_many(keys[start : min(limit, start + _AT_ONCE)])
+            page += found.items()
+            if sum(len(value) for _, value in page) >= MAX_SCAN_BYTES:
+                break
+        return page_of(page)
+
+    def _call(self, operation: str, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
+        return self.engine.call(operation, work, *values, lost=EngineUnavailableError)
+
+
+_AT_ONCE = 64
+"""The values of one call that are written or read at the same time."""
 REFUSALS = (
     Refusal(
         "a stepped server clock changes no lease",
@@ -173,9 +205,10 @@ REFUSALS = (
 )
 
 
-class NatsEngine(Engine):
+class NatsEngine(CheckedEngine):
     """Opening it connects, checks the server, makes the streams, and folds the log."""
 
+    handles = HandleTypes(NatsMailbox, NatsJournal, NatsElection, NatsStore, NatsConsumer)
     refusals = REFUSALS
 
     def __init__(self, settings: NatsSettings, clock: Clock, random: Random | None = None) -> None:
@@ -188,8 +221,9 @@ class NatsEngine(Engine):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._latest = 0.0
-        self._mailboxes: WeakSet[NatsMailbox[Any, Any]] = WeakSet()
+        self._mailboxes: WeakSet[NatsPolls] = WeakSet()
         self._journals: WeakSet[NatsJournal] = WeakSet()
+        """Closed with the engine."""
         self._background = background.enter()
         try:
             self._background.run(self._open(random or fresh_random()))
@@ -212,35 +246,6 @@ class NatsEngine(Engine):
             if isinstance(error, ApiError):
                 raise self.link.told(error, f"opening {self.url}") from error
             raise
-
-    def mailbox(
-        self,
-        name: str,
-        body: type[BodyT] | Any = Any,
-        reply: type[ReplyT] | Any = Any,
-        *,
-        max_delivery_count: int | None = None,
-    ) -> Mailbox[BodyT, ReplyT]:
-        self.check_open()
-        mailbox: NatsMailbox[BodyT, ReplyT] = NatsMailbox(self, name, body, reply, max_delivery_count)
-        with self._lock:
-            self._mailboxes.add(mailbox)
-        return mailbox
-
-    def journal(self, name: str) -> Journal:
-        self.check_open()
-        journal = NatsJournal(self, name)
-        with self._lock:
-            self._journals.add(journal)
-        return journal
-
-    def election(self, name: str) -> Election:
-        self.check_open()
-        return NatsElection(self, name)
-
-    def store(self, name: str) -> Store:
-        self.check_open()
-        return NatsStore(self, name)
 
     def now(self) -> float:
         answer = self.call("now", self._now, lost=EngineUnavailableError)
@@ -265,7 +270,6 @@ class NatsEngine(Engine):
             return  # the parent's connection is not ours to end
         for mailbox in mailboxes:
             mailbox.close()
-            self.soon(mailbox.polls.close)
         for journal in journals:
             self.soon(journal.polls.close)
         self._background.run(self._close(journals))
@@ -280,6 +284,14 @@ class NatsEngine(Engine):
         await self.link.close()
 
     # What its handles use
+
+    def enlist(self, handle: NatsPolls | NatsJournal) -> None:
+        """Closes the handle with the engine."""
+        with self._lock:
+            if isinstance(handle, NatsJournal):
+                self._journals.add(handle)
+            else:
+                self._mailboxes.add(handle)
 
     def check_open(self) -> None:
         if self.closed:

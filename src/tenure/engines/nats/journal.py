@@ -10,30 +10,28 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tenure.engines.checks import check_append, check_name, check_seconds, check_snapshot
-from tenure.engines.contracts import MAX_WAIT_S, Entry, Head, Journal, Snapshot
+from tenure.engines.checked_handles import CheckedJournal
+from tenure.engines.contracts import Entry, Head, Snapshot
 from tenure.engines.long_poll import HandlePolls
 from tenure.engines.nats import address as faults
 from tenure.engines.nats import streams
 from tenure.engines.nats.address import ApiError
-from tenure.engines.nats.blobs import BlobGoneError
-from tenure.engines.nats.standing_claims import LogPoll
-from tenure.engines.nats.streams import Follower, unix
+from tenure.engines.nats.pending_commands import LogPoll
+from tenure.engines.nats.streams import BlobGoneError, Follower, unix
 from tenure.errors import (
     EngineCorruptError,
     EngineUnavailableError,
     LimitError,
-    SequenceConflictError,
     StaleEpochError,
     StaleSnapshotError,
     Truncated,
 )
-from tenure.ids import new_id
+from tenure.randomness import new_id
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
@@ -75,10 +73,11 @@ _encode_mark = msgspec.json.Encoder().encode
 _decode_mark = msgspec.json.Decoder(Mark).decode
 
 
-class NatsJournal(Journal):
+class NatsJournal(CheckedJournal):
+    engine: NatsEngine
+
     def __init__(self, engine: NatsEngine, name: str) -> None:
-        self.name = check_name(name)
-        self._engine = engine
+        super().__init__(engine, name)
         self._stream = engine.names.journal_stream(name)
         self._subject = engine.names.journal_subject(name)
         self._pointer = f"journal-{streams.token(name)}"
@@ -88,27 +87,25 @@ class NatsJournal(Journal):
         self._tail: Follower | None = None
         self._starting = asyncio.Lock()
         self._rung: set[Any] = set()
+        engine.enlist(self)
 
     # Appending
 
-    def append(self, events: Sequence[bytes], *, epoch: int, expect: int, append_id: str) -> int:
-        check_append(events, epoch, expect, append_id)
-        return self._call("append", self._append, [bytes(event) for event in events], epoch, expect, append_id)
+    def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+        return self._call("append", self._write, events, epoch, expect, append_id)
 
-    async def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
+    async def _write(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         head = self._head
         if head is None or head.seq != expect or epoch < head.epoch:
             head = await self._find_head()
-        if epoch < head.epoch:
-            raise StaleEpochError(epoch, head.epoch)
-        if expect != head.seq:
-            raise SequenceConflictError(expect, head.seq)
+        if epoch < head.epoch or expect != head.seq:
+            self._refuse_append(epoch, expect, head.epoch, head.seq)
         writer = new_id()
         payload = _encode(Line(epoch, append_id, writer, events))
         headers = {"Nats-Msg-Id": writer, "Nats-Expected-Last-Sequence": str(expect)}
         self._head = None
         try:
-            seq = await self._engine.link.write(self._subject, payload, headers)
+            seq = await self.engine.link.write(self._subject, payload, headers)
         except ApiError as error:
             if error.number not in faults.WRONG_LAST_SEQUENCE:
                 raise
@@ -119,12 +116,10 @@ class NatsJournal(Journal):
     async def _refused(self, epoch: int, expect: int, writer: str) -> int:
         """Somebody was faster; or it was ourselves, and the first answer was lost."""
         found = await self._message({"seq": expect + 1})
-        if found is not None and (line := _line(found.data)) is not None and line.writer == writer:
-            return expect + 1
-        head = await self._find_head()
-        if epoch < head.epoch:
-            raise StaleEpochError(epoch, head.epoch)
-        raise SequenceConflictError(expect, head.seq)
+        if found is None or (line := _line(found.data)) is None or line.writer != writer:
+            head = await self._find_head()
+            self._refuse_append(epoch, expect, head.epoch, head.seq)
+        return expect + 1
 
     # Reading
 
@@ -154,12 +149,10 @@ class NatsJournal(Journal):
             seq -= 1
         return mark[0].epoch if mark else 0
 
-    def read(self, after: int = 0, *, limit: int = 1_000) -> list[Entry]:
-        if limit < 1:
-            raise LimitError("limit", limit, "1 or more")
-        return self._call("read", self._read, after, limit)
+    def _read(self, after: int, limit: int) -> list[Entry]:
+        return self._call("read", self._entries, after, limit)
 
-    async def _read(self, after: int, limit: int) -> list[Entry]:
+    async def _entries(self, after: int, limit: int) -> list[Entry]:
         await self._make()
         info, mark = await asyncio.gather(self._info(), self._mark())
         first = mark[0].truncated + 1 if mark else 1
@@ -181,7 +174,7 @@ class NatsJournal(Journal):
 
     async def _page(self, after: int, last: int) -> list[Entry]:
         """Several entries with one request, from whichever replica answers: consecutive ones, perhaps not all."""
-        link, entries = self._engine.link, list[Entry]()
+        link, entries = self.engine.link, list[Entry]()
         done = asyncio.get_running_loop().create_future()
 
         async def on_message(message: Any) -> None:
@@ -222,7 +215,7 @@ class NatsJournal(Journal):
     async def _message(self, which: dict[str, Any]) -> Found | None:
         """From the stream's leader."""
         try:
-            answer = await self._engine.link.ask(f"STREAM.MSG.GET.{self._stream}", which)
+            answer = await self.engine.link.ask(f"STREAM.MSG.GET.{self._stream}", which)
         except ApiError as error:
             if error.number == 10037:
                 return None
@@ -231,19 +224,17 @@ class NatsJournal(Journal):
         return Found(message["seq"], base64.b64decode(message.get("data", "")), unix(message["time"]))
 
     async def _info(self) -> dict[str, Any]:
-        return await self._engine.link.ask(f"STREAM.INFO.{self._stream}")
+        return await self.engine.link.ask(f"STREAM.INFO.{self._stream}")
 
     # Following
 
-    def follow(self, after: int, wait_time_seconds: float) -> list[Entry]:
-        check_seconds("wait_time_seconds", wait_time_seconds, MAX_WAIT_S)
-        self._engine.check_open()
-        return self._call("follow", self._follow, after, wait_time_seconds)
+    def _follow(self, after: int, wait_s: float) -> list[Entry]:
+        return self._call("follow", self._wait_for, after, wait_s)
 
-    async def _follow(self, after: int, wait: float) -> list[Entry]:
-        clock = self._engine.clock
+    async def _wait_for(self, after: int, wait: float) -> list[Entry]:
+        clock = self.engine.clock
         end = clock.monotonic() + wait
-        found = await self._read(after, 1_000)
+        found = await self._entries(after, 1_000)
         poll = LogPoll()
         if found or not wait or not self.polls.begin(poll):
             return found
@@ -254,7 +245,7 @@ class NatsJournal(Journal):
                 if self._tail is not None and self._tail.after <= after:
                     await poll.wait(left)
                 if not poll.over:
-                    found = await self._read(after, 1_000)
+                    found = await self._entries(after, 1_000)
             return found
         finally:
             self._rung.discard(poll)
@@ -264,7 +255,7 @@ class NatsJournal(Journal):
         """One follower per handle, begun by the first follow that waits."""
         async with self._starting:
             if self._tail is None:
-                tail = Follower(self._engine.link, self._stream, self._on_entry, headers_only=True)
+                tail = Follower(self.engine.link, self._stream, self._on_entry, headers_only=True)
                 await tail.start(after)
                 self._tail = tail
 
@@ -277,8 +268,8 @@ class NatsJournal(Journal):
             poll.ring()
 
     def wake(self) -> None:
-        self._engine.check_open()
-        self._engine.soon(self.polls.wake)
+        self.engine.check_open()
+        self.engine.soon(self.polls.wake)
 
     async def stop(self) -> None:
         if self._tail is not None:
@@ -286,18 +277,17 @@ class NatsJournal(Journal):
 
     # Snapshots
 
-    def snapshot(self, state: bytes, seq: int, *, epoch: int) -> None:
-        check_snapshot(state)
-        self._call("snapshot", self._snapshot, bytes(state), seq, epoch)
+    def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
+        self._call("snapshot", self._keep, state, seq, epoch)
 
-    async def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
-        blobs = self._engine.blobs
+    async def _keep(self, state: bytes, seq: int, epoch: int) -> None:
+        blobs = self.engine.blobs
         blob = f"{self._pointer}-{seq}-{new_id()}"
         chunks = 0
         try:
             while True:
                 head, found = await self._find_head(), await self._mark()
-                self._check_snapshot(seq, epoch, head, found[0] if found else None)
+                self._check_snapshot(seq, epoch, head, Head(found[0].seq, found[0].epoch) if found else None)
                 chunks = chunks or await blobs.write(blob, state)
                 mark = Mark(seq, epoch, blob, chunks, found[0].truncated if found else 0)
                 if await blobs.move(self._pointer, _encode_mark(mark), found[1] if found else 0):
@@ -309,17 +299,6 @@ class NatsJournal(Journal):
         if found is not None:
             await blobs.delete(found[0].blob)
 
-    def _check_snapshot(self, seq: int, epoch: int, head: Head, mark: Mark | None) -> None:
-        if epoch < head.epoch:
-            raise StaleEpochError(epoch, head.epoch)
-        if not 0 <= seq <= head.seq:
-            raise LimitError("seq", seq, f"between 0 and the last sequence, {head.seq}")
-        if mark is not None:
-            if epoch < mark.epoch:
-                raise StaleEpochError(epoch, mark.epoch)
-            if seq < mark.seq:
-                raise StaleSnapshotError(seq, mark.seq)
-
     def latest_snapshot(self) -> Snapshot | None:
         return self._call("latest_snapshot", self._latest_snapshot)
 
@@ -328,7 +307,7 @@ class NatsJournal(Journal):
         while (found := await self._mark()) is not None:
             mark = found[0]
             try:
-                return Snapshot(mark.seq, mark.epoch, await self._engine.blobs.read(mark.blob, mark.chunks))
+                return Snapshot(mark.seq, mark.epoch, await self.engine.blobs.read(mark.blob, mark.chunks))
             except BlobGoneError:  # a newer one replaced it meanwhile
                 if mark == before:
                     raise self._lost("its snapshot is gone") from None
@@ -336,12 +315,12 @@ class NatsJournal(Journal):
         return None
 
     async def _mark(self) -> tuple[Mark, int] | None:
-        pointer = await self._engine.blobs.pointer(self._pointer)
+        pointer = await self.engine.blobs.pointer(self._pointer)
         if pointer is None:
             return None
         try:
             return _decode_mark(pointer.data), pointer.revision
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._lost(f"the place of its snapshot cannot be read: {error}") from error
 
     def _lost(self, why: str) -> EngineCorruptError:
@@ -360,21 +339,21 @@ class NatsJournal(Journal):
             if upto <= mark.truncated:
                 return
             moved = _encode_mark(msgspec.structs.replace(mark, truncated=upto))
-            if await self._engine.blobs.move(self._pointer, moved, revision):
+            if await self.engine.blobs.move(self._pointer, moved, revision):
                 break
         last = (await self._find_head()).seq
-        await self._engine.link.ask(f"STREAM.PURGE.{self._stream}", {"seq": min(upto, last - 1) + 1})
+        await self.engine.link.ask(f"STREAM.PURGE.{self._stream}", {"seq": min(upto, last - 1) + 1})
 
     # The stream
 
     async def _make(self) -> None:
         if not self._made:
-            config = streams.wanted(self._stream, [self._subject], self._engine.settings.replicas)
-            await streams.ensure(self._engine.link, config)
+            config = streams.wanted(self._stream, [self._subject], self.engine.settings.replicas)
+            await streams.ensure(self.engine.link, config)
             self._made = True
 
     def _call(self, operation: str, work: Callable[..., Coroutine[Any, Any, T]], *values: Any) -> T:
-        return self._engine.call(operation, work, *values, lost=EngineUnavailableError)
+        return self.engine.call(operation, work, *values, lost=EngineUnavailableError)
 
 
 def _entry(seq: int, at: float, data: bytes) -> Entry:
@@ -388,5 +367,5 @@ def _line(data: bytes) -> Line | None:
     """The entry that a message carries; None for one that is damaged."""
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

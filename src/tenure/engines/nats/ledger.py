@@ -13,13 +13,26 @@ import msgspec
 
 from tenure.engines.mailbox_records import CLAIMED, HANDED, HELD, OFFERED, UNSTARTED, DeliveryStage, MessageRecord
 from tenure.engines.nats import commands as c
-from tenure.engines.nats.ledger_records import Awaited, Delivery, Handed, Heard, Seat, Value, Values
-from tenure.engines.nats.logged_mailbox import HAND_OVER_S, LoggedMailbox, MailboxSnapshot, StandingClaim
+from tenure.engines.nats import consumers
+from tenure.engines.nats.consumers import Consumers, ConsumerStand, CoveredMailboxes
+from tenure.engines.nats.ledger_records import (
+    HAND_OVER_S,
+    Awaited,
+    Delivery,
+    Handed,
+    Heard,
+    LoggedMailbox,
+    MailboxSnapshot,
+    Seat,
+    StandingClaim,
+    Value,
+    Values,
+)
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError, TermLostError
 
-FORMAT = 3
-_READABLE = (1, 2, FORMAT)
-"""Format 1 had no standing claims, format 2 no suspect messages."""
+FORMAT = 4
+_READABLE = (1, 2, 3, FORMAT)
+"""Format 1 had no standing claims, format 2 no suspect messages, format 3 no consumers."""
 DUPLICATE = object()
 """The result of `apply` for a command that came before: its answer was lost, and it was sent again."""
 _FORGET_S = 3_600.0  # a process that was silent for so long repeats nothing any more
@@ -37,6 +50,8 @@ class KeptLedger(msgspec.Struct, array_like=True):
     bytes_since: int
     kept_bytes: int
     heard: dict[str, Heard]
+    covers: dict[str, CoveredMailboxes] = {}
+    stands: list[ConsumerStand] = []
 
 
 _decode_kept = msgspec.msgpack.Decoder(KeptLedger).decode
@@ -57,51 +72,26 @@ class Ledger:
         self.kept_bytes = 0
         """How large that snapshot was."""
         self.heard: dict[str, Heard] = {}
+        self.consumers = Consumers()
         self.stirred: set[str] = set()
         self.handed: list[Handed] = []
         """The deliveries that this command gave to standing claims; the log hands them over."""
         self.dropped: list[str] = []
         """Standing claims that it ended."""
-        self._posts = 0  # by this command
+        self.posts = 0  # by this command
         self._touched: dict[str, None] = {}  # by this command, in an order that is the same everywhere
-        self._rules: dict[type, Callable[[Any], Any]] = {
-            c.Send: self._send,
-            c.Claim: self._claim,
-            c.Await: self._await,
-            c.ClaimApart: self._claim,
-            c.AwaitApart: self._await,
-            c.Confirm: self._confirm,
-            c.Withdraw: self._withdraw,
-            c.Look: self._look,
-            c.End: self._end,
-            c.Nack: self._nack,
-            c.Release: self._release,
-            c.Extend: self._extend,
-            c.SettleWithReply: self._reply,
-            c.Bury: self._bury,
-            c.Revoke: self._revoke,
-            c.Purge: self._purge,
-            c.Replay: self._replay,
-            c.Forget: self._forget,
-            c.Campaign: self._campaign,
-            c.Renew: self._renew,
-            c.Resign: self._resign,
-            c.Put: lambda command: self.values.put(command, self.now),
-            c.Remove: lambda command: self.values.remove(command, self.now),
-            c.Compacted: self._compacted,
-        }
 
     def apply(self, command: c.AnyCommand, seq: int, at: float, size: int = 0) -> Any:
         """Returns the result of the command. Raises the error that the caller of the command gets."""
         self.seq = seq
         self.now = max(self.now, at)  # another server may lead the stream now, and its clock be behind
         self.bytes_since += size
-        self._posts = 0
+        self.posts = 0
         self.handed, self.dropped = [], []
         if not self._is_new(command.id):
             return DUPLICATE
         try:
-            return self._rules[type(command)](command)
+            return _RULES[type(command)](self, command)
         finally:
             if self._touched:  # also by what was refused: time has passed
                 self._hand_over()
@@ -112,18 +102,19 @@ class Ledger:
         if heard is None:
             for gone in [each for each, other in self.heard.items() if other.at + _FORGET_S < self.now]:
                 del self.heard[gone]
+                self.consumers.forget(gone)
             heard = self.heard[process] = Heard()
         return heard.is_new(int(number), self.now)
 
     def box(self, name: str) -> LoggedMailbox:
         box = self.boxes.get(name)
         if box is None:
-            box = self.boxes[name] = LoggedMailbox(name, self._post)
+            box = self.boxes[name] = LoggedMailbox(name, self.post)
         return box
 
     # Mailboxes
 
-    def _at_now(self, name: str) -> LoggedMailbox:
+    def at_now(self, name: str) -> LoggedMailbox:
         box = self.box(name)
         box.promote(self.now)
         self.stirred.add(name)
@@ -134,28 +125,38 @@ class Ledger:
         """Gives ready messages to standing claims. Afterwards there are ready messages or standing claims, but never both."""
         while self._touched:
             box = self.boxes[next(iter(self._touched))]
+            for process in box.silent:
+                self.dropped += self.consumers.drop_process(process, self.now)
+            box.silent.clear()
             while box.ready_count and (stand := box.stands.take_newest(self.now)) is not None:
-                stage = HANDED
-                if stand.provisional:
-                    stage = OFFERED if stand.apart else CLAIMED
-                lease = min(stand.lease, HAND_OVER_S)
-                if found := self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage, stand.apart):
-                    self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
-                else:
+                if not self._hand(box, stand):
                     box.stands.put_back(stand)
+            while box.ready_count and (other := self.consumers.take_for(box.name, self.now)) is not None:
+                if not self._hand(box, other.claim):
+                    self.consumers.put_back(other)
             self.dropped += box.dropped
             box.dropped.clear()
             del self._touched[box.name]
 
+    def _hand(self, box: LoggedMailbox, stand: StandingClaim) -> bool:
+        stage = HANDED
+        if stand.provisional:
+            stage = OFFERED if stand.apart else CLAIMED
+        lease = min(stand.lease, HAND_OVER_S)
+        found = self._deliver(box, stand.receipt, stand.most, lease, stand.limit, stage, stand.apart)
+        if found:
+            self.handed.append(Handed(stand.receipt, box.name, stand.lease, self.now, found))
+        return bool(found)
+
     def _held(self, command: c.Nack | c.Extend | c.SettleWithReply | c.Bury) -> tuple[LoggedMailbox, MessageRecord]:
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         record = box.held(command.message, command.receipt)
         if record is None:
             raise ReceiptHandleExpiredError(command.message, "its lease ran out")
         return box, record
 
     def _send(self, command: c.Send) -> list[tuple[str, KeyRefusedError | None]]:
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         sent: list[tuple[str, KeyRefusedError | None]] = []
         for number, item in enumerate(command.items):
             record = MessageRecord(
@@ -172,7 +173,7 @@ class Ledger:
         return sent
 
     def _claim(self, command: c.Claim) -> list[Delivery]:
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         return self._claim_now(box, command, apart=isinstance(command, c.ClaimApart))
 
     def _claim_now(self, box: LoggedMailbox, command: c.Claim | c.Await, *, apart: bool) -> list[Delivery]:
@@ -182,7 +183,7 @@ class Ledger:
         return self._deliver(box, command.id, command.most, command.lease, command.limit, stage, apart)
 
     def _await(self, command: c.Await) -> Awaited:
-        box, apart = self._at_now(command.box), isinstance(command, c.AwaitApart)
+        box, apart = self.at_now(command.box), isinstance(command, c.AwaitApart)
         found = self._claim_now(box, command, apart=apart)
         if not found:
             until = self.now + command.seconds
@@ -194,17 +195,19 @@ class Ledger:
 
     def _confirm(self, command: c.Confirm) -> list[str]:
         """The ids of those that were confirmed in time."""
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         kept = [record for message, receipt in command.held if (record := box.held(message, receipt)) is not None]
         for record in kept:
             box.confirm(record, self.now + command.lease)
         return [record.id for record in kept]
 
     def _withdraw(self, command: c.Withdraw) -> bool:
-        return self._at_now(command.box).stands.drop(command.receipt)
+        if not command.box:
+            return self.consumers.drop(command.receipt)
+        return self.at_now(command.box).stands.drop(command.receipt)
 
     def _look(self, command: c.Look) -> None:
-        self._at_now(command.box)
+        self.at_now(command.box)
 
     def _deliver(
         self,
@@ -222,14 +225,14 @@ class Ledger:
             record = box.claim(self.now, lease, receipt, stage, limit, apart=apart, first=not found)
             if record is None:
                 break
-            found.append(Delivery.of(record))
+            found.append(Delivery.of(record, box.name))
             if apart and record.suspect:
                 break
         return found
 
     def _end(self, command: c.End) -> list[str]:
         """The ids of those that were no longer held; a single one that was not is an error."""
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         lost = []
         for message, receipt in command.held:
             record = box.held(message, receipt)
@@ -240,7 +243,7 @@ class Ledger:
                 continue
             box.end(record, self.now)
             if command.reply is not None:
-                self._post(record, command.reply, False)
+                self.post(record, command.reply, False)
         return lost
 
     def _nack(self, command: c.Nack) -> None:
@@ -248,7 +251,7 @@ class Ledger:
         box.nack(record, self.now, command.delay, command.limit)
 
     def _release(self, command: c.Release) -> None:
-        box = self._at_now(command.box)
+        box = self.at_now(command.box)
         for message, receipt in reversed(command.held):
             record = box.held(message, receipt)
             if record is not None:
@@ -262,26 +265,26 @@ class Ledger:
 
     def _reply(self, command: c.SettleWithReply) -> None:
         _, record = self._held(command)
-        self._post(record, command.body, False)
+        self.post(record, command.body, False)
 
     def _bury(self, command: c.Bury) -> None:
         box, record = self._held(command)
         box.bury(record, command.cause, command.reason, self.now)
 
-    def _post(self, answered: MessageRecord, body: bytes, is_failure: bool) -> None:
+    def post(self, answered: MessageRecord, body: bytes, is_failure: bool) -> None:
         if answered.reply_to is not None:
-            self._posts += 1
-            record = MessageRecord(f"{self.seq}-r{self._posts}", body, self.now, is_failure=is_failure)
-            self._at_now(answered.reply_to).add(record, self.now)
+            self.posts += 1
+            record = MessageRecord(f"{self.seq}-r{self.posts}", body, self.now, is_failure=is_failure)
+            self.at_now(answered.reply_to).add(record, self.now)
 
     def _revoke(self, command: c.Revoke) -> bool:
-        return self._at_now(command.box).revoke(command.key, self.now)
+        return self.at_now(command.box).revoke(command.key, self.now)
 
     def _purge(self, command: c.Purge) -> int:
-        return self._at_now(command.box).purge(self.now)
+        return self.at_now(command.box).purge(self.now)
 
     def _replay(self, command: c.Replay) -> bool:
-        return self._at_now(command.box).replay(command.message, self.now)
+        return self.at_now(command.box).replay(command.message, self.now)
 
     def _forget(self, command: c.Forget) -> int:
         return self.box(command.box).forget(command.message)
@@ -327,6 +330,8 @@ class Ledger:
                 self.bytes_since,
                 self.kept_bytes,
                 self.heard,
+                self.consumers.covers,
+                self.consumers.keep(self.now),
             )
         )
 
@@ -339,6 +344,39 @@ class Ledger:
         ledger = cls()
         ledger.seq, ledger.now = kept.seq, kept.now
         ledger.bytes_since, ledger.kept_bytes = kept.bytes_since, kept.kept_bytes
-        ledger.boxes = {name: LoggedMailbox.restored(name, ledger._post, box) for name, box in kept.boxes.items()}
+        ledger.boxes = {name: LoggedMailbox.restored(name, ledger.post, box) for name, box in kept.boxes.items()}
         ledger.seats, ledger.values, ledger.heard = kept.seats, Values(kept.stores), kept.heard
+        ledger.consumers = Consumers(kept.covers, kept.stands)
         return ledger
+
+
+_RULES: dict[type, Callable[[Ledger, Any], Any]] = {
+    c.Send: Ledger._send,
+    c.Claim: Ledger._claim,
+    c.Await: Ledger._await,
+    c.ClaimApart: Ledger._claim,
+    c.AwaitApart: Ledger._await,
+    c.Cover: consumers.fold_cover,
+    c.ConsumerExchange: consumers.fold_exchange,
+    c.ExtendMany: consumers.fold_extend_many,
+    c.Confirm: Ledger._confirm,
+    c.Withdraw: Ledger._withdraw,
+    c.Look: Ledger._look,
+    c.End: Ledger._end,
+    c.Nack: Ledger._nack,
+    c.Release: Ledger._release,
+    c.Extend: Ledger._extend,
+    c.SettleWithReply: Ledger._reply,
+    c.Bury: Ledger._bury,
+    c.Revoke: Ledger._revoke,
+    c.WithdrawKey: lambda ledger, wanted: ledger.at_now(wanted.box).withdraw(wanted.key, wanted.generation, ledger.now),
+    c.Purge: Ledger._purge,
+    c.Replay: Ledger._replay,
+    c.Forget: Ledger._forget,
+    c.Campaign: Ledger._campaign,
+    c.Renew: Ledger._renew,
+    c.Resign: Ledger._resign,
+    c.Put: lambda ledger, command: ledger.values.put(command, ledger.now),
+    c.Remove: lambda ledger, command: ledger.values.remove(command, ledger.now),
+    c.Compacted: Ledger._compacted,
+}

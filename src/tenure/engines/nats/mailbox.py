@@ -17,12 +17,23 @@ from tenure.engines.checked_mailbox import (
     LeasedMessage,
 )
 from tenure.engines.checks import check_key, check_max_messages
-from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
-from tenure.engines.long_poll import HandlePolls
+from tenure.engines.contracts import (
+    BodyT,
+    DeadLetter,
+    DeadLetters,
+    Depth,
+    FailureCause,
+    Message,
+    ReplyT,
+    Sent,
+    Ticket,
+    Withdrawal,
+)
 from tenure.engines.nats import commands as c
 from tenure.engines.nats.ledger_records import Delivery
-from tenure.engines.nats.standing_claims import Claimed, LogPoll
-from tenure.errors import EngineClosedError, MailboxClosedError, ReceiptHandleExpiredError
+from tenure.engines.nats.pending_commands import Claimed, LogPoll
+from tenure.engines.nats.polls import NatsPolls
+from tenure.errors import ReceiptHandleExpiredError
 
 if TYPE_CHECKING:
     from tenure.engines.nats.engine import NatsEngine
@@ -32,6 +43,7 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Asks the log each time: the fold knows whether this receipt still holds."""
 
     __slots__ = ("_confirmed", "_lease_until", "_mailbox", "given_up", "held")
+    _mailbox: NatsMailbox[Any, Any]
 
     def __init__(self, mailbox: NatsMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
         super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
@@ -56,6 +68,9 @@ class NatsMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         message = cls(mailbox, ticket, DeliveredContent(*opened, delivery.checkpoint, delivery.suspect))
         message._confirmed = claimed.confirmed
         return message
+
+    def is_of(self, engine: NatsEngine) -> bool:
+        return self._mailbox.engine is engine
 
     @property
     def lease_until(self) -> float:
@@ -141,24 +156,22 @@ class NatsDeadLetters(DeadLetters):
 _ITEM_ROOM = 64  # of one item beside its body, key and reply_to
 
 
-class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
+class NatsMailbox(NatsPolls, CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
     def __init__(self, engine: NatsEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        super().__init__(name, body, reply, max_delivery_count)
-        self.engine = engine
-        self.polls: HandlePolls[LogPoll] = HandlePolls()
-        self._closed = False
+        CheckedMailbox.__init__(self, name, body, reply, max_delivery_count)
+        NatsPolls.__init__(self, engine, name, f"mailbox {name!r}")
 
     def _send(self, message: CheckedMessage) -> str:
-        ((message_id, refused),) = self.engine.ask("send", c.Send, self.name, [c.Item(*message)])
+        ((message_id, refused),) = self.engine.ask("send", c.Send, self.name, [_item(message)])
         if refused is not None:
             raise refused
         return str(message_id)
 
     def _send_many(self, messages: list[CheckedMessage]) -> list[Sent]:
         sent: list[Sent] = []
-        for part in _parts([c.Item(*message) for message in messages], self.engine.link.max_payload // 2):
+        for part in _parts([_item(message) for message in messages], self.engine.link.max_payload // 2):
             told = self.engine.ask("send_many", c.Send, self.name, part)
             sent += [Sent(message, None if refused is None else str(refused)) for message, refused in told]
         return sent
@@ -170,7 +183,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             claimed = self.engine.wait(self._claim, most, lease_s, provisional, wait_s)
             if claimed is None:
                 return []
-            made = [self._message(claimed, delivery) for delivery in claimed.deliveries]
+            made = [self.message(claimed, delivery) for delivery in claimed.deliveries]
             if messages := [message for message in made if message is not None]:
                 return messages
             wait_s = max(0.0, end - clock.monotonic())  # none of them could be decoded
@@ -179,20 +192,19 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, wait: float
     ) -> Claimed | None:
         """On the loop. What was claimed; None when there was nothing, or the handle was woken."""
-        if not wait or self.polls.ended:
+        if not wait or self.handle.ended:
             found = await self._look(most, lease, provisional)
             if found is None and wait:
-                self.polls.begin(LogPoll())  # it was woken before: that was for this poll
+                self.handle.begin(LogPoll())  # it was woken before: that was for this poll
             return found
-        poll = LogPoll()
-        self.polls.begin(poll)
-        try:
-            return await self._stand(poll, answer, most, lease, provisional, self.engine.clock.monotonic() + wait)
-        except EngineClosedError:
-            return None  # closed while we waited: the wait ends, as with any close
-        finally:
-            self.polls.end(poll)
-            self.engine.log.waiters.leave(self.name, poll)
+
+        def command(receipt: str, seconds: float) -> c.AnyCommand:
+            return c.AwaitApart(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
+
+        return await self.stand(answer, command, lease, self.engine.clock.monotonic() + wait)
+
+    def watched(self) -> tuple[str, ...]:
+        return (self.name,)
 
     async def _look(self, most: int, lease: float, provisional: bool) -> Claimed | None:
         """Returns the messages that are there now. A claim is appended only where the fold shows a message to claim."""
@@ -213,47 +225,7 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
                 await log.catch_up()
                 current = True
 
-    async def _stand(
-        self, poll: LogPoll, answer: Callable[[Claimed], None], most: int, lease: float, provisional: bool, end: float
-    ) -> Claimed | None:
-        """Leave a claim in the log: it gives what is there, or what comes, to us. What comes later goes straight to `answer`."""
-        log, clock = self.engine.log, self.engine.clock
-        while True:
-            seconds = max(0.001, end - clock.monotonic())
-            asked, receipt = clock.boottime(), log.new_id()
-            command = c.AwaitApart(receipt, self.name, most, lease, self.max_delivery_count, provisional, seconds)
-            poll.doubtful, poll.take = False, None
-            log.standing.begin(receipt, self.name, poll)
-            try:
-                at, deliveries = await self.engine.timed("receive", log.ask(command))
-                if deliveries:
-                    return Claimed(receipt, asked + lease, deliveries, {})
-                if poll.handed is not None:  # between the fold's answer and this line
-                    handed, poll.handed = poll.handed, None
-                    return log.standing.accept(handed, asked, at)
-                poll.take = lambda handed, asked=asked, at=at: answer(log.standing.accept(handed, asked, at))
-                await self._wait(poll, end)
-                if not (poll.taken or poll.over) and (poll.doubtful or not log.alive):
-                    # To be told whether the engine is there; and not to stand twice.
-                    await log.ask(c.Withdraw(log.new_id(), self.name, receipt))
-                if poll.taken or poll.over or clock.monotonic() >= end:
-                    return None
-            finally:
-                log.standing.end(receipt)
-                if poll.handed is not None:
-                    log.give_back(self.name, receipt, poll.handed.deliveries)
-                elif poll.over and not poll.taken:
-                    log.withdraw(self.name, receipt)
-
-    async def _wait(self, poll: LogPoll, end: float) -> None:
-        """Until something was handed over, or the wait is over, or in doubt. The oldest poll looks after the timers of all."""
-        log, clock = self.engine.log, self.engine.clock
-        while not (poll.taken or poll.over or poll.doubtful) and (left := end - clock.monotonic()) > 0:
-            await log.waiters.wait(self.name, poll, left, log.about_now())
-            if poll.until <= log.about_now() and log.ledger.box(self.name).next_due() <= log.about_now():
-                await log.ask(c.Look(log.new_id(), self.name))
-
-    def _message(self, claimed: Claimed, delivery: Delivery) -> Message[BodyT, ReplyT] | None:
+    def message(self, claimed: Claimed, delivery: Delivery) -> Message[BodyT, ReplyT] | None:
         def bury(reason: str) -> None:
             self._bury(delivery.id, claimed.receipt, reason)
 
@@ -278,14 +250,13 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             message.given_up = "it was acknowledged"
         return [message for message in messages if message.id in lost]
 
-    def wake(self) -> None:
-        self.check_open()
-        self.engine.soon(self.polls.wake)
-
     def revoke(self, key: str) -> bool:
         check_key(key)
         self.check_open()
         return bool(self.engine.ask("revoke", c.Revoke, self.name, key))
+
+    def _withdraw_key(self, key: str, generation: int) -> Withdrawal:
+        return Withdrawal(self.engine.ask("withdraw", c.WithdrawKey, self.name, key, generation))
 
     def depth(self) -> Depth:
         self.check_open()
@@ -303,21 +274,9 @@ class NatsMailbox(CheckedMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def dead_letters(self) -> DeadLetters:
         return NatsDeadLetters(self)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            if not self.engine.closed:
-                self.engine.soon(self.polls.close)
-
-    def check_open(self) -> None:
-        if not self._closed:
-            return
-        self.engine.check_open()
-        raise MailboxClosedError(f"mailbox {self.name!r} was closed", remedy="Open it again from its engine")
+def _item(message: CheckedMessage) -> c.Item:
+    return c.Item(message.body, message.key, message.generation, message.reply_to, message.delay)
 
 
 def _parts(items: list[c.Item], most: int) -> list[list[c.Item]]:

@@ -4,18 +4,22 @@ A follower gets every message in order, once, from a sequence on, over lost conn
 as long as we do: no acknowledgements, so no `max_ack_pending`; flow control instead, so that a slow reader slows the server down
 rather than losing messages. Its heartbeats tell that it lives. Whatever is odd (a gap in its numbers, silence, a new connection)
 ends it, and another one starts after the last message that was taken.
+
+A blob is a value larger than a message, in chunks, and never changed. Whatever names it (a stored key, a snapshot) is written after it, so whoever finds
+a name finds the whole blob, or a newer name. Pointers are small records that only move by compare-and-swap.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import logging
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -24,6 +28,7 @@ from tenure.engines.nats import address as faults
 from tenure.engines.nats.address import ApiError
 from tenure.engines.nats.connection import NatsConnection, end
 from tenure.errors import EngineRefusedError
+from tenure.randomness import new_id
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-]")
 _LONGEST = 120  # a stream's name is also the name of a folder
@@ -122,10 +127,23 @@ def silent_limits(found: dict[str, Any], config: dict[str, Any]) -> list[str]:
 
 log = logging.getLogger("tenure.engines.nats")
 
-_HEARTBEAT_S = 0.5
-_SILENCE_S = 2.0
+_HEARTBEAT_S = 1.0
+"""The server tells this often that an idle consumer lives. Each heartbeat wakes every process up."""
+_SILENCE_S = 2.5
 _LOOK_EVERY_S = 0.25
 _INACTIVE_S = 10
+
+_CONSUMER: dict[str, Any] = {
+    "deliver_policy": "by_start_sequence",
+    "ack_policy": "none",
+    "max_deliver": 1,
+    "replay_policy": "instant",
+    "flow_control": True,
+    "idle_heartbeat": int(_HEARTBEAT_S * 10**9),
+    "inactive_threshold": _INACTIVE_S * 10**9,
+    "mem_storage": True,
+    "num_replicas": 1,
+}
 
 Take = Callable[[int, float, bytes], bool]
 
@@ -143,6 +161,8 @@ class Follower:
         self._consumer = ""
         self._subscription: Subscription | None = None
         self._must_restart = False
+        self._lost_at: float | None = None
+        """Our clock when the stream was found to be out of reach; None while it is followed."""
         self._news = asyncio.Event()
         """Set when there may be something to do; `_watch` clears it before each look, so that it never runs without waiting."""
         self._task: asyncio.Task[None] | None = None
@@ -192,29 +212,19 @@ class Follower:
             if mine == self._round:
                 await self._on_message(message)
 
+        def on_plain(reply: str, data: bytes) -> None:
+            if mine == self._round:
+                self._on_plain(reply, data)
+
         self._expected = 1
         # No limit of the client's own: flow control bounds what waits here, and what it would drop is never sent again.
         self._subscription = await self._link.client.subscribe(
             inbox, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0
         )
-        config: dict[str, Any] = {
-            "deliver_subject": inbox,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": self.after + 1,
-            "ack_policy": "none",
-            "max_deliver": 1,
-            "replay_policy": "instant",
-            "flow_control": True,
-            "idle_heartbeat": int(_HEARTBEAT_S * 10**9),
-            "inactive_threshold": _INACTIVE_S * 10**9,
-            "mem_storage": True,
-            "num_replicas": 1,
-        }
-        if self._headers_only:
-            config["headers_only"] = True
-        answer = await self._link.ask(
-            f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config}
-        )
+        self._link.client.takers[self._subscription._id] = on_plain
+        mine_only = {"deliver_subject": inbox, "opt_start_seq": self.after + 1, "headers_only": self._headers_only}
+        config = {"stream_name": self._stream, "config": {**_CONSUMER, **mine_only}}
+        answer = await self._link.ask(f"CONSUMER.CREATE.{self._stream}", config)
         self._consumer = answer["name"]
         self._heard = self._link.clock.monotonic()
 
@@ -223,47 +233,70 @@ class Follower:
         consumer, self._consumer = self._consumer, ""
         self._round += 1
         if subscription is not None:
+            self._link.client.takers.pop(subscription._id, None)
             with contextlib.suppress(Exception):  # it may have died with its server; nobody listens to it any more
-                await (
-                    subscription.unsubscribe()
-                )  # also without a connection, or the client takes it over to the next one
+                # Also without a connection, or the client takes it over to the next one.
+                await subscription.unsubscribe()
                 if consumer and self._link.client.is_connected:
                     await self._link.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{consumer}", b"")
 
     async def _watch(self) -> None:
         """Start over whenever it must be, for ever. Each round waits for news or for a moment, whatever state it finds."""
         while True:
+            # While the server is heard, until the moment at which it will have been silent for too long: that costs an idle process nothing.
+            silent_in = self._heard + _SILENCE_S - self._link.clock.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY_S):
+                async with asyncio.timeout(max(_LOOK_EVERY_S, silent_in)):
                     await self._news.wait()
             self._news.clear()
-            if self.alive or not self._link.client.is_connected:
+            if self.alive:
+                continue
+            if not self._link.client.is_connected:
+                self._link.end_stuck_goodbye()
                 continue
             self._must_restart = False
             try:
                 await self._begin()
             except Exception as error:  # whatever it is, the process must find back once the server answers
-                log.warning("following %s: %s", self._stream, error)
+                self._tell(error)
                 self.on_trouble(error)
                 self._must_restart = True
+            else:
+                self._tell(None)
+
+    def _tell(self, error: Exception | None) -> None:
+        """Says once that the stream cannot be followed, and once that it can be again. Each try in between would say the same."""
+        now = self._link.clock.monotonic()
+        if error is not None and self._lost_at is None:
+            self._lost_at = now
+            log.warning("following %s: %s", self._stream, error)
+        elif error is None and self._lost_at is not None:
+            log.warning("following %s again after %.1f s", self._stream, now - self._lost_at)
+            self._lost_at = None
 
     async def _on_message(self, message: Msg) -> None:
-        self._heard = self._link.clock.monotonic()
         headers = message.headers
-        if headers and headers.get("Status") == "100":
-            stalled = message.reply or headers.get("Nats-Consumer-Stalled")
-            if stalled:  # flow control: we are this far
-                await self._link.client.publish(stalled, b"")
-            if (last := headers.get("Nats-Last-Consumer")) and int(last) != self._expected - 1:
-                self.again()
+        if not headers or headers.get("Status") != "100":
+            self._on_plain(message.reply, message.data)
             return
-        fields = message.reply.split(".")
+        self._heard = self._link.clock.monotonic()
+        stalled = message.reply or headers.get("Nats-Consumer-Stalled")
+        if stalled:  # flow control: we are this far
+            await self._link.client.publish(stalled, b"")
+        # A lower number is an old heartbeat: plain messages that came after it have overtaken it.
+        if (last := headers.get("Nats-Last-Consumer")) and int(last) >= self._expected:
+            self.again()
+
+    def _on_plain(self, reply: str, data: bytes) -> None:
+        """Takes one message of the stream. Its place and time stand in the subject for replies."""
+        self._heard = self._link.clock.monotonic()
+        fields = reply.split(".")
         base = 5 if len(fields) == 9 else 7
         sequence, number, at = int(fields[base]), int(fields[base + 1]), int(fields[base + 2]) / 1e9
         if number != self._expected or self._must_restart:
             self.again()
             return
-        if not self._take(sequence, at, message.data):
+        if not self._take(sequence, at, data):
             self.again()
             return
         self._expected += 1
@@ -275,3 +308,88 @@ def unix(text: str) -> float:
     head, _, rest = text.rstrip("Z").partition(".")
     whole = datetime.fromisoformat(head).replace(tzinfo=UTC).timestamp()
     return whole + float(f"0.{rest}" if rest else 0)
+
+
+_CHUNK = 524_288
+_AT_ONCE = 8
+_ROOM = 4_096  # of a server's max_payload, for headers
+
+
+class Pointer(NamedTuple):
+    data: bytes
+    revision: int
+
+
+class BlobGoneError(Exception):
+    """It was deleted after its name was read: read the name again."""
+
+
+class Blobs:
+    def __init__(self, link: NatsConnection, names: Names) -> None:
+        self._link, self._names = link, names
+
+    async def open(self) -> None:
+        subjects = [self._names.blob(">", "")[:-1], self._names.pointer(">")]
+        config = wanted(self._names.blob_stream, subjects, self._link.settings.replicas, max_msgs_per_subject=1)
+        await ensure(self._link, config)
+
+    async def write(self, name: str, value: bytes) -> int:
+        """The number of chunks."""
+        size = min(_CHUNK, self._link.max_payload - _ROOM)
+        chunks = [value[at : at + size] for at in range(0, len(value), size)] or [b""]
+        for start in range(0, len(chunks), _AT_ONCE):
+            few = enumerate(chunks[start : start + _AT_ONCE], start)
+            await asyncio.gather(*(self._write_chunk(name, number, chunk) for number, chunk in few))
+        return len(chunks)
+
+    async def _write_chunk(self, name: str, number: int, chunk: bytes) -> None:
+        await self._link.write(self._names.blob(name, number), chunk, {"Nats-Msg-Id": f"{name}.{number}"})
+
+    async def read(self, name: str, chunks: int) -> bytes:
+        """Raises `BlobGoneError`."""
+        parts = []
+        for start in range(0, chunks, _AT_ONCE):
+            few = range(start, min(start + _AT_ONCE, chunks))
+            parts += await asyncio.gather(*(self._read_chunk(name, number) for number in few))
+        return b"".join(parts)
+
+    async def _read_chunk(self, name: str, number: int) -> bytes:
+        found = await self._last(self._names.blob(name, number))
+        if found is None:
+            raise BlobGoneError(name)
+        return found.data
+
+    async def delete(self, name: str) -> None:
+        await self._link.ask(f"STREAM.PURGE.{self._names.blob_stream}", {"filter": self._names.blob(name, "*")})
+
+    async def names(self) -> set[str]:
+        """Returns the keys of all blobs, or of their first hundred thousand chunks."""
+        everything = self._names.blob(">", "")[:-1]
+        info = await self._link.ask(f"STREAM.INFO.{self._names.blob_stream}", {"subjects_filter": everything})
+        return {subject.split(".")[2] for subject in info["state"].get("subjects") or ()}
+
+    async def pointer(self, name: str) -> Pointer | None:
+        return await self._last(self._names.pointer(name))
+
+    async def move(self, name: str, data: bytes, revision: int) -> bool:
+        """Write the pointer if it still is at this revision (0: if there is none)."""
+        message_id = new_id()
+        headers = {"Nats-Msg-Id": message_id, "Nats-Expected-Last-Subject-Sequence": str(revision)}
+        try:
+            await self._link.write(self._names.pointer(name), data, headers)
+        except ApiError as error:
+            if error.number not in faults.WRONG_LAST_SEQUENCE:
+                raise
+            return False
+        return True
+
+    async def _last(self, subject: str) -> Pointer | None:
+        """From the stream's leader, never from a replica that may be behind."""
+        try:
+            answer = await self._link.ask(f"STREAM.MSG.GET.{self._names.blob_stream}", {"last_by_subj": subject})
+        except ApiError as error:
+            if error.number in faults.NOT_FOUND:
+                return None
+            raise
+        message = answer["message"]
+        return Pointer(base64.b64decode(message.get("data", "")), message["seq"])

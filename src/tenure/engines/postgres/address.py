@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tenure.clock import Clock
 from tenure.engines.contracts import Finding, Level
 from tenure.engines.postgres.schema import VERSION, channel_prefix
+from tenure.engines.sessions import clock_finding
 from tenure.engines.urls import Options, on_off, redact, seconds, whole
 from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineVersionError
 
@@ -229,14 +230,9 @@ def transport(session: ServerConnection) -> list[Finding]:
 
 
 def clocks(session: ServerConnection, clock: Clock) -> list[Finding]:
-    """Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
     before = clock.wall()
     server = float(_one(session, "SELECT date_part('epoch', clock_timestamp())"))
-    skew = server - (before + clock.wall()) / 2
-    text = f"the server's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
-    if abs(skew) > 5:
-        return [Finding(Level.WARNING, text, "Nothing breaks; set both by NTP, so that times in logs agree")]
-    return [Finding(Level.OK, text)]
+    return [clock_finding(server - (before + clock.wall()) / 2)]
 
 
 def notifications(session: ServerConnection, settings: PostgresSettings) -> list[Finding]:

@@ -20,7 +20,6 @@ from psycopg.types.numeric import FloatBinaryDumper, Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
 
 from tenure.clock import Clock
-from tenure.engines.metrics import OperationMetrics
 from tenure.engines.postgres.address import PostgresSettings
 from tenure.engines.sessions import Sessions
 from tenure.engines.urls import certificate_refused, certificate_remedy
@@ -34,7 +33,6 @@ from tenure.errors import (
     EngineUnavailableError,
     TenureError,
 )
-from tenure.randomness import Random
 
 # Errors after which trying the same transaction again is right: it was rolled back for a reason that passes.
 TRANSIENT = {"40001", "40P01"}
@@ -147,34 +145,29 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return self.pgconn.status == pq.ConnStatus.OK and not poll.poll(0)
 
 
-def open_session(settings: PostgresSettings, clock: Clock) -> PostgresSession:
-    """Connect. Raises psycopg's errors."""
-    session = PostgresSession.connect(**settings.conninfo, autocommit=True)
-    session.clock, session.patience_s = clock, settings.timeout_s
-    session.answers = session.cursor(binary=True)
-    # One type per Python type: otherwise small and large integers would be different prepared statements.
-    session.adapters.register_dumper(int, Int8BinaryDumper)
-    session.adapters.register_dumper(float, FloatBinaryDumper)
-    session.adapters.register_dumper(str, StrBinaryDumper)
-    if not settings.notify:
-        session.prepare_threshold = None
-    return session
-
-
-class PostgresConnections:
+class PostgresConnections(Sessions[PostgresSession]):
     """Runs statements, one round trip each."""
 
-    def __init__(self, settings: PostgresSettings, clock: Clock, random: Random, metrics: OperationMetrics) -> None:
-        self.settings, self.clock, self.metrics = settings, clock, metrics
-        self.sessions = Sessions(
-            settings,
-            clock,
-            random,
-            connect=lambda: open_session(settings, clock),
-            errors=psycopg.Error,
-            translate=self._translated,
-        )
-        self._prepare = True if settings.notify else None
+    errors = psycopg.Error
+    settings: PostgresSettings
+
+    def open_session(self) -> PostgresSession:
+        session = PostgresSession.connect(**self.settings.conninfo, autocommit=True)
+        session.clock, session.patience_s = self.clock, self.settings.timeout_s
+        session.answers = session.cursor(binary=True)
+        # One type per Python type: otherwise small and large integers would be different prepared statements.
+        session.adapters.register_dumper(int, Int8BinaryDumper)
+        session.adapters.register_dumper(float, FloatBinaryDumper)
+        session.adapters.register_dumper(str, StrBinaryDumper)
+        if not self.settings.notify:
+            session.prepare_threshold = None
+        return session
+
+    def is_broken(self, session: PostgresSession, error: psycopg.Error) -> bool:
+        return session.closed or is_lost(error)
+
+    def translated(self, error: psycopg.Error, where: str, lost: type[EngineUnavailableError]) -> TenureError:
+        return translate(error, where, self.settings.secret, lost)
 
     def query(
         self,
@@ -183,46 +176,17 @@ class PostgresConnections:
         values: Sequence[Any] = (),
         lost: type[EngineUnavailableError] = EngineUnavailableError,
     ) -> Rows:
-        """Run one statement. After `lost` the outcome is unknown; after any other error nothing has happened."""
-        begun = self.clock.monotonic()
-        try:
-            for attempt in range(_DEADLOCK_RETRIES):
+        """Runs one statement."""
+        prepare = True if self.settings.notify else None
+
+        def execute(session: PostgresSession) -> Rows:
+            for attempt in range(1, _DEADLOCK_RETRIES + 1):
                 try:
-                    return self._once(statement, values, operation, lost)
-                except psycopg.OperationalError as error:  # rolled back: see TRANSIENT
-                    if attempt == _DEADLOCK_RETRIES - 1:
-                        raise self._translated(error, operation, lost) from error
-            raise AssertionError("unreachable")
-        except TenureError as error:
-            self.metrics.failed(operation, error)
-            raise
-        finally:
-            self.metrics.took(operation, self.clock.monotonic() - begun)
+                    session.answers.execute(statement, values, prepare=prepare, binary=True)
+                    break
+                except psycopg.OperationalError as error:
+                    if error.sqlstate not in TRANSIENT or attempt == _DEADLOCK_RETRIES:
+                        raise
+            return session.answers.fetchall()
 
-    def _once(self, statement: str, values: Sequence[Any], operation: str, lost: type[EngineUnavailableError]) -> Rows:
-        session = self.sessions.borrow(operation, lost)
-        try:
-            session.answers.execute(statement, values, prepare=self._prepare, binary=True)
-            rows = session.answers.fetchall()
-        except psycopg.Error as error:
-            if session.closed or is_lost(error):
-                self.sessions.drop(session)
-            else:
-                self.sessions.give_back(session)
-                if error.sqlstate in TRANSIENT:
-                    raise
-            raise self._translated(error, operation, lost) from error
-        except BaseException:
-            self.sessions.drop(session)  # interrupted in the middle: nobody knows what it would say next
-            raise
-        self.sessions.give_back(session)
-        return rows
-
-    def _translated(self, error: psycopg.Error, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
-        return translate(error, self.sessions.where(operation), self.settings.secret, lost)
-
-    def check_open(self) -> None:
-        self.sessions.check_open()
-
-    def close(self) -> None:
-        self.sessions.close()
+        return self.run(operation, lost, execute)

@@ -1,26 +1,28 @@
-"""`postgresql://`: the engine object. It checks the server when it opens, owns the sessions, and hands out handles."""
+"""`postgresql://`: the engine object. It checks the server when it opens, owns the sessions and the listener, and hands out handles."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
-import threading
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
-from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
-from tenure.engines.metrics import OperationMetrics
+from tenure.engines.checked_handles import HandleTypes, OperationMetrics
+from tenure.engines.contracts import Finding, Refusal
 from tenure.engines.postgres import address, schema
 from tenure.engines.postgres.address import PostgresSettings, read_url
-from tenure.engines.postgres.claim_pace import ClaimPace
-from tenure.engines.postgres.connections import PostgresConnections, Rows, open_session, translate
+from tenure.engines.postgres.connections import PostgresConnections, PostgresSession, Rows
+from tenure.engines.postgres.consumer import PostgresConsumer
 from tenure.engines.postgres.journal_election_store import PostgresElection, PostgresJournal, PostgresStore
-from tenure.engines.postgres.mailbox import PostgresMailbox
-from tenure.engines.postgres.wakeup_listener import PostgresWakeupListener
+from tenure.engines.postgres.mailbox import ClaimPace, PostgresMailbox
 from tenure.engines.server_wakeups import ServerWakeups
-from tenure.errors import EngineUnavailableError, TenureError
+from tenure.engines.sessions import ServerEngine
+from tenure.errors import TenureError
 from tenure.randomness import Random, fresh_random
 
 log = logging.getLogger("tenure.engines.postgres")
@@ -42,87 +44,106 @@ REFUSALS = (
 )
 
 
-class PostgresEngine(Engine):
+class PostgresWakeupListener:
+    """Hears of what others did: one session that listens to the topics somebody waits on (see `ring` in sql/waking.sql).
+
+    A connection that the network forgot is found out by libpq's keepalives, so it asks nothing while idle.
+    """
+
+    def __init__(self, connections: PostgresConnections, statements: schema.Statements) -> None:
+        self._try, self._statements = connections.listening, statements
+        self._prefix = schema.channel_prefix(connections.settings.schema)
+        self._topics: dict[str, str] = {}  # by channel
+        self._heard: list[str] = []
+        self._session = self._try(connections.open_session)
+        # What comes together with the answer of a statement is given to the handler and not kept by libpq.
+        self._session.add_notify_handler(lambda note: self._note(note.channel))
+
+    def fileno(self) -> int:
+        return self._session.pgconn.socket
+
+    def listen(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            channel = self._prefix + hashlib.md5(topic.encode(), usedforsecurity=False).hexdigest()
+            self._topics[channel] = topic
+            self._tell(self._statements.listen, topic)
+
+    def ignore(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._tell(self._statements.unlisten, topic)
+
+    def heard(self) -> list[str]:
+        def drain() -> None:
+            self._session.pgconn.consume_input()
+            while (note := self._session.pgconn.notifies()) is not None:
+                self._note(note.relname.decode())
+
+        self._try(drain)
+        heard, self._heard = self._heard, []
+        return heard
+
+    def idle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error, OSError):
+            self._session.close()
+
+    def _note(self, channel: str) -> None:
+        if (topic := self._topics.get(channel)) is not None:
+            self._heard.append(topic)
+
+    def _tell(self, statement: str, topic: str) -> None:
+        self._try(lambda: self._session.execute(statement, (topic,)))
+
+
+def bucket_of(topic: str) -> str:
+    """Returns the topic that stands for a mailbox's and others: see `waking.sql`, which has the same rule."""
+    return f"b/{hashlib.md5(topic.encode(), usedforsecurity=False).digest()[0] & 63}"
+
+
+class PostgresEngine(ServerEngine):
     """Opening it connects, checks the server, and makes or migrates the schema."""
 
     refusals = REFUSALS
+    handles = HandleTypes(PostgresMailbox, PostgresJournal, PostgresElection, PostgresStore, PostgresConsumer)
 
     def __init__(self, settings: PostgresSettings, clock: Clock, random: Random | None = None) -> None:
-        self.url = settings.shown
-        self.clock = clock
-        self.settings = settings
+        super().__init__()
+        self.url, self.clock, self.settings = settings.shown, clock, settings
         self._random = random or fresh_random()
         self.statements = schema.statements_for(settings.schema)
-        self.metrics = OperationMetrics("postgres")
+        self.connections: PostgresConnections = PostgresConnections(
+            settings, clock, self._random, OperationMetrics("postgres")
+        )
         self._prepare_server()
-        self.connections = PostgresConnections(settings, clock, self._random, self.metrics)
-        self.wakeups = ServerWakeups(
+        self.wakeups: ServerWakeups = ServerWakeups(
             "postgres",
-            lambda: PostgresWakeupListener(settings, self.statements, clock),
+            lambda: PostgresWakeupListener(self.connections, self.statements),
             clock,
             Backoff(self._random, first_s=0.05, most_s=5.0),
             poll_s=None if settings.notify else settings.poll_s,
+            announced_as=bucket_of,
         )
         self._paces: dict[str, ClaimPace] = {}
-        self._lock = threading.Lock()
-        self._latest = 0.0
         # The first round of tidying comes soon, and not at the same moment in every process.
         self._tidy_at = clock.monotonic() + _TIDY_EVERY_S * self._random.random()
 
     def _prepare_server(self) -> None:
         """Refuse what cannot work, say what works with a reservation, and bring the schema up to date."""
-        try:
-            with open_session(self.settings, self.clock) as session:
-                address.must_be_usable(session)
-                schema.ensure(session, self.settings.schema)
-                findings = address.durability(session)
-        except psycopg.Error as error:
-            where = f"opening {self.url}"
-            raise translate(error, where, self.settings.secret, EngineUnavailableError) from error
-        for level, what, remedy in findings:
-            if level is not Level.OK:
-                log.warning("%s: %s. %s", self.url, what, remedy)
+        with self.connections.session_of_its_own("opening") as session:
+            address.must_be_usable(session)
+            schema.ensure(session, self.settings.schema)
+            findings = address.durability(session)
+        self.warn_of(findings, log)
         if not self.settings.notify:
             log.warning("%s: notify=off, so consumers poll every %g s", self.url, self.settings.poll_s)
 
-    def mailbox(
-        self,
-        name: str,
-        body: type[BodyT] | Any = Any,
-        reply: type[ReplyT] | Any = Any,
-        *,
-        max_delivery_count: int | None = None,
-    ) -> Mailbox[BodyT, ReplyT]:
-        self.connections.check_open()
-        return PostgresMailbox(self, name, body, reply, max_delivery_count)
+    def server_time(self) -> float:
+        return float(self.ask("now")[0][0])
 
-    def journal(self, name: str) -> Journal:
-        self.connections.check_open()
-        return PostgresJournal(self, name)
-
-    def election(self, name: str) -> Election:
-        self.connections.check_open()
-        return PostgresElection(self, name)
-
-    def store(self, name: str) -> Store:
-        self.connections.check_open()
-        return PostgresStore(self, name)
-
-    def now(self) -> float:
-        answer = float(self.ask("now")[0][0])
-        with self._lock:
-            self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
-            return self._latest
-
-    def check(self) -> list[Finding]:
-        self.connections.check_open()
-        try:
-            with open_session(self.settings, self.clock) as session:
-                return address.examine(session, self.settings, self.clock)
-        except psycopg.Error as error:
-            where = f"checking {self.url}"
-            told = translate(error, where, self.settings.secret, EngineUnavailableError)
-            return [Finding(Level.ERROR, told.fact, told.remedy)]
+    def examine(self, session: PostgresSession) -> list[Finding]:
+        return address.examine(session, self.settings, self.clock)
 
     def close(self) -> None:
         self.wakeups.end_polls()

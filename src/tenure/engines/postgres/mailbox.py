@@ -11,7 +11,9 @@ from tenure.engines.checked_mailbox import (
     CheckedMessage,
     DeliveredContent,
     LeasedMessage,
+    LostClaims,
     PolledMailbox,
+    dead_letter,
     sent_or_refused,
 )
 from tenure.engines.checks import check_key, check_max_messages
@@ -25,6 +27,7 @@ from tenure.engines.contracts import (
     ReplyT,
     Sent,
     Ticket,
+    Withdrawal,
     why_given_up,
 )
 from tenure.engines.long_poll import LookResult
@@ -41,10 +44,63 @@ if TYPE_CHECKING:
     from tenure.engines.postgres.engine import PostgresEngine
 
 
+_FULL_EVERY_S = 0.5
+_SHARE = 20.0
+"""A full look takes at most one part in this many of the time."""
+_SLOW_S = 0.02
+_LOOK_AT_LEAST_EVERY_S = 1.0
+
+
+class ClaimPace:
+    """Keeps claims fast while dead rows wait for vacuum, by hints that the consumers of one mailbox in one engine have learned.
+
+    Claimed and settled messages leave entries in the index until vacuum has been there; a claim that begins at the oldest entry walks over
+    all of them. So a claim begins at the place where the last one found something, and only now and then at the very
+    beginning, for what lies before it: unstarted work given back, a lease that ran out, a send that committed late. These are looks that
+    cost something only when there is something to walk over, so they are spaced by what the last one took.
+
+    This decides where to look first, never what is there: a claim that finds less than it was asked for looks everywhere. Threads may
+    share it: a wrong hint costs a query.
+    """
+
+    def __init__(self) -> None:
+        self._floor: float | None = None
+        self._full_at = 0.0
+        self._look_at = 0.0
+        self.moves = 0
+        """How often something was put before where we would look."""
+        self.lost_claims: LostClaims[int] = LostClaims()
+
+    def floor(self, now: float) -> float | None:
+        """Where to begin: engine time, or None for the very beginning."""
+        return self._floor if now < self._full_at else None
+
+    def look_in(self, now: float) -> float:
+        """In how many seconds to ask when the next message is due: 0 for now; not again at once if that was slow."""
+        return max(0.0, self._look_at - now)
+
+    def claimed(self, now: float, took: float, floor: float | None, first_due: float | None, *, filled: bool) -> None:
+        if floor is None or not filled:
+            self._full_at = now + max(_FULL_EVERY_S, _SHARE * took)
+        # A little below, because times lose a fraction of a microsecond on their way.
+        self._floor = first_due - 0.001 if filled and first_due is not None else None
+
+    def found_nothing(self, now: float, took: float) -> None:
+        """`took` is the server's part of it."""
+        if took > _SLOW_S:
+            self._look_at = now + min(_LOOK_AT_LEAST_EVERY_S, _SHARE * took)
+
+    def moved_back(self) -> None:
+        """Something was put before where we would look."""
+        self.moves += 1
+        self._floor = None
+
+
 class PostgresMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Named by its row's id and the token of the claim: a later claim has another token."""
 
     __slots__ = ("_mailbox", "_row", "_token")
+    _mailbox: PostgresMailbox[Any, Any]
 
     def __init__(
         self, mailbox: PostgresMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT
@@ -53,6 +109,9 @@ class PostgresMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         row, _, token = ticket.receipt_handle.partition(".")
         known = row.isdecimal() and token.isdecimal()  # another engine's receipt names no row of ours
         self._mailbox, self._row, self._token = mailbox, int(row) if known else 0, int(token) if known else 0
+
+    def is_of(self, engine: PostgresEngine) -> bool:
+        return self._mailbox.engine is engine
 
     @property
     def receipt(self) -> tuple[int, int]:
@@ -100,34 +159,7 @@ class PostgresDeadLetters(DeadLetters):
     def list(self, *, limit: int = 100, after: str | None = None) -> list[DeadLetter]:
         check_max_messages(limit)
         rows = self._mailbox.asked("dead_letters", (self._mailbox.name, limit, _number(after)))
-        return [
-            DeadLetter(
-                id=str(number),
-                body=body,
-                cause=FailureCause(cause),
-                reason=reason,
-                died_at=died_at,
-                enqueued_at=enqueued_at,
-                delivery_count=deliveries,
-                key=key,
-                generation=generation,
-                reply_to=reply_to,
-                checkpoint=checkpoint,
-            )
-            for (
-                number,
-                cause,
-                reason,
-                died_at,
-                enqueued_at,
-                deliveries,
-                generation,
-                key,
-                reply_to,
-                checkpoint,
-                body,
-            ) in rows
-        ]
+        return [dead_letter(str(number), body, cause, *rest) for number, body, cause, *rest in rows]
 
     def count(self) -> int:
         return int(self._mailbox.asked("dead_count", (self._mailbox.name,))[0][0])
@@ -158,11 +190,13 @@ _PROVISIONAL, _HELD = 0, 1
 class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
+    topic_prefix = "m/"
+    engine: PostgresEngine
+
     def __init__(
         self, engine: PostgresEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None
     ) -> None:
-        super().__init__(name, body, reply, max_delivery_count, engine.wakeups, f"m/{name}")
-        self.engine = engine
+        super().__init__(engine, name, body, reply, max_delivery_count)
         self.pace = engine.pace(name)
 
     def query(self, operation: str, values: Sequence[Any]) -> Rows:
@@ -226,36 +260,25 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         if len(rows) > 1:
             rows.sort(key=lambda row: (row[1], row[0]))
         pace.claimed(now, took, floor, rows[0][1], filled=len(rows) == most)
-        messages = [made for row in rows if (made := self._message(row, token, asked + lease)) is not None]
+        messages = [made for row in rows if (made := self.message(row, token, asked + lease)) is not None]
         return LookResult(messages, not messages)
 
-    def _message(self, row: tuple[Any, ...], token: int, lease_until: float) -> Message[BodyT, ReplyT] | None:
-        (
-            number,
-            _,
-            deliveries,
-            enqueued_at,
-            exhausted,
-            generation,
-            is_failure,
-            key,
-            reply_to,
-            checkpoint,
-            encoded,
-            forgiven,
-            suspect,
-        ) = row
-        if exhausted is not None:
-            self._bury(number, token, FailureCause.DELIVERIES, why_given_up(exhausted, expired=suspect))
+    def message(self, row: tuple[Any, ...], token: int, lease_until: float) -> Message[BodyT, ReplyT] | None:
+        """A delivery as the server tells it; None when it was given up, because it is exhausted or its body of no use."""
+        number, _, count, sent_at, spent, generation, is_failure, key, reply_to, checkpoint, body, forgiven, suspect = (
+            row
+        )
+        if spent is not None:
+            self._bury(number, token, FailureCause.DELIVERIES, why_given_up(spent, expired=suspect))
             return None
-        opened = self.open_or_bury(encoded, is_failure, partial(self._bury, number, token, FailureCause.UNDECODABLE))
+        opened = self.open_or_bury(body, is_failure, partial(self._bury, number, token, FailureCause.UNDECODABLE))
         if opened is None:
             return None
         ticket = Ticket(
             id=str(number),
             receipt_handle=f"{number}.{token}",
-            delivery_count=deliveries,
-            enqueued_at=enqueued_at,
+            delivery_count=count,
+            enqueued_at=sent_at,
             lease_until=lease_until,
             reply_to=reply_to,
             key=key,
@@ -283,6 +306,9 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         check_key(key)
         return bool(self.asked("revoke", (self.name, key))[0][0])
 
+    def _withdraw_key(self, key: str, generation: int) -> Withdrawal:
+        return Withdrawal(self.query("withdraw", (self.name, key, generation))[0][0])
+
     def depth(self) -> Depth:
         return Depth(*self.asked("depth", (self.name,))[0])
 
@@ -297,6 +323,3 @@ class PostgresMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         """One round trip for the handle itself, which must be open."""
         self.check_open()
         return self.query(operation, values)
-
-    def check_engine_open(self) -> None:
-        self.engine.connections.check_open()

@@ -19,14 +19,15 @@ from tenure.errors import EngineReadOnlyError, EngineVersionError
 
 VERSION = 2
 """The version of the tables, and of the meaning that functions give to their rows. A process refuses a schema of a version above its own."""
-REVISION = 3
+REVISION = 7
 """The revision of the functions alone. A process replaces those of a lower revision, and uses those of a higher one: their arguments and results are the same."""
 # version: what brings the tables from the version before to it, if they change; the functions are then made anew too.
 MIGRATIONS = {1: "tables.sql"}
 FUNCTIONS = ("waking.sql", "sending.sql", "delivery.sql", "dead_letters.sql", "journal.sql", "store.sql")
 
 # Plans must not depend on statistics, which are wrong by nature for a queue: empty now, a million rows in a minute.
-_PLANNER = " ".join(
+# Nor may a call be planned anew: the server does that when it takes a plan made for these values to be better, and it costs more than the call.
+_PLANNER = "SET plan_cache_mode = force_generic_plan " + " ".join(
     f"SET {name} = off" for name in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
 )
 
@@ -133,6 +134,12 @@ class Statements:
         "SELECT * FROM {s}.send_mixed(%b::text, %b::bytea[], %b::float8[], %b::text[], %b::bigint[], %b::text[])"
     )
     claim: str = "SELECT * FROM {s}.lease(%b::text, %b::int, %b::float8, %b::bigint, %b::smallint, %b::int, %b::float8, %b::boolean)"
+    exchange: str = (
+        "SELECT * FROM {s}.exchange(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::text, %b::text[], %b::float8[], "
+        "%b::int, %b::float8, %b::bigint, %b::smallint, %b::int, %b::boolean)"
+    )
+    held: str = "SELECT * FROM {s}.held(%b::text[], %b::bigint[])"
+    extend_many: str = "SELECT {s}.extend_many(%b::bigint[], %b::bigint[], %b::float8)"
     give_back: str = "SELECT {s}.give_back(%b::text, %b::bigint[])"
     acknowledge: str = "SELECT {s}.acknowledge(%b::bigint, %b::bigint, %b::text, %b::text)"
     acknowledge_many: str = "SELECT {s}.acknowledge_many(%b::bigint[], %b::bigint[])"
@@ -144,9 +151,13 @@ class Statements:
     release: str = "SELECT {s}.release(%b::bigint, %b::bigint)"
     why_dead: str = "SELECT {s}.why_dead(%b::bigint, %b::bigint)"
     revoke: str = "SELECT {s}.revoke(%b::text, %b::text)"
+    withdraw: str = "SELECT {s}.withdraw(%b::text, %b::text, %b::bigint)"
     depth: str = "SELECT * FROM {s}.depth(%b::text)"
     purge: str = "SELECT {s}.purge(%b::text)"
-    dead_letters: str = "SELECT * FROM {s}.dead_letters(%b::text, %b::int, %b::bigint)"
+    dead_letters: str = (
+        "SELECT o_id, o_body, o_cause, o_reason, o_died_at, o_enqueued_at, o_deliveries, o_key, o_generation, o_reply_to, o_checkpoint "
+        "FROM {s}.dead_letters(%b::text, %b::int, %b::bigint)"
+    )
     dead_count: str = "SELECT count(*) FROM {s}.dead_letter WHERE mailbox = %b::text"
     dead_delete: str = "DELETE FROM {s}.dead_letter WHERE mailbox = %b::text AND id = %b::bigint RETURNING id"
     dead_purge: str = (
@@ -168,6 +179,9 @@ class Statements:
     get: str = "SELECT {s}.get(%b::text, %b::text)"
     remove: str = "SELECT {s}.remove(%b::text, %b::text)"
     list: str = "SELECT {s}.list(%b::text, %b::text, %b::text, %b::text, %b::int)"
+    put_many: str = "SELECT {s}.put_many(%b::text, %b::text[], %b::bytea[], %b::bigint, %b::bigint, %b::float8)"
+    get_many: str = "SELECT * FROM {s}.get_many(%b::text, %b::text[])"
+    scan: str = "SELECT * FROM {s}.scan(%b::text, %b::text, %b::text, %b::text, %b::int, %b::bigint, %b::boolean)"
     listen: str = "SELECT {s}.listen(%b::text)"
     unlisten: str = "SELECT {s}.unlisten(%b::text)"
     now: str = "SELECT date_part('epoch', clock_timestamp())"

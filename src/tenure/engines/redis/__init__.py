@@ -1,9 +1,9 @@
 """The Redis engine: `Engine.open("redis://:password@host:6379/0?namespace=tenure&wait=1")`, Redis 6.2 and newer, Valkey.
 
 Files: `address` reads the URL and examines the server for `tenure doctor`, `lua/` holds one script per operation (one script, one round
-trip, one atomic step), `scripts` puts them together from their parts and names them by SHA, `connections` owns the sessions and translates
-the server's errors, `wakeup_listener` hears of what others did, `handover` takes what the sender's script gave us while we waited, `pipelined_commands` sends
-what needs no answer, and `mailbox` and `journal_election_store` keep the contracts.
+trip, one atomic step), `connections` puts them together from their parts, owns the sessions and translates the server's errors, `engine`
+opens the server and hears of what others did, `handover` takes what the sender's script gave us while we waited, and `mailbox` and
+`journal_election_store` keep the contracts.
 
 Keys, all under `{namespace}:` so that they are in one slot: `q:` and `h:` (sorted sets of a mailbox: waiting, by the time at which
 they become visible, and held, by the end of the lease), `o:` (offers of consumers that wait), `n:` (what an offer got), `x:` (a message), `k:` (what is remembered of a key), `d:` (dead

@@ -20,6 +20,7 @@ import redis.exceptions as r
 
 from tenure.clock import Clock
 from tenure.engines.contracts import Finding, Level
+from tenure.engines.sessions import clock_finding
 from tenure.engines.urls import Options, on_off, redact, seconds, whole
 from tenure.errors import ConfigurationError, EngineReadOnlyError, EngineRefusedError, EngineVersionError
 
@@ -279,14 +280,9 @@ def transport(settings: RedisSettings) -> list[Finding]:
 
 
 def clocks(session: RedisSession, clock: Clock) -> list[Finding]:
-    """Skew is harmless to leases and deadlines; people who compare log files want to know of it."""
     before = clock.wall()
     whole, part = session.ask("TIME")
-    skew = int(whole) + int(part) / 1e6 - (before + clock.wall()) / 2
-    text = f"the server's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
-    if abs(skew) > 5:
-        return [Finding(Level.WARNING, text, "Nothing breaks; set both by NTP, so that times in logs agree")]
-    return [Finding(Level.OK, text)]
+    return [clock_finding(int(whole) + int(part) / 1e6 - (before + clock.wall()) / 2)]
 
 
 def notifications(session: RedisSession, settings: RedisSettings) -> list[Finding]:

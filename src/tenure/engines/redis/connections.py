@@ -15,19 +15,24 @@ happened.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import hiredis
+import msgspec
 import redis.exceptions as r
 from redis.connection import Connection, SSLConnection
 
 from tenure.clock import Clock
-from tenure.engines.metrics import OperationMetrics
+from tenure.engines.checked_handles import OperationMetrics
+from tenure.engines.contracts import KEY_MEMORY_S
 from tenure.engines.redis.address import RedisSettings
-from tenure.engines.redis.scripts import Script, script
 from tenure.engines.sessions import Sessions
 from tenure.engines.urls import certificate_refused, certificate_remedy
 from tenure.errors import (
@@ -119,6 +124,57 @@ def _word(error: r.RedisError, text: str) -> str:
     return next((word for word in _WORDS if f"-{word} " in text or f" {word} " in text), "")
 
 
+_HEADER = re.compile(r"-- uses: ([a-z ]+?)(; writes)?\n")
+HANDED_S = 10.0
+"""The lease of a message that was handed over, until its consumer answers: as long as that of work which was claimed and not started."""
+OFFERED_S = 35.0
+"""The seconds for which an offer stands: longer than a waiter waits before it looks by itself."""
+_CONSTANTS = {
+    "{memory}": KEY_MEMORY_S,
+    "{batch}": 33_554_432,
+    "{handed}": round(HANDED_S * 1e6),
+    "{offered}": round(OFFERED_S * 1e6),
+    "{covered}": 60,  # seconds: a look that brings the names comes every few seconds
+    "{small}": 65_536,  # larger ones are claimed: a publication also goes to every replica
+}
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+class Script(msgspec.Struct, frozen=True):
+    """One operation: a file of `lua/`, put together with the parts that its first line names ("-- uses: seen time ring post; writes").
+
+    `writes`: it may change something, so that replicas may have to be waited for.
+    """
+
+    name: str
+    source: str
+    sha: bytes
+    writes: bool
+
+
+def every_script() -> list[Script]:
+    """All of them, to be loaded when an engine opens."""
+    folder = files(__package__) / "lua"
+    return [script(path.name.removesuffix(".lua")) for path in folder.iterdir() if path.name.endswith(".lua")]
+
+
+@cache
+def script(name: str) -> Script:
+    """Read from the package when it is first needed."""
+    folder = files(__package__) / "lua"
+    body = (folder / f"{name}.lua").read_text()
+    header = _HEADER.match(body)
+    if header is None:
+        raise ValueError(f"{name}.lua does not begin with '-- uses: …'")
+    parts = [(folder / "parts" / f"{part}.lua").read_text() for part in header[1].split()]
+    # Comments are for readers of the files; the server parses the script anew after each restart.
+    source = _COMMENT.sub("", "".join([*parts, body]))
+    for constant, value in _CONSTANTS.items():
+        source = source.replace(constant, str(value))
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest().encode()
+    return Script(name, source, sha, header[2] is not None)
+
+
 Argument = str | bytes | int
 Command = Sequence[Argument]
 _pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub allows a tuple of one only
@@ -176,28 +232,35 @@ COUNT_KEPT_S = 30 * 86_400
 _TOUCH_EVERY_S = 3_600.0
 
 
-class RedisConnections:
+class RedisConnections(Sessions[RedisSession]):
     """Runs scripts, one round trip each."""
+
+    errors = r.RedisError
+    settings: RedisSettings
 
     def __init__(
         self, settings: RedisSettings, counter: str, clock: Clock, random: Random, metrics: OperationMetrics
     ) -> None:
-        self.settings, self.clock, self.metrics = settings, clock, metrics
+        super().__init__(settings, clock, random, metrics)
         self._counter = counter
-        self.sessions = Sessions(
-            settings,
-            clock,
-            random,
-            connect=lambda: RedisSession(settings),
-            errors=r.RedisError,
-            translate=self._translated,
-            forked=self._count_anew,
-        )
         self._owner = os.getpid()
-        self._count_anew()
+        self._counting = threading.Lock()
         self._acknowledged = 0
         self._went_back: str | None = None
         self._touch_at = 0.0
+
+    def open_session(self) -> RedisSession:
+        return RedisSession(self.settings)
+
+    def is_broken(self, session: RedisSession, error: r.RedisError) -> bool:
+        return not session.connected or is_lost(error)
+
+    def translated(self, error: r.RedisError, where: str, lost: type[EngineUnavailableError]) -> TenureError:
+        return translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
+
+    def renew_after_fork(self) -> None:
+        """In a forked child the lock may be held by a thread that is not there."""
+        self._counting = threading.Lock()
 
     def call(
         self,
@@ -205,19 +268,17 @@ class RedisConnections:
         values: Sequence[Argument] = (),
         lost: type[EngineUnavailableError] = EngineUnavailableError,
     ) -> Answer:
-        """Run one script. After `lost` the outcome is unknown; after any other error nothing has happened."""
-        begun = self.clock.monotonic()
+        """Runs one script."""
+        wanted = script(operation)
+        if self._went_back is not None:
+            refused = EngineWentBackError(self._went_back, remedy=WENT_BACK)
+            self.metrics.failed(operation, refused)
+            raise refused
         try:
-            if self._went_back is not None:
-                raise EngineWentBackError(self._went_back, remedy=WENT_BACK)
-            answer = self._once(script(operation), values, lost)
-        except TenureError as error:
-            self.metrics.failed(operation, error)
-            if isinstance(error, EngineWentBackError):
-                self._went_back = error.fact
+            answer = self.run(operation, lost, lambda session: self._exchange(session, wanted, values, lost))
+        except EngineWentBackError as error:
+            self._went_back = error.fact
             raise
-        finally:
-            self.metrics.took(operation, self.clock.monotonic() - begun)
         self.note_writes(answer[0])
         return answer
 
@@ -232,38 +293,25 @@ class RedisConnections:
         name, text = ("EVAL", wanted.source) if whole else ("EVALSHA", wanted.sha)
         return (name, text, 2, self.settings.prefix, self._counter, self._acknowledged, *values)
 
-    def _once(self, wanted: Script, values: Sequence[Argument], lost: type[EngineUnavailableError]) -> Answer:
-        session = self.sessions.borrow(wanted.name, lost)
+    def _exchange(
+        self, session: RedisSession, wanted: Script, values: Sequence[Argument], lost: type[EngineUnavailableError]
+    ) -> Answer:
+        """Returns the script's answer, once enough replicas have what it wrote."""
+        if self.clock.boottime() > self._touch_at:
+            self._touch(session)
+        wait = ("WAIT", self.settings.wait, int(self.settings.timeout_s * 500))
+        followers = [wait] if wanted.writes and self.settings.wait else []
         try:
-            if self.clock.boottime() > self._touch_at:
-                self._touch(session)
-            answer, replicas = self._exchange(session, wanted, values)
-        except r.RedisError as error:
-            if not session.connected or is_lost(error):
-                self.sessions.drop(session)
-            else:
-                self.sessions.give_back(session)
-            raise self._translated(error, wanted.name, lost) from error
-        except BaseException:
-            self.sessions.drop(session)  # interrupted in the middle: nobody knows what it would say next
-            raise
-        self.sessions.give_back(session)
-        if wanted.writes and replicas < self.settings.wait:
+            answer, replicas = self._ask(session, self.command(wanted, values), followers)
+        except r.NoScriptError:  # the server restarted, or somebody flushed its scripts
+            answer, replicas = self._ask(session, self.command(wanted, values, whole=True), followers)
+        if followers and replicas < self.settings.wait:
             raise lost(
-                f"{self.sessions.where(wanted.name)}: {replicas} of {self.settings.wait} replicas have it after "
+                f"{self.where(wanted.name)}: {replicas} of {self.settings.wait} replicas have it after "
                 f"{self.settings.timeout_s / 2:g} s, so a failover could lose it",
                 remedy="Bring the replicas back; ask what happened before doing it again",
             )
         return answer
-
-    def _exchange(self, session: RedisSession, wanted: Script, values: Sequence[Argument]) -> tuple[Answer, int]:
-        """The script's answer, and how many replicas have what it wrote (none, when nobody has to be waited for)."""
-        wait = ("WAIT", self.settings.wait, int(self.settings.timeout_s * 500))
-        followers = [wait] if wanted.writes and self.settings.wait else []
-        try:
-            return self._ask(session, self.command(wanted, values), followers)
-        except r.NoScriptError:  # the server restarted, or somebody flushed its scripts
-            return self._ask(session, self.command(wanted, values, whole=True), followers)
 
     def _ask(self, session: RedisSession, command: Command, followers: Sequence[Command]) -> tuple[Answer, int]:
         """One command with what follows it, in one go. Also after an error each of them is answered."""
@@ -286,18 +334,7 @@ class RedisConnections:
             session.ask("EXPIRE", self._counter, COUNT_KEPT_S)
         self._touch_at = now + _TOUCH_EVERY_S
 
-    def _translated(self, error: r.RedisError, operation: str, lost: type[EngineUnavailableError]) -> TenureError:
-        where = self.sessions.where(operation)
-        return translate(error, where, self.settings.secret, lost, self.settings.timeout_s)
-
-    def _count_anew(self) -> None:
-        """In a forked child the lock may be held by a thread that is not there."""
-        self._counting = threading.Lock()
-
-    def check_open(self) -> None:
-        self.sessions.check_open()
-
-    def close(self) -> None:
+    def close(self, farewell: Callable[[RedisSession], object] | None = None) -> None:
         """A forked child shares its parent's count, and leaves it."""
         ours = self._owner == os.getpid()
-        self.sessions.close((lambda session: session.ask("UNLINK", self._counter)) if ours else None)
+        super().close((lambda session: session.ask("UNLINK", self._counter)) if ours else farewell)

@@ -1,31 +1,27 @@
-"""`redis://`: the engine object. It checks the server when it opens, owns the sessions, and hands out handles."""
+"""`redis://`: the engine object. It checks the server when it opens, owns the sessions and the listener, and hands out handles."""
 
 from __future__ import annotations
 
 import logging
-import threading
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import redis.exceptions as r
 
 from tenure.backoff import Backoff
 from tenure.clock import Clock
+from tenure.engines.checked_handles import HandleTypes, OperationMetrics
 from tenure.engines.checked_mailbox import LostClaims
-from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Level, Mailbox, Refusal, ReplyT, Store
-from tenure.engines.metrics import OperationMetrics
+from tenure.engines.contracts import Finding, Refusal
 from tenure.engines.redis import address
 from tenure.engines.redis.address import RedisSettings, read_url
-from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, translate
-from tenure.engines.redis.handover import Offers
+from tenure.engines.redis.connections import Answer, Argument, RedisConnections, RedisSession, every_script
+from tenure.engines.redis.consumer import RedisConsumer
+from tenure.engines.redis.handover import Offers, PipelinedCommands
 from tenure.engines.redis.journal_election_store import RedisElection, RedisJournal, RedisStore
 from tenure.engines.redis.mailbox import RedisMailbox
-from tenure.engines.redis.pipelined_commands import PipelinedCommands
-from tenure.engines.redis.scripts import every_script
-from tenure.engines.redis.wakeup_listener import RedisWakeupListener
 from tenure.engines.server_wakeups import ServerWakeups
-from tenure.errors import EngineUnavailableError, EngineVersionError
-from tenure.ids import IdSource, new_id
-from tenure.randomness import Random, fresh_random
+from tenure.engines.sessions import ServerEngine
+from tenure.errors import EngineUnavailableError, EngineVersionError, MailboxConnectionError
+from tenure.randomness import IdSource, Random, fresh_random, new_id
 
 log = logging.getLogger("tenure.engines.redis")
 
@@ -57,53 +53,107 @@ REFUSALS = (
 )
 
 
-class RedisEngine(Engine):
+class RedisWakeupListener:
+    """Hears of what others did: one connection that is subscribed to the topics of the namespace somebody waits on.
+
+    It pings when it hears nothing, so that a connection which the network forgot is found out.
+    """
+
+    def __init__(self, connections: RedisConnections, address: str, hand_over: Callable[[bytes], None]) -> None:
+        """`hand_over` gets each message that is handed over to this process, at that address."""
+        self._settings, self._try = connections.settings, connections.listening
+        self._prefix = f"{self._settings.prefix}bell:"
+        self._address, self._hand_over = f"{self._settings.prefix}hand:{address}", hand_over
+        self._heard: list[str] = []
+        self._pinged = False
+        self._session = self._try(connections.open_session)
+
+    def fileno(self) -> int:
+        return self._session.fileno()
+
+    def listen(self, topics: Iterable[str]) -> None:
+        self._change("SUBSCRIBE", topics, self._address)
+
+    def ignore(self, topics: Iterable[str]) -> None:
+        self._change("UNSUBSCRIBE", topics)
+
+    def _change(self, word: str, topics: Iterable[str], *more: str) -> None:
+        channels = [*(self._prefix + topic for topic in topics), *more]
+
+        def exchange() -> None:
+            self._session.send((word, *channels))
+            left = len(channels)
+            while left:
+                left -= self._note(self._session.read()) == word.lower()
+
+        self._try(exchange)
+
+    def heard(self) -> list[str]:
+        def drain() -> None:
+            while self._session.pending():
+                self._note(self._session.read())
+
+        self._try(drain)
+        heard, self._heard = self._heard, []
+        return heard
+
+    def idle(self) -> None:
+        if self._pinged:
+            raise EngineUnavailableError(f"listening on {self._settings.shown}: the server does not answer")
+        self._pinged = True
+        self._try(lambda: self._session.send(("PING",)))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _note(self, answer: Any) -> str:
+        """Keep what was announced; what kind of answer it was."""
+        self._pinged = False
+        kind = answer[0].decode() if isinstance(answer, list) else ""
+        if kind == "message":
+            channel = answer[1].decode()
+            if channel == self._address:
+                self._hand_over(answer[2])
+            else:
+                self._heard.append(channel.removeprefix(self._prefix))
+        return kind
+
+
+class RedisEngine(ServerEngine):
     """Opening it connects, checks the server, and registers this object with it."""
 
     refusals = REFUSALS
+    handles = HandleTypes(RedisMailbox, RedisJournal, RedisElection, RedisStore, RedisConsumer)
 
     def __init__(
         self, settings: RedisSettings, clock: Clock, random: Random | None = None, ids: IdSource = new_id
     ) -> None:
-        self.url = settings.shown
-        self.clock = clock
-        self.settings = settings
+        super().__init__()
+        self.url, self.clock, self.settings = settings.shown, clock, settings
         self._random = random or fresh_random()
-        self.metrics = OperationMetrics("redis")
         name = ids()
-        counter = f"{settings.prefix}w:{name}"
-        self._prepare_server()
-        self.connections = RedisConnections(settings, counter, clock, self._random, self.metrics)
+        self.connections: RedisConnections = RedisConnections(
+            settings, f"{settings.prefix}w:{name}", clock, self._random, OperationMetrics("redis")
+        )
+        self._facts = self._prepare_server()
         self.commands = PipelinedCommands(self.connections)
         self.offers = Offers(name, self.commands)
         # With replicas to wait for, a message belongs to its consumer only when they know it. In a cluster every node gets every publication.
         self.hands_over = not settings.wait and self._facts.get("cluster_enabled") != "1"
-        self.wakeups = ServerWakeups(
+        self.wakeups: ServerWakeups = ServerWakeups(
             "redis", self._new_listener, clock, Backoff(self._random, first_s=0.05, most_s=5.0)
         )
         self._lost_claims: dict[str, LostClaims[str]] = {}
-        self._lock = threading.Lock()
-        self._latest = 0.0
         self.instance = self._begin(ids())
 
-    def _prepare_server(self) -> None:
+    def _prepare_server(self) -> address.Facts:
         """Refuse what cannot work, and say what works with a reservation."""
-        try:
-            session = RedisSession(self.settings)
-            try:
-                self._facts = address.must_be_usable(session, self.settings)
-                findings = address.durability(session, self._facts, self.settings)
-                load_scripts(session)
-            finally:
-                session.close()
-        except r.RedisError as error:
-            where = f"opening {self.url}"
-            raise translate(
-                error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s
-            ) from error
-        for level, what, remedy in findings:
-            if level is not Level.OK:
-                log.warning("%s: %s. %s", self.url, what, remedy)
+        with self.connections.session_of_its_own("opening") as session:
+            facts = address.must_be_usable(session, self.settings)
+            findings = address.durability(session, facts, self.settings)
+            load_scripts(session)
+        self.warn_of(findings, log)
+        return facts
 
     def _begin(self, fresh: str) -> str:
         """Register; the name of the instance, which a namespace gets once."""
@@ -118,47 +168,11 @@ class RedisEngine(Engine):
             log.warning("%s: %s", self.url, loss)
         return str(instance)
 
-    def mailbox(
-        self,
-        name: str,
-        body: type[BodyT] | Any = Any,
-        reply: type[ReplyT] | Any = Any,
-        *,
-        max_delivery_count: int | None = None,
-    ) -> Mailbox[BodyT, ReplyT]:
-        self.connections.check_open()
-        return RedisMailbox(self, name, body, reply, max_delivery_count)
+    def server_time(self) -> float:
+        return float(self.ask("now")[1] / 1e6)
 
-    def journal(self, name: str) -> Journal:
-        self.connections.check_open()
-        return RedisJournal(self, name)
-
-    def election(self, name: str) -> Election:
-        self.connections.check_open()
-        return RedisElection(self, name)
-
-    def store(self, name: str) -> Store:
-        self.connections.check_open()
-        return RedisStore(self, name)
-
-    def now(self) -> float:
-        answer = self.ask("now")[1] / 1e6
-        with self._lock:
-            self._latest = max(self._latest, answer)  # the server's clock may be set back, engine time may not
-            return self._latest
-
-    def check(self) -> list[Finding]:
-        self.connections.check_open()
-        try:
-            session = RedisSession(self.settings)
-            try:
-                return address.examine(session, self.settings, self.clock)
-            finally:
-                session.close()
-        except r.RedisError as error:
-            where = f"checking {self.url}"
-            told = translate(error, where, self.settings.secret, EngineUnavailableError, self.settings.timeout_s)
-            return [Finding(Level.ERROR, told.fact, told.remedy)]
+    def examine(self, session: RedisSession) -> list[Finding]:
+        return address.examine(session, self.settings, self.clock)
 
     def close(self) -> None:
         self.wakeups.end_polls()
@@ -173,6 +187,10 @@ class RedisEngine(Engine):
         """Calls one script: one round trip."""
         return self.connections.call(operation, values)
 
+    def call(self, operation: str, *values: Argument) -> Answer:
+        """Calls one script for a mailbox: a lost connection is a `MailboxConnectionError`."""
+        return self.connections.call(operation, values, MailboxConnectionError)
+
     def lost_claims(self, mailbox: str) -> LostClaims[str]:
         with self._lock:
             return self._lost_claims.setdefault(mailbox, LostClaims())
@@ -182,7 +200,7 @@ class RedisEngine(Engine):
         return f"{self._random.getrandbits(64):016x}"
 
     def _new_listener(self) -> RedisWakeupListener:
-        return RedisWakeupListener(self.settings, self.offers.address, self.offers.hand_over)
+        return RedisWakeupListener(self.connections, self.offers.address, self.offers.hand_over)
 
 
 def load_scripts(session: RedisSession) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenure.engines.checked_handles import CheckedElection, CheckedJournal, CheckedStore
-from tenure.engines.contracts import Entry, Fence, Head, Leader, Snapshot, Term
+from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal
+from tenure.engines.contracts import MAX_SCAN_BYTES, Entry, Fence, Head, Leader, Snapshot, Term
 from tenure.errors import LimitError, Truncated
 
 if TYPE_CHECKING:
@@ -25,32 +25,28 @@ _READ_STEP, _READ_BYTES = 1_000, 16_777_216
 _TRUNCATE_STEP = 1_000
 
 
-class RedisJournal(CheckedJournal):
-    def __init__(self, engine: RedisEngine, name: str) -> None:
-        super().__init__(name, engine.wakeups, f"j:{name}")
-        self._engine = engine
-
-    def check_engine_open(self) -> None:
-        self._engine.connections.check_open()
+class RedisJournal(PolledJournal):
+    topic_prefix = "j:"
+    engine: RedisEngine
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         if max(epoch, expect) >= _MOST:
             raise LimitError("epoch, expect", (epoch, expect), "below 2**53")
-        _, seq, *refused = self._engine.ask("append", self.name, _pack((append_id, events)), epoch, expect)
+        _, seq, *refused = self.engine.ask("append", self.name, _pack((append_id, events)), epoch, expect)
         if not refused:
             return int(seq)
         last, newest = refused
         return self._refuse_append(epoch, expect, newest, last)
 
     def head(self) -> Head:
-        return Head(*self._engine.ask("head", self.name)[1:])
+        return Head(*self.engine.ask("head", self.name)[1:])
 
     def _read(self, after: int, limit: int) -> list[Entry]:
         found: list[Entry] = []
         while len(found) < limit:
             position = found[-1].seq if found else max(0, after)
             wanted = min(limit - len(found), _READ_STEP)
-            _, truncated, entries = self._engine.ask("read", self.name, position, wanted, _READ_BYTES)
+            _, truncated, entries = self.engine.ask("read", self.name, position, wanted, _READ_BYTES)
             if truncated:
                 raise Truncated(after, truncated + 1)
             found += (_entry(position + n, packed) for n, packed in enumerate(entries, 1))
@@ -61,16 +57,16 @@ class RedisJournal(CheckedJournal):
     def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
         if not 0 <= seq < _MOST:
             raise LimitError("seq", seq, "0 or more, and below 2**53")
-        _, refused, *current = self._engine.ask("snapshot", self.name, state, seq, epoch)
+        _, refused, *current = self.engine.ask("snapshot", self.name, state, seq, epoch)
         if current:
             self._refuse_snapshot(refused.decode(), seq, epoch, current[0])
 
     def latest_snapshot(self) -> Snapshot | None:
-        _, *kept = self._engine.ask("latest_snapshot", self.name)
+        _, *kept = self.engine.ask("latest_snapshot", self.name)
         return Snapshot(*kept) if kept else None
 
     def truncate(self, seq: int) -> None:
-        while self._engine.ask("truncate", self.name, seq, _TRUNCATE_STEP)[1]:
+        while self.engine.ask("truncate", self.name, seq, _TRUNCATE_STEP)[1]:
             continue  # a step each, so that others get their turn
 
 
@@ -86,50 +82,71 @@ def _entry(seq: int, stored: bytes) -> Entry:
 
 
 class RedisElection(CheckedElection):
-    def __init__(self, engine: RedisEngine, name: str) -> None:
-        super().__init__(name, engine.clock)
-        self._engine = engine
+    engine: RedisEngine
 
     def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
         if above >= _MOST:
             raise LimitError("above", above, "0 or more, and below 2**53")
-        epoch = int(self._engine.ask("campaign", self.name, candidate, round(ttl * 1e6), above)[1])
+        epoch = int(self.engine.ask("campaign", self.name, candidate, round(ttl * 1e6), above)[1])
         return epoch if epoch > 0 else None
 
     def _renew(self, term: Term) -> int | None:
-        _, renewed, *newest = self._engine.ask("renew", self.name, term.epoch, round(term.ttl * 1e6))
+        _, renewed, *newest = self.engine.ask("renew", self.name, term.epoch, round(term.ttl * 1e6))
         return None if renewed else int(newest[0])
 
     def resign(self, term: Term) -> None:
-        self._engine.ask("resign", self.name, term.epoch)
+        self.engine.ask("resign", self.name, term.epoch)
 
     def current(self) -> Leader | None:
-        _, *seat = self._engine.ask("leader", self.name)
+        _, *seat = self.engine.ask("leader", self.name)
         return Leader(seat[0].decode(), seat[1], seat[2] / 1e6) if seat else None
 
 
 class RedisStore(CheckedStore):
-    def __init__(self, engine: RedisEngine, name: str) -> None:
-        super().__init__(name)
-        self._engine = engine
+    engine: RedisEngine
 
     def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> Fence | None:
         generation, delivery = fence if fence is not None else ("", "")
-        span = "" if ttl is None else max(1, round(ttl * 1e6))
-        _, *refused = self._engine.ask("put", self.name, key, value, span, generation, delivery)
+        _, *refused = self.engine.ask("put", self.name, key, value, _span(ttl), generation, delivery)
         return Fence(*map(int, refused)) if refused else None
 
     def _get(self, key: str) -> bytes | None:
-        value: bytes | None = self._engine.ask("get", self.name, key)[1]
+        value: bytes | None = self.engine.ask("get", self.name, key)[1]
         return value
 
     def _delete(self, key: str) -> bool:
-        return bool(self._engine.ask("remove", self.name, key)[1])
+        return bool(self.engine.ask("remove", self.name, key)[1])
 
     def _list(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]:
-        first = b"[" + prefix.encode() if prefix else b"-"
+        first, below = _bounds(prefix)
         if after is not None and after >= prefix:
             first = b"(" + after.encode()
-        # No character is encoded with the byte 0xff, so it sorts after everything that has this prefix.
-        below = b"(" + prefix.encode() + b"\xff" if prefix else b"+"
-        return [key.decode() for key in self._engine.ask("list", self.name, first, below, limit)[1]]
+        return [key.decode() for key in self.engine.ask("list", self.name, first, below, limit)[1]]
+
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None:
+        told: builtins.list[str | bytes] = []
+        for key, value in values.items():
+            told += (key, "0", "") if value is None else (key, "1", value)
+        self.engine.ask("put_many", self.name, _span(ttl), *fence, *told)
+
+    def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]:
+        found = self.engine.ask("get_many", self.name, *keys)[1]
+        return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
+
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> builtins.list[tuple[str, bytes]]:
+        first, below = _bounds(prefix)
+        start, end = (below, first) if reverse else (first, below)
+        if after is not None and (after >= prefix or reverse):
+            start = b"(" + after.encode()
+        way = "down" if reverse else "up"
+        flat = self.engine.ask("scan", self.name, start, end, limit, MAX_SCAN_BYTES, way)[1]
+        return [(key.decode(), value) for key, value in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def _span(ttl: float | None) -> str | int:
+    return "" if ttl is None else max(1, round(ttl * 1e6))
+
+
+def _bounds(prefix: str) -> tuple[bytes, bytes]:
+    """Returns the first and the last place of the keys with this prefix. No character is encoded with the byte 0xff, so it sorts after all of them."""
+    return (b"[" + prefix.encode(), b"(" + prefix.encode() + b"\xff") if prefix else (b"-", b"+")

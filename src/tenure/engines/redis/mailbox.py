@@ -11,29 +11,41 @@ from tenure.engines.checked_mailbox import (
     DeliveredContent,
     LeasedMessage,
     PolledMailbox,
+    dead_letter,
     sent_or_refused,
 )
 from tenure.engines.checks import check_key, check_max_messages
-from tenure.engines.contracts import BodyT, DeadLetter, DeadLetters, Depth, FailureCause, Message, ReplyT, Sent, Ticket
+from tenure.engines.contracts import (
+    BodyT,
+    DeadLetter,
+    DeadLetters,
+    Depth,
+    FailureCause,
+    Message,
+    ReplyT,
+    Sent,
+    Ticket,
+    Withdrawal,
+)
 from tenure.engines.long_poll import LookResult
 from tenure.engines.redis.connections import Answer, Argument
 from tenure.engines.redis.handover import HandoverPoll, Offer
 from tenure.errors import (
     EngineUnavailableError,
     KeyRefusedError,
-    MailboxConnectionError,
     ReceiptHandleExpiredError,
 )
 
 if TYPE_CHECKING:
     from tenure.engines.redis.engine import RedisEngine
-    from tenure.engines.redis.pipelined_commands import PipelinedCommands
+    from tenure.engines.redis.handover import PipelinedCommands
 
 
 class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """Named by its id and the token of the claim: a later claim has another token."""
 
     __slots__ = ("_confirming", "_mailbox", "_token")
+    _mailbox: RedisMailbox[Any, Any]
 
     def __init__(self, mailbox: RedisMailbox[Any, Any], ticket: Ticket, content: DeliveredContent = NO_CONTENT) -> None:
         super().__init__(ticket, content, mailbox.reply_codec, mailbox.engine.clock)
@@ -62,7 +74,7 @@ class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         return self.id, self._token
 
     def acknowledge(self) -> None:
-        self._ask("acknowledge")
+        self._end(None)
 
     def _nack(self, delay_s: float) -> None:
         self._ask("nack", round(delay_s * 1e6), self._mailbox.limit)
@@ -71,14 +83,32 @@ class RedisMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self._ask("release")
 
     def _extend(self, seconds: float, checkpoint: bytes | None) -> None:
-        kept: tuple[Argument, ...] = () if checkpoint is None else (checkpoint,)
-        self._ask("extend", round(seconds * 1e6), *kept)
+        kept = (microseconds(seconds), int(checkpoint is not None), checkpoint or b"")
+        answer = self._mailbox.engine.call("extend", *kept, *self.address)
+        if answer[1]:
+            raise ReceiptHandleExpiredError(self.id, answer[1][1].decode())
 
     def _reply(self, encoded: bytes) -> None:
         self._ask("reply", self.reply_to or "", encoded)
 
     def _settle(self, encoded: bytes) -> None:
-        self._ask("settle", self.reply_to or "", encoded)
+        self._end(encoded)
+
+    def _end(self, reply: bytes | None) -> None:
+        if refused := settle(self._mailbox.engine, [(self, reply)]):
+            raise ReceiptHandleExpiredError(self.id, refused[0])
+
+    def is_of(self, engine: RedisEngine) -> bool:
+        return self._mailbox.engine is engine
+
+    @property
+    def address(self) -> tuple[str, str, str]:
+        """Mailbox, id and token, by which scripts find it."""
+        return self._mailbox.name, self.id, self._token
+
+    def settlement(self, reply: bytes | None) -> tuple[Argument, ...]:
+        """Returns it as `exchange` takes it. Without a reply it is acknowledged only."""
+        return *self.address, "" if reply is None else self.reply_to or "", reply or b""
 
     def _give_up(self, cause: FailureCause, reason: str) -> None:
         self._ask("bury", cause.value, reason)
@@ -127,19 +157,23 @@ def _letter(
     body: bytes,
     name: bytes,
 ) -> DeadLetter:
-    return DeadLetter(
-        id=name.decode(),
-        body=body,
-        cause=FailureCause(cause.decode()),
-        reason=reason.decode(),
-        died_at=int(died) / 1e6,
-        enqueued_at=int(enqueued) / 1e6,
-        delivery_count=int(deliveries or 0),
-        key=None if key is None else key.decode(),
-        generation=int(generation or 0),
-        reply_to=None if reply_to is None else reply_to.decode(),
-        checkpoint=checkpoint,
+    return dead_letter(
+        name.decode(),
+        body,
+        cause.decode(),
+        reason.decode(),
+        int(died) / 1e6,
+        int(enqueued) / 1e6,
+        int(deliveries or 0),
+        _text(key),
+        int(generation or 0),
+        _text(reply_to),
+        checkpoint,
     )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 _PROVISIONAL, _HELD = 0, 1
@@ -150,16 +184,18 @@ PURGE_STEP = 1_000
 class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A handle on a mailbox."""
 
+    topic_prefix = "m:"
+    engine: RedisEngine
+
     def __init__(self, engine: RedisEngine, name: str, body: Any, reply: Any, max_delivery_count: int | None) -> None:
-        super().__init__(name, body, reply, max_delivery_count, engine.wakeups, f"m:{name}")
-        self.engine: RedisEngine = engine
-        self.topic = engine.wakeups.topic(self.polls.topic.name)
+        super().__init__(engine, name, body, reply, max_delivery_count)
+        self.server_topic = engine.wakeups.topic(self.topic)
         self.limit: Argument = "" if max_delivery_count is None else max_delivery_count
         self.lost_claims = engine.lost_claims(name)
 
     def call(self, operation: str, *values: Argument) -> Answer:
         """One round trip. For messages too: they stay valid when the handle is closed, not when the engine is."""
-        return self.engine.connections.call(operation, (self.name, *values), MailboxConnectionError)
+        return self.engine.call(operation, self.name, *values)
 
     def asked(self, operation: str, *values: Argument) -> Answer:
         self.check_open()
@@ -201,17 +237,18 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         self, most: int, lease: float, stage: int, offer: Offer | None = None, withdrawn: Sequence[str] = ()
     ) -> LookResult[Message[BodyT, ReplyT]]:
         """One claim. Poison messages among it become dead letters; then there may be more to claim."""
-        self.lost_claims.give_back(lambda tokens: self.call("give_back", *tokens))
+        self.lost_claims.give_back(lambda tokens: self.engine.call("give_back", 1, self.name, *tokens))
         token, text = (offer.token, offer.text) if offer is not None else (self.engine.new_token(), "")
-        asked, values = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
+        asked, limits = self.engine.clock.boottime(), (most, microseconds(lease), token, stage, self.limit)
         try:
-            _, due, rows, *at = self.call("claim", *values, text, *withdrawn)
+            counts = ("", text, "", 1, len(withdrawn), 0, 1)
+            _, due, rows, at, _ = self.engine.call("exchange", *limits, *counts, *withdrawn, 1, self.name)
         except EngineUnavailableError:
             self.lost_claims.add(token)
             raise
         if not rows:
-            if offer is not None and at:
-                offer.asked_at, offer.left_at = asked, at[0]
+            if offer is not None and due != 0:
+                offer.asked_at, offer.left_at = asked, at
             return LookResult([], due == 0, due / 1e6 if due > 0 else None)
         messages: list[Message[BodyT, ReplyT]] = [
             made for row in rows if (made := self.message(row, token, asked + lease)) is not None
@@ -220,7 +257,20 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
 
     def message(self, row: list[Any], token: str, lease_until: float) -> RedisMessage[BodyT, ReplyT] | None:
         """A delivery as the server tells it; None when its body is of no use, and it was given up."""
-        deliveries, forgiven, name, enqueued, generation, is_failure, key, reply_to, checkpoint, encoded, suspect = row
+        (
+            deliveries,
+            forgiven,
+            name,
+            enqueued,
+            generation,
+            is_failure,
+            key,
+            reply_to,
+            checkpoint,
+            encoded,
+            suspect,
+            *_,
+        ) = row
         message_id = name.decode()
 
         def bury(reason: str) -> None:
@@ -236,8 +286,8 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             delivery_count=deliveries,
             enqueued_at=int(enqueued) / 1e6,
             lease_until=lease_until,
-            reply_to=None if reply_to is None else reply_to.decode(),
-            key=None if key is None else key.decode(),
+            reply_to=_text(reply_to),
+            key=_text(key),
             generation=int(generation or 0),
             forgiven=int(forgiven or 0),
         )
@@ -250,13 +300,15 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
         ours = [message for message in messages if isinstance(message, RedisMessage)]
         if not ours:
             return list(messages)
-        answer = self.call("acknowledge_many", *(word for message in ours for word in message.receipt))
-        refused = {ours[position].receipt_handle for position in answer[1]}
+        refused = {ours[place].receipt_handle for place in settle(self.engine, [(message, None) for message in ours])}
         return [m for m in messages if not isinstance(m, RedisMessage) or m.receipt_handle in refused]
 
     def revoke(self, key: str) -> bool:
         check_key(key)
         return bool(self.asked("revoke", key)[1])
+
+    def _withdraw_key(self, key: str, generation: int) -> Withdrawal:
+        return Withdrawal(self.call("withdraw_key", key, generation)[1].decode())
 
     def depth(self) -> Depth:
         return Depth(*self.asked("depth")[1:])
@@ -275,8 +327,17 @@ class RedisMailbox(PolledMailbox[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     def dead_letters(self) -> DeadLetters:
         return RedisDeadLetters(self)
 
-    def check_engine_open(self) -> None:
-        self.engine.connections.check_open()
+
+def settle(engine: RedisEngine, group: Sequence[tuple[RedisMessage[Any, Any], bytes | None]]) -> dict[int, str]:
+    """Settles in one round trip. Returns the places of those that were not held, and why."""
+    words = (word for message, reply in group for word in message.settlement(reply))
+    answer = engine.call("exchange", 0, 0, "", "", "", "", "", "", 0, 0, len(group), 0, *words)
+    return refusals(answer[4])
+
+
+def refusals(told: list[Any]) -> dict[int, str]:
+    """As scripts tell them: place and reason by turns."""
+    return {place: why.decode() for place, why in zip(told[::2], told[1::2], strict=True)}
 
 
 def _outcome(message: CheckedMessage, name: bytes, newest: bytes | None = None, revoked: int = 0) -> Sent:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tenure.clock import Clock
 from tenure.engines.sqlite.address import Address
 from tenure.errors import (
     EngineBusyError,
@@ -25,6 +26,7 @@ from tenure.errors import (
     EngineReadOnlyError,
     EngineRefusedError,
     EngineUnavailableError,
+    EngineWentBackError,
 )
 
 _ALMOST_NOTHING = 1 << 20
@@ -113,14 +115,62 @@ _LONGEST_PAUSE_S = 0.005
 _BUGS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.NotSupportedError)
 
 
+LOOK_EVERY_S = 0.5
+"""The seconds between two looks at the path. A look costs a microsecond, and a file that is gone takes with it what was sent before the look
+anyway: what counts is that nodes notice soon, and that two leaders do not go on beside each other."""
+
+
+class FileIdentity:
+    """Knows which file the engine was opened on, and refuses everything once the path names another file, or none.
+
+    SQLite itself notices nothing: it goes on writing to a file without a name, which is gone with the last process that has it open, while
+    a process that starts now makes a new file at the path, and elects a leader there.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self.monotonic = path, clock.monotonic
+        self._opened: tuple[int, int] | None = None
+        self.look_at = 0.0
+        """The monotonic time from which on the next call looks. Callers compare it themselves: this is on the path of every message."""
+
+    def remember(self) -> None:
+        """The file at the path is the one: it was opened just now."""
+        self._opened = self._found()
+
+    def check(self) -> None:
+        """Looks, and raises `EngineWentBackError` until the same file is back."""
+        if (found := self._found()) == self._opened:
+            self.look_at = self.monotonic() + LOOK_EVERY_S
+            return
+        how = "was deleted or moved away" if found is None else "was replaced by another file"
+        raise EngineWentBackError(
+            f"{self._path} {how} while it was in use, so nothing more is written to it",
+            remedy=(
+                "Stop every process of Tenure that uses it, put the file back together with those named "
+                f"{self._path.name}-wal and -shm, and start them again; without a copy, they begin anew and empty"
+            ),
+        )
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return self._opened  # the path cannot be looked at, which says nothing about the file: SQLite will say more
+        return found.st_dev, found.st_ino
+
+
 class SharedConnection:
     """One connection and the lock that its users queue on. `with shared as tx:` is a transaction.
 
     It commits when the block ends, and rolls back when the block raises.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], begin: str, address: Address) -> None:
-        self._connect, self._begin, self._address = connect, begin, address
+    def __init__(
+        self, connect: Callable[[], sqlite3.Connection], begin: str, address: Address, file: FileIdentity
+    ) -> None:
+        self._connect, self._begin, self._address, self._file = connect, begin, address, file
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
@@ -132,8 +182,8 @@ class SharedConnection:
         self._lock.acquire()
         try:
             connection = self._connection
-            if connection is None:
-                connection = self._connection = self._connect()
+            if connection is None or self._file.monotonic() >= self._file.look_at:
+                connection = self._usable()
             try:
                 connection.execute(self._begin)
             except sqlite3.Error as error:
@@ -171,8 +221,8 @@ class SharedConnection:
             self._refuse_unseen_fork()
         with self._lock:
             connection = self._connection
-            if connection is None:
-                connection = self._connection = self._connect()
+            if connection is None or self._file.monotonic() >= self._file.look_at:
+                connection = self._usable()
             try:
                 return connection.execute(statement, arguments + (self.now(),) * stamps).rowcount
             except sqlite3.Error as error:
@@ -208,14 +258,28 @@ class SharedConnection:
         if os.getpid() != self._pid:
             self._refuse_unseen_fork()
         with self._lock:
-            if self._connection is None:
-                self._connection = self._connect()
+            connection = self._connection
+            if connection is None or self._file.monotonic() >= self._file.look_at:
+                connection = self._usable()
             try:
-                return work(self._connection)
+                return work(connection)
             except _BUGS:
                 raise
             except sqlite3.Error as error:
                 raise explain(error, self._address.path) from error
+
+    def _usable(self) -> sqlite3.Connection:
+        """Returns the connection, opened where there is none, after a look at the file. The caller holds the lock."""
+        self._file.check()
+        if self._connection is None:
+            connection = self._connect()
+            try:
+                self._file.check()  # another file may have taken the place of ours in between
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
 
     def _refuse_unseen_fork(self) -> None:
         """A parent's connection is never used in a child: see `Database.hold_for_fork`."""

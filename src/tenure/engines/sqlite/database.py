@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -26,8 +27,13 @@ from weakref import WeakValueDictionary
 from tenure.clock import Clock
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import OLDEST_SQLITE, Address
-from tenure.engines.sqlite.connection import SharedConnection, explain, retry_while_busy
-from tenure.errors import ConfigurationError, EngineClosedError, EngineRefusedError, EngineVersionError
+from tenure.engines.sqlite.connection import FileIdentity, SharedConnection, explain, retry_while_busy
+from tenure.errors import (
+    ConfigurationError,
+    EngineClosedError,
+    EngineRefusedError,
+    EngineVersionError,
+)
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x544E5231
@@ -43,6 +49,25 @@ def check_library() -> None:
             f"this Python has SQLite {sqlite3.sqlite_version}",
             remedy=f"Use a Python with SQLite {'.'.join(map(str, OLDEST_SQLITE))} or newer",
         )
+
+
+def make_private(path: Path) -> None:
+    """Makes an empty file that only this user can read, where there is none: SQLite would let the umask decide, and copies the mode to its log.
+
+    It is made under another name and linked: to close a file that SQLite may have open by now would drop SQLite's locks on it.
+    """
+    if path.exists() or not path.parent.is_dir():
+        return
+    try:
+        handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # always with mode 0600
+        os.close(handle)
+    except OSError:
+        return  # SQLite says why nothing can be made there
+    try:
+        with contextlib.suppress(OSError):  # another process was first, or the file system has no links
+            os.link(made, path)
+    finally:
+        Path(made).unlink()
 
 
 def prepare_file(connection: sqlite3.Connection, path: Path) -> None:
@@ -195,9 +220,12 @@ class Database:
         self.address, self._clock = address, clock
         self._open = True
         self._held: list[SharedConnection] = []
-        self.writer = SharedConnection(lambda: self._connect(wait_s=0), "BEGIN IMMEDIATE", address)
+        self._identity = FileIdentity(address.path, clock)
+        self.writer = SharedConnection(lambda: self._connect(wait_s=0), "BEGIN IMMEDIATE", address, self._identity)
         # Reads wait only while another process recovers or locks the whole file: the library's own pauses are good enough.
-        self.reader = SharedConnection(lambda: self._connect(wait_s=address.busy_timeout_s), "BEGIN", address)
+        self.reader = SharedConnection(
+            lambda: self._connect(wait_s=address.busy_timeout_s), "BEGIN", address, self._identity
+        )
         self._timeline = self._create()
         self.now: Callable[[], int] = self._timeline.now
         self.writer.now = self.now
@@ -206,6 +234,7 @@ class Database:
 
     def _create(self) -> Timeline:
         path = self.address.path
+        make_private(path)
         try:
             connection = sqlite3.connect(path, isolation_level=None, timeout=0)
         except sqlite3.Error as error:
@@ -217,6 +246,7 @@ class Database:
                 failed = retry_while_busy(lambda: prepare_file(connection, path), error, self.address.busy_timeout_s)
                 if failed is not None:
                     raise explain(failed, path) from failed
+            self._identity.remember()  # before the connection closes: until then nobody else can have made another file of it
         with self.writer as tx:
             create_tables(tx, path)
             return anchored(tx, self._clock)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import Any
 
 from tenure.clock import Clock
-from tenure.engines.contracts import BodyT, Election, Engine, Finding, Journal, Mailbox, ReplyT, Store
+from tenure.engines.checked_handles import HandleTypes, PolledEngine
+from tenure.engines.contracts import Finding
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.address import Address, examine, read_url
+from tenure.engines.sqlite.consumer import SqliteConsumer
 from tenure.engines.sqlite.database import SCHEMA_VERSION, Database
 from tenure.engines.sqlite.journal_election_store import SqliteElection, SqliteJournal, SqliteStore
-from tenure.engines.sqlite.mailbox import SqliteMailbox, topic_of
+from tenure.engines.sqlite.mailbox import SqliteMailbox
 from tenure.engines.sqlite.message import KEY_MEMORY_US
 from tenure.engines.sqlite.wakeup_page import FileWakeups
 from tenure.errors import EngineClosedError, EngineError
-from tenure.ids import IdSource, new_id
+from tenure.randomness import IdSource, new_id
 
 EVERY_US = 60_000_000
 _SOON_US = 1_000_000
@@ -66,45 +67,20 @@ class Upkeep:
         return gone >= _ROWS or free > _SPARE_PAGES + _PAGES
 
 
-class SqliteEngine(Engine):
+class SqliteEngine(PolledEngine):
     """One SQLite file, shared with the other threads and processes of this machine."""
+
+    handles = HandleTypes(SqliteMailbox, SqliteJournal, SqliteElection, SqliteStore, SqliteConsumer)
 
     def __init__(self, address: Address, clock: Clock, *, ids: IdSource = new_id) -> None:
         self.url, self.clock, self.new_id = address.url, clock, ids
         self.database = Database(address, clock)
-        self.wakeups = FileWakeups(address.path, clock, self.database.data_version)
+        self.wakeups: FileWakeups = FileWakeups(address.path, clock, self.database.data_version)
         self.database.after_fork = self.wakeups.renew_after_fork
         self.upkeep = Upkeep(self.database)
 
-    def mailbox(
-        self,
-        name: str,
-        body: type[BodyT] | Any = Any,
-        reply: type[ReplyT] | Any = Any,
-        *,
-        max_delivery_count: int | None = None,
-    ) -> Mailbox[BodyT, ReplyT]:
-        self.check_open()
-        return SqliteMailbox(self, name, body, reply, max_delivery_count)
-
-    def journal(self, name: str) -> Journal:
-        self.check_open()
-        return SqliteJournal(self, name)
-
-    def election(self, name: str) -> Election:
-        self.check_open()
-        return SqliteElection(self, name)
-
-    def store(self, name: str) -> Store:
-        self.check_open()
-        return SqliteStore(self, name)
-
     def now(self) -> float:
         return self.database.now() / 1e6
-
-    def ring_mailbox(self, name: str) -> None:
-        """Tell whoever waits for that mailbox."""
-        self.wakeups.ring(topic_of(name))
 
     def describe(self) -> dict[str, str]:
         """Returns facts about this engine for people; `wake-up` says when it polls, and why."""

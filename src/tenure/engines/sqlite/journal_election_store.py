@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tenure.engines.checked_handles import CheckedElection, CheckedJournal, CheckedStore, first_above
+from tenure.engines.checked_handles import CheckedElection, CheckedStore, PolledJournal, first_above, page_of
 from tenure.engines.contracts import MAX_KEY_CHARS, Entry, Fence, Head, Leader, Snapshot, Term
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
@@ -39,23 +39,18 @@ class _Row(NamedTuple):
 _NEVER_WRITTEN = _Row(0, 0, 0, 1, 0, 0)
 
 
-class SqliteJournal(CheckedJournal):
-    def __init__(self, engine: SqliteEngine, name: str) -> None:
-        self._topic = f"journal/{name}"
-        super().__init__(name, engine.wakeups, self._topic)
-        self._engine, self._database = engine, engine.database
-
-    def check_engine_open(self) -> None:
-        self._engine.check_open()
+class SqliteJournal(PolledJournal):
+    topic_prefix = "journal/"
+    engine: SqliteEngine
 
     def _append(self, events: list[bytes], epoch: int, expect: int, append_id: str) -> int:
         packed = _pack(events)
-        with self._database.writer as tx:
+        with self.engine.database.writer as tx:
             row = self._advance(tx, epoch, expect)
             seq: int = row[1]
-            tx.execute(sql.INSERT_ENTRY, (row[0], seq, epoch, self._database.now(), append_id, packed))
-        self._engine.wakeups.ring(self._topic)
-        self._engine.upkeep.after_write()
+            tx.execute(sql.INSERT_ENTRY, (row[0], seq, epoch, self.engine.database.now(), append_id, packed))
+        self.engine.wakeups.ring(self.topic)
+        self.engine.upkeep.after_write()
         return seq
 
     def _advance(self, tx: sqlite3.Connection, epoch: int, expect: int) -> tuple[int, int]:
@@ -75,12 +70,12 @@ class SqliteJournal(CheckedJournal):
         return _Row(*row) if row is not None else _NEVER_WRITTEN
 
     def head(self) -> Head:
-        with self._database.reader as tx:
+        with self.engine.database.reader as tx:
             row = self._row(tx)
         return Head(row.seq, row.epoch)
 
     def _read(self, after: int, limit: int) -> list[Entry]:
-        with self._database.reader as tx:
+        with self.engine.database.reader as tx:
             row = self._row(tx)
             if after < row.first - 1:
                 raise Truncated(after, row.first)
@@ -88,7 +83,7 @@ class SqliteJournal(CheckedJournal):
         return [_entry(*row) for row in rows]
 
     def _snapshot(self, state: bytes, seq: int, epoch: int) -> None:
-        with self._database.writer as tx:
+        with self.engine.database.writer as tx:
             tx.execute(sql.CREATE_JOURNAL, (self.name,))
             row = self._row(tx)
             newest = max(row.epoch, row.snapshot_epoch)
@@ -102,11 +97,11 @@ class SqliteJournal(CheckedJournal):
             tx.execute(sql.SET_SNAPSHOT_SEQ, (seq, epoch, row.id))
 
     def latest_snapshot(self) -> Snapshot | None:
-        rows = self._database.reader.read(sql.SELECT_SNAPSHOT, (self.name,))
+        rows = self.engine.database.reader.read(sql.SELECT_SNAPSHOT, (self.name,))
         return Snapshot(*rows[0]) if rows else None
 
     def truncate(self, seq: int) -> None:
-        with self._database.writer as tx:
+        with self.engine.database.writer as tx:
             row = self._row(tx)
             upto = min(seq, row.snapshot_seq)
             if upto >= row.first:
@@ -123,13 +118,11 @@ def _entry(seq: int, epoch: int, append_id: str, at: int, events: bytes) -> Entr
 
 
 class SqliteElection(CheckedElection):
-    def __init__(self, engine: SqliteEngine, name: str) -> None:
-        super().__init__(name, engine.clock)
-        self._database = engine.database
+    engine: SqliteEngine
 
     def _campaign(self, candidate: str, ttl: float, above: int) -> int | None:
-        with self._database.writer as tx:
-            now = self._database.now()
+        with self.engine.database.writer as tx:
+            now = self.engine.database.now()
             row = tx.execute(sql.SELECT_ELECTION, (self.name,)).fetchone()
             last, holder, expires_at = row if row is not None else (0, "", 0)
             if holder != candidate and expires_at > now:
@@ -139,8 +132,8 @@ class SqliteElection(CheckedElection):
         return epoch
 
     def _renew(self, term: Term) -> int | None:
-        with self._database.writer as tx:
-            now = self._database.now()
+        with self.engine.database.writer as tx:
+            now = self.engine.database.now()
             renewed = (now + micros(term.ttl), self.name, term.epoch, term.candidate, now)
             if tx.execute(sql.RENEW_TERM, renewed).rowcount == 1:
                 return None
@@ -148,26 +141,24 @@ class SqliteElection(CheckedElection):
         return int(row[0]) if row is not None else 0
 
     def resign(self, term: Term) -> None:
-        with self._database.writer as tx:
-            tx.execute(sql.END_TERM, (self._database.now(), self.name, term.epoch, term.candidate))
+        with self.engine.database.writer as tx:
+            tx.execute(sql.END_TERM, (self.engine.database.now(), self.name, term.epoch, term.candidate))
 
     def current(self) -> Leader | None:
-        rows = self._database.reader.read(sql.SELECT_ELECTION, (self.name,))
+        rows = self.engine.database.reader.read(sql.SELECT_ELECTION, (self.name,))
         if not rows:
             return None
         epoch, candidate, expires_at = rows[0]
-        expires_in = (expires_at - self._database.now()) / 1e6
+        expires_in = (expires_at - self.engine.database.now()) / 1e6
         return Leader(candidate, epoch, expires_in) if expires_in > 0 else None
 
 
 class SqliteStore(CheckedStore):
-    def __init__(self, engine: SqliteEngine, name: str) -> None:
-        super().__init__(name)
-        self._engine, self._database = engine, engine.database
+    engine: SqliteEngine
 
     def _put(self, key: str, value: bytes, fence: Fence | None, ttl: float | None) -> Fence | None:
-        with self._database.writer as tx:
-            now = self._database.now()
+        with self.engine.database.writer as tx:
+            now = self.engine.database.now()
             row = tx.execute(sql.SELECT_FENCE, (self.name, key)).fetchone()
             highest = Fence(row[0], row[1]) if row is not None and row[0] is not None else None
             if fence is not None and highest is not None and tuple(fence) < highest:
@@ -176,16 +167,16 @@ class SqliteStore(CheckedStore):
             generation, delivery = fence if fence is not None else highest if highest is not None else (None, None)
             expires_at = None if ttl is None else now + micros(ttl)
             tx.execute(sql.SET_VALUE, (self.name, key, generation, delivery, expires_at, value))
-        self._engine.upkeep.after_write()
+        self.engine.upkeep.after_write()
         return None
 
     def _get(self, key: str) -> bytes | None:
-        rows = self._database.reader.read(sql.SELECT_VALUE, (self.name, key, self._database.now()))
+        rows = self.engine.database.reader.read(sql.SELECT_VALUE, (self.name, key, self.engine.database.now()))
         return rows[0][0] if rows else None
 
     def _delete(self, key: str) -> bool:
-        with self._database.writer as tx:
-            now = self._database.now()
+        with self.engine.database.writer as tx:
+            now = self.engine.database.now()
             row = tx.execute(sql.SELECT_FENCE, (self.name, key)).fetchone()
             if row is None:
                 return False
@@ -199,7 +190,31 @@ class SqliteStore(CheckedStore):
             return True
 
     def _list(self, prefix: str, limit: int, after: str | None) -> builtins.list[str]:
-        # SQLite sorts texts by their UTF-8, which is the order of code points. Without a bound: a text longer than any key, above all of them.
-        below = first_above(prefix) or chr(sys.maxunicode) * (MAX_KEY_CHARS + 1)
-        arguments = (self.name, after or "", prefix, below, self._database.now(), limit)
-        return [key for (key,) in self._database.reader.read(sql.LIST_KEYS, arguments)]
+        arguments = (self.name, after or "", prefix, _below(prefix), self.engine.database.now(), limit)
+        return [key for (key,) in self.engine.database.reader.read(sql.LIST_KEYS, arguments)]
+
+    def _put_many(self, values: dict[str, bytes | None], fence: Fence, ttl: float | None) -> None:
+        with self.engine.database.writer as tx:
+            now = self.engine.database.now()
+            kept, gone = None if ttl is None else now + micros(ttl), now + KEY_MEMORY_US
+            rows = ((self.name, key, *fence, gone if value is None else kept, value) for key, value in values.items())
+            tx.executemany(sql.SET_FENCED, rows)
+        self.engine.upkeep.after_write()
+
+    def _get_many(self, keys: builtins.list[str]) -> dict[str, bytes]:
+        with self.engine.database.reader as tx:
+            now = self.engine.database.now()
+            rows = ((key, tx.execute(sql.SELECT_VALUE, (self.name, key, now)).fetchone()) for key in keys)
+            return {key: row[0] for key, row in rows if row is not None}
+
+    def _scan(self, prefix: str, limit: int, after: str | None, reverse: bool) -> builtins.list[tuple[str, bytes]]:
+        below = _below(prefix)
+        start = after if after is not None else below if reverse else ""
+        with self.engine.database.reader as tx:
+            arguments = (self.name, start, prefix, below, self.engine.database.now(), limit)
+            return page_of(tx.execute(sql.SCAN_DOWN if reverse else sql.SCAN_UP, arguments))
+
+
+def _below(prefix: str) -> str:
+    """Returns a text above every key with this prefix. SQLite sorts texts by their UTF-8, which is the order of code points."""
+    return first_above(prefix) or chr(sys.maxunicode) * (MAX_KEY_CHARS + 1)

@@ -6,14 +6,17 @@ The steps (queue a message, remember its key, bury it) take the connection of a 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 import msgspec
 
 from tenure.engines.checked_mailbox import NO_CONTENT, DeliveredContent, LeasedMessage
-from tenure.engines.contracts import KEY_MEMORY_S, BodyT, Failure, FailureCause, ReplyT, Ticket
+from tenure.engines.contracts import KEY_MEMORY_S, BodyT, Failure, FailureCause, ReplyT, Ticket, why_given_up
 from tenure.engines.sqlite import statements as sql
 from tenure.engines.sqlite.database import micros
 from tenure.errors import KeyRefusedError, ReceiptHandleExpiredError
@@ -120,10 +123,77 @@ def bury(tx: sqlite3.Connection, mailbox: str, seq: int, death: Death, failure_i
     return str(reply_to)
 
 
+Ranks = Sequence[Sequence[str]]
+
+
+@dataclass(slots=True)
+class RankedClaim:
+    """One claim over mailboxes in ranks, inside a write transaction."""
+
+    ranks: Ranks
+    most: int
+    lease_us: int
+    provisional: bool
+    limit: int | None
+    new_id: Callable[[], str]
+    rings: list[str] = field(default_factory=list)
+    """Mailboxes that got the news of a dead letter."""
+
+    def take(self, tx: sqlite3.Connection, now: int) -> list[Any]:
+        """Leases, and returns the rows of `SELECT_CLAIMABLE` as they were before. Those that used up their deliveries are buried."""
+        rows = self._select(tx, now)
+        while spent := [row for row in rows if self.limit is not None and row[3] - row[4] >= self.limit]:
+            for row in spent:
+                told = bury(tx, row[13], row[0], exhausted(row[3], row[4], expired=bool(row[12])), self.new_id(), now)
+                self.rings += [told] if told is not None else []
+            rows = self._select(tx, now)
+        rows = _up_to_a_suspect(rows)
+        uncounted = self.provisional and not (rows and rows[0][12])
+        until, state, counted = now + self.lease_us, 1 if uncounted else 2, 0 if uncounted else 1
+        if len(rows) == 1:
+            tx.execute(sql.CLAIM, (until, state, counted, rows[0][0]))
+        elif rows:
+            tx.executemany(sql.CLAIM, [(until, state, counted, row[0]) for row in rows])
+        return rows
+
+    def _select(self, tx: sqlite3.Connection, now: int) -> list[Any]:
+        names = [name for rank in self.ranks for name in rank]
+        if len(names) == 1:
+            return tx.execute(sql.SELECT_CLAIMABLE, (names[0], now, self.most)).fetchall()
+        heads = dict(tx.execute(sql.SELECT_HEADS, (json.dumps(names),)).fetchall())
+        rows: list[Any] = []
+        for rank in self.ranks:
+            left = self.most - len(rows)
+            ready = sorted((heads[name], name) for name in rank if heads.get(name, math.inf) <= now)
+            if len(ready) == 1:
+                rows += tx.execute(sql.SELECT_CLAIMABLE, (ready[0][1], now, left)).fetchall()
+            elif ready:
+                # The oldest of all come from mailboxes whose first one is among them.
+                places = (tx.execute(sql.SELECT_PLACES, (name, now, left)).fetchall() for _, name in ready[:left])
+                for _, seq in sorted(place for found in places for place in found)[:left]:
+                    rows += tx.execute(sql.SELECT_CLAIMABLE_ONE, (seq,)).fetchall()
+            if len(rows) == self.most:
+                break
+        return rows
+
+
+def exhausted(deliveries: int, forgiven: int, *, expired: bool) -> Death:
+    return Death(FailureCause.DELIVERIES, why_given_up(deliveries - forgiven, expired=expired), deliveries)
+
+
+def _up_to_a_suspect(rows: list[Any]) -> list[Any]:
+    """The rows of one claim: those before the first suspect one, or that one alone."""
+    for place, row in enumerate(rows):
+        if row[12]:
+            return rows[: place or 1]
+    return rows
+
+
 class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     """A receipt is the row, its random id and the number of the claim: see statements.py."""
 
     __slots__ = ("_claim", "_mailbox", "_seq")
+    _mailbox: SqliteMailbox[Any, Any]
 
     def __init__(
         self, mailbox: SqliteMailbox[BodyT, ReplyT], ticket: Ticket, content: DeliveredContent = NO_CONTENT
@@ -137,7 +207,22 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
     @classmethod
     def claimed(cls, mailbox: SqliteMailbox[BodyT, ReplyT], row: Any, lease_until: float) -> Self:
         """From a row of `SELECT_CLAIMABLE`, as it was before the claim. Its body is not decoded yet."""
-        seq, name, claims, deliveries, forgiven, generation, _, enqueued_at, key, reply_to, checkpoint, _, suspect = row
+        (
+            seq,
+            name,
+            claims,
+            deliveries,
+            forgiven,
+            generation,
+            _,
+            enqueued_at,
+            key,
+            reply_to,
+            checkpoint,
+            _,
+            suspect,
+            _,
+        ) = row
         ticket = Ticket(
             id=name,
             receipt_handle=f"{seq}-{claims + 1}-{name}",
@@ -182,13 +267,25 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             raise self._expired(tx, now)
         tx.execute(sql.END_KEY, (now, rows[0][0], self._mailbox.name, self.key, self.generation))
 
-    def try_end(self, tx: sqlite3.Connection, now: int) -> bool:
-        """As acknowledge, inside the caller's transaction; False when it is no longer ours."""
+    def settle_in(self, tx: sqlite3.Connection, now: int, reply: bytes | None) -> bool | None:
+        """As settle, or acknowledge where there is no reply, inside the caller's transaction.
+
+        Returns None when it is done; otherwise nothing was changed, and True says that the message is gone.
+        """
         try:
             self._end(tx, now)
         except ReceiptHandleExpiredError:
-            return False
-        return True
+            return tx.execute(sql.SELECT_FOR_REASON, (self._seq, self.id)).fetchone() is None
+        if reply is not None:
+            answer, reply_to = self._answer(reply)
+            queue(tx, reply_to, answer, now)
+        return None
+
+    def extend_in(self, tx: sqlite3.Connection, now: int, seconds: float) -> bool:
+        return tx.execute(sql.EXTEND_OURS, (now + micros(seconds), *self.receipt(now))).rowcount == 1
+
+    def is_held_in(self, tx: sqlite3.Connection, now: int) -> bool:
+        return tx.execute(sql.SELECT_OURS, self.receipt(now)).fetchone() is not None
 
     def _expired(self, tx: sqlite3.Connection, now: int) -> ReceiptHandleExpiredError:
         row = tx.execute(sql.SELECT_FOR_REASON, (self._seq, self.id)).fetchone()
@@ -210,7 +307,7 @@ class SqliteMessage(LeasedMessage[BodyT, ReplyT], Generic[BodyT, ReplyT]):
             now = database.now()
             deliveries, forgiven = self._deliveries(tx, now)
             if most is not None and deliveries - forgiven >= most:
-                told = self._bury(tx, self._mailbox.exhausted(deliveries, forgiven, expired=False), now)
+                told = self._bury(tx, exhausted(deliveries, forgiven, expired=False), now)
             else:
                 tx.execute(sql.NACK_OURS, (now + delay, *self.receipt(now)))
         self._mailbox.ring(told)

@@ -36,19 +36,35 @@ VALUES (?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 INSERT_PLAIN = """
 INSERT INTO message (mailbox, id, body, visible_at, enqueued_at, state, claims, deliveries, forgiven, generation, failure)
 VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0)"""
-# The next ones to claim, in order. message_next, so the cost does not depend on the length of the queue. Where a claim ran out
-# (state <> 0) the message is suspect; a provisional one then keeps its number, and is forgiven.
-SELECT_CLAIMABLE = """
+
+
+# Messages as a claim reads them. Where a claim ran out (state <> 0) the message is suspect; a provisional one keeps its number, and is
+# forgiven.
+_claimable = """
 SELECT seq, id, claims, deliveries + (state = 1), forgiven + (state = 1), generation, failure, enqueued_at, key, reply_to,
-       checkpoint, body, state <> 0
-FROM message WHERE mailbox = ? AND visible_at <= ? ORDER BY visible_at, seq LIMIT ?"""
+       checkpoint, body, state <> 0, mailbox
+FROM message WHERE {which}"""
+# The next ones to claim, in order. message_next, so the cost does not depend on the length of the queue.
+SELECT_CLAIMABLE = _claimable.replace("{which}", "mailbox = ? AND visible_at <= ? ORDER BY visible_at, seq LIMIT ?")
+# The same of one message. pk.
+SELECT_CLAIMABLE_ONE = _claimable.replace("{which}", "seq = ?")
+# Of each of these mailboxes that is not empty: when its first message is visible. message_next, one seek each; the names are a JSON array.
+SELECT_HEADS = """
+SELECT value, head FROM
+  (SELECT value, (SELECT visible_at FROM message WHERE mailbox = value ORDER BY visible_at LIMIT 1) AS head FROM json_each(?))
+WHERE head IS NOT NULL"""
+# The places of the next ones of a mailbox. message_next alone: no body is read.
+SELECT_PLACES = (
+    "SELECT visible_at, seq FROM message WHERE mailbox = ? AND visible_at <= ? ORDER BY visible_at, seq LIMIT ?"
+)
 # Lease one; `state` on the right is still that of the claim that ran out. pk.
 CLAIM = """
 UPDATE message
 SET visible_at = ?, state = ?, claims = claims + 1, deliveries = deliveries + (state = 1) + ?, forgiven = forgiven + (state = 1)
 WHERE seq = ?"""
-# When the next message can be claimed. message_next.
-NEXT_VISIBLE_AT = "SELECT visible_at FROM message WHERE mailbox = ? ORDER BY visible_at LIMIT 1"
+# When the next message of these mailboxes can be claimed. message_next, one seek each; the names are a JSON array.
+NEXT_VISIBLE_AT = """
+SELECT min((SELECT visible_at FROM message WHERE mailbox = value ORDER BY visible_at LIMIT 1)) FROM json_each(?)"""
 
 # A receipt is (seq, id, claims), and is valid while the message is claimed and its lease runs. All of these by pk.
 DELETE_OURS = """
@@ -80,6 +96,8 @@ WHERE seq = ? AND id = ? AND claims = ? AND state <> 0 AND visible_at > ?"""
 SELECT_FOR_REASON = "SELECT claims, state, visible_at FROM message WHERE seq = ? AND id = ?"
 # Without regard to receipts: replaced, revoked, dead. pk.
 DELETE_MESSAGE = "DELETE FROM message WHERE seq = ?"
+# A message of a key, for withdrawing: whether it is leased, and its checkpoint. pk.
+SELECT_WITHDRAWN = "SELECT state <> 0 AND visible_at > ?, checkpoint FROM message WHERE seq = ?"
 SELECT_CHECKPOINT = "SELECT checkpoint FROM message WHERE seq = ?"
 # All of one mailbox. message_next.
 PURGE_MESSAGES = "DELETE FROM message WHERE mailbox = ?"
@@ -125,12 +143,12 @@ FROM message WHERE seq = ?
 RETURNING id, key, generation, reply_to, checkpoint"""
 # A page, oldest first. dead_letter_order.
 LIST_DEAD = """
-SELECT id, body, cause, reason, died_at, enqueued_at, deliveries, key, generation, reply_to, checkpoint
+SELECT id, body, cause, reason, died_at / 1e6, enqueued_at / 1e6, deliveries, key, generation, reply_to, checkpoint
 FROM dead_letter WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT ?"""
 # Where a page begins; one dead letter whole; remove one. dead_letter_id.
 DEAD_POSITION = "SELECT seq FROM dead_letter WHERE mailbox = ? AND id = ?"
 SELECT_DEAD = """
-SELECT id, body, cause, reason, died_at, enqueued_at, deliveries, key, generation, reply_to, checkpoint, failure
+SELECT id, body, cause, reason, died_at / 1e6, enqueued_at / 1e6, deliveries, key, generation, reply_to, checkpoint, failure
 FROM dead_letter WHERE mailbox = ? AND id = ?"""
 DELETE_DEAD = "DELETE FROM dead_letter WHERE mailbox = ? AND id = ?"
 # dead_letter_order, each of the mailbox.
@@ -172,6 +190,9 @@ SET_VALUE = """
 INSERT INTO stored (store, key, generation, delivery, expires_at, value) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (store, key) DO UPDATE SET
   generation = excluded.generation, delivery = excluded.delivery, expires_at = excluded.expires_at, value = excluded.value"""
+# As above, unless a higher fence has written the key.
+SET_FENCED = f"""{SET_VALUE}
+WHERE stored.generation IS NULL OR (stored.generation, stored.delivery) <= (excluded.generation, excluded.delivery)"""
 SELECT_VALUE = """
 SELECT value FROM stored
 WHERE store = ? AND key = ? AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?)"""
@@ -181,6 +202,9 @@ LIST_KEYS = """
 SELECT key FROM stored
 WHERE store = ? AND key > ? AND key >= ? AND key < ? AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?)
 ORDER BY key LIMIT ?"""
+# A page of keys and values, upwards or downwards. stored_key.
+SCAN_UP = LIST_KEYS.replace("SELECT key", "SELECT key, value")
+SCAN_DOWN = SCAN_UP.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
 # Values that ran out become tombstones where they were fenced, and go where they were not. stored_expiry.
 PRUNE_STORED = """
 DELETE FROM stored WHERE seq IN

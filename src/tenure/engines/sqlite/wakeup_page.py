@@ -230,11 +230,12 @@ class WakeupPage:
 
 
 class FileTopic(WakeupTopic):
-    """A topic with its row of the page. Several topics may share a row: then they are rung together."""
+    """A topic with its rows of the page: one, or those of all topics of a bundle. Topics that share a row are rung together."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.row = row_of(name)
+        self.rows = frozenset((self.row,))
 
 
 class FileWakeups(WakeupSource[FileTopic]):
@@ -285,18 +286,24 @@ class FileWakeups(WakeupSource[FileTopic]):
     def left(self, topic: FileTopic) -> None:
         self._waiting -= 1
         page = self._page
-        if page is not None and not any(other.waiting for other in self._topics.values() if other.row == topic.row):
-            page.disarm(topic.row)
+        if page is not None:
+            others = (other.rows for other in self._topics.values() if other.waiting)
+            for row in topic.rows.difference(*others):
+                page.disarm(row)
 
     def look_again(self, topic: FileTopic, look: Callable[[], LookResult[T]]) -> LookResult[T]:
         if (page := self._page) is not None:
-            page.arm(topic.row)
+            for row in topic.rows:
+                page.arm(row)
         return look()
+
+    def covered(self, bundle: FileTopic, topics: list[FileTopic]) -> None:
+        bundle.rows = frozenset(topic.row for topic in topics)
 
     def ring(self, name: str) -> None:
         """A transaction was committed that waiters on this topic may want."""
         topic = self._topics.get(name)
-        if topic is not None and topic.waiting:
+        if topic is not None and (topic.waiting or topic.bundles):
             topic.ring()
         page = self._page
         if page is not None:
@@ -345,7 +352,8 @@ class FileWakeups(WakeupSource[FileTopic]):
     def _ring_rows(self, rows: set[int] | None) -> None:
         """Rings the topics of these rows here; None means all of them."""
         with self.lock:
-            topics = [topic for topic in self._topics.values() if topic.waiting and (rows is None or topic.row in rows)]
+            waited = [topic for topic in self._topics.values() if topic.waiting]
+            topics = [topic for topic in waited if rows is None or not topic.rows.isdisjoint(rows)]
         for topic in topics:
             topic.ring()
 

@@ -15,25 +15,23 @@ from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigurationError, JoinError, WireError
 from tenure.gossip.members import PoolMember
 from tenure.gossip.messages import Ack, Address, Ping, PushPull, StreamRefusal, User
+from tenure.gossip.net.admission import PacketIntake, StateAnswers, StateMerger
 from tenure.gossip.net.transport import (
     EventListener,
     GossipListeners,
     GossipTransport,
     HealthListener,
     UdpTcpTransport,
-    format_address,
-    parse_address,
     resolve,
 )
 from tenure.gossip.sealing import Keyring, PacketCodec
-from tenure.gossip.settings import GossipSettings
+from tenure.gossip.settings import GossipSettings, format_address, parse_address, require_key
 from tenure.gossip.state import Counters, Effects, PushPullExchange, Skew, StreamPing
 from tenure.gossip.stream import StreamInbox, StreamMessage, seal_stream
 from tenure.gossip.swim import Swim
-from tenure.gossip.wire import decode, encode, encode_push_pull
-from tenure.health.piggyback import HealthPiggyback
-from tenure.ids import IdSource, new_id
-from tenure.randomness import Random, fresh_random
+from tenure.gossip.wire import encode, encode_push_pull
+from tenure.health.node_states import HealthPiggyback
+from tenure.randomness import IdSource, Random, fresh_random, new_id
 
 log = logging.getLogger("tenure.gossip")
 
@@ -68,6 +66,8 @@ class GossipNode:
         self._random = random or fresh_random()
         self._start_id = ids()[:8]
         self._codec = PacketCodec(label=self.settings.label, keyring=keyring, compression=self.settings.compression)
+        if transport is None:
+            require_key(bind, is_keyed=keyring is not None, no_key=self.settings.no_key)
         self._transport = transport or UdpTcpTransport(bind)
         self._swim: Swim | None = None
         # One timer, for the next thing that `Swim` wants to do, and the time for which it is set.
@@ -76,6 +76,9 @@ class GossipNode:
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams = 0  # streams that this node opened and that are under way
         self._listeners = GossipListeners()
+        self._intake = PacketIntake(self._codec, self.settings, self.counters)
+        self._answers = StateAnswers(self._clock)
+        self._merger = StateMerger(self._merge, self._clock, self.counters)
         self._closed = False
 
     async def start(self) -> None:
@@ -86,9 +89,7 @@ class GossipNode:
             packets=self._on_packet,
             streams=self._on_stream,
             stream_failed=self._on_stream_failure,
-            inbox=lambda opened_by_peer: StreamInbox(
-                self._codec, opened_by_peer=opened_by_peer, on_bytes=self._on_stream_bytes
-            ),
+            inbox=self._new_inbox,
             stream_timeout_s=self.settings.stream_timeout_s,
         )
         host, port = self._advertise or address
@@ -152,6 +153,7 @@ class GossipNode:
             task.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._merger.close()
         await self._transport.close()
 
     async def __aenter__(self) -> GossipNode:
@@ -226,17 +228,15 @@ class GossipNode:
 
     def _on_packet(self, source: Address, data: bytes) -> None:
         """Handles one datagram. The transport calls it."""
-        self.counters.packets_received += 1
-        self.counters.bytes_received += len(data)
         if self._swim is None or self._closed:
             return
+        now = self._tell_time(self._swim)
         try:
-            messages = [decode(part) for part in self._codec.open(data)]
+            messages = self._intake.messages(now, source, data)
         except WireError as error:
             self.counters.malformed += 1
             log.debug("a datagram from %s was dropped: %s", format_address(source), error)
             return
-        now = self._tell_time(self._swim)
         for message in messages:
             self._perform(self._swim.receive(now, source, message))
 
@@ -249,8 +249,8 @@ class GossipNode:
         now = self._tell_time(swim)
         match message:
             case PushPull():
-                answer = encode_push_pull(swim.answer_state(message))
-                self._perform(swim.merge(now, message))
+                answer = self._answers.encode(swim.answer_state(message))
+                self._merger.take(message)
             case Ping():
                 ack = swim.answer_to(now, message)
                 self._perform(swim.drain())
@@ -270,8 +270,12 @@ class GossipNode:
     def _on_stream_failure(self) -> None:
         self.counters.streams_failed += 1
 
-    def _on_stream_bytes(self, count: int) -> None:
-        self.counters.stream_bytes_received += count
+    def _new_inbox(self, opened_by_peer: bool) -> StreamInbox:
+        def count(size: int) -> None:
+            self.counters.stream_bytes_received += size
+
+        most = self.settings.max_members
+        return StreamInbox(self._codec, opened_by_peer=opened_by_peer, most_nodes=most, on_bytes=count)
 
     def _perform(self, effects: Effects) -> None:
         """Performs the effects of one call of the state machine, then sets the timer."""
@@ -336,13 +340,17 @@ class GossipNode:
 
     async def _push_pull(self, to: Address, state: PushPull) -> None:
         """Exchanges beliefs with one address and merges the answer. Raises `OSError`, `TimeoutError` or `WireError`."""
-        swim = self._running()
         answer = await self._talk(to, encode_push_pull(state), timeout_s=self.settings.stream_timeout_s)
         if isinstance(answer, StreamRefusal):
             raise WireError(f"the other side refused: {answer.error}")
         if not isinstance(answer, PushPull):
             raise WireError(f"the other side answered a push/pull with {type(answer).__name__}")
-        self._perform(swim.merge(self._tell_time(swim), answer))
+        await self._merger.merged(answer)
+
+    def _merge(self, state: PushPull) -> None:
+        swim = self._running()
+        if not self._closed:
+            self._perform(swim.merge(self._tell_time(swim), state))
 
     async def _talk(self, to: Address, body: bytes, *, timeout_s: float) -> StreamMessage:
         """Sends one message on a new stream and returns the answer. Counts streams, bytes and failures."""

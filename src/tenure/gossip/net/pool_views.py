@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from tenure.errors import JoinError, WireError
 from tenure.gossip.messages import Address, PushPull
 from tenure.gossip.net.node import GossipNode
-from tenure.gossip.net.transport import format_address, resolve, stream_exchange
+from tenure.gossip.net.transport import resolve, stream_exchange
 from tenure.gossip.sealing import Keyring, PacketCodec
-from tenure.gossip.settings import GossipSettings
+from tenure.gossip.settings import GossipSettings, format_address
 from tenure.gossip.stream import StreamInbox, seal_stream
 from tenure.gossip.wire import encode_push_pull
 
@@ -44,6 +44,13 @@ _COUNTERS = (
     ("stream_bytes_received", "stream_bytes_received", "Bytes received on streams"),
     ("streams_failed", "streams_failed", "Streams that broke or made no sense"),
     ("malformed", "malformed", "Datagrams and messages that were dropped because they made no sense"),
+    (
+        "messages_refused",
+        "messages_refused",
+        "Messages of datagrams that were dropped because too many came in a second",
+    ),
+    ("states_refused", "states_refused", "States that were dropped because others waited to be merged"),
+    ("members_refused", "members_refused", "New members that were refused because the pool is full"),
     ("send_errors", "send_errors", "Datagrams that this machine refused to send"),
     ("lags", "lags", "Times that this node's event loop was late"),
     ("lag_seconds", "lag_seconds", "How late this node's event loop was, together"),

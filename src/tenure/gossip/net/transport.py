@@ -1,4 +1,4 @@
-"""The sockets of a gossip node: UDP and TCP on one port, on asyncio, and addresses as people write them.
+"""The sockets of a gossip node: UDP and TCP on one port, on asyncio.
 
 The transport knows no messages, but how to read one from a stream. The simulator has a transport of its own with the same methods.
 
@@ -21,30 +21,7 @@ from tenure.errors import ConfigurationError, WireError
 from tenure.gossip.messages import Address
 from tenure.gossip.state import Event, HealthEvent, PoolWarning
 from tenure.gossip.stream import StreamInbox, StreamMessage
-from tenure.health.piggyback import HealthPiggyback
-
-DEFAULT_PORT = 7946
-
-
-def parse_address(text: str, *, port: int = DEFAULT_PORT) -> Address:
-    """Returns the host and the port of `host:port`, `[::1]:7946` or a host alone. The host may be a name that is still to be resolved."""
-    host, colon, tail = text.rpartition(":")
-    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
-        host, tail = text, str(port)
-    try:
-        number = int(tail)
-    except ValueError:
-        number = -1
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not 0 <= number <= 65_535:
-        raise ConfigurationError(f"{text!r} is no address", remedy="Write host:port, as in 10.0.0.7:7946")
-    return host, number
-
-
-def format_address(address: Address) -> str:
-    """Returns the text of an address, as `parse_address` reads it."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+from tenure.health.node_states import HealthPiggyback
 
 
 async def resolve(address: Address) -> list[Address]:
@@ -77,6 +54,8 @@ MAX_STREAMS_EACH = 64
 """Accepted streams of one address at once. Many nodes may share an address; none needs more than one at a time."""
 MAX_HELD_BYTES = 16 * 1024 * 1024
 """For all streams together: what has arrived of their messages, and answers that were not taken yet."""
+STEP_PAUSE_S = 0.01
+"""The pause after a step of parsing, which takes about 3 ms."""
 BIND_ATTEMPTS = 16
 
 
@@ -213,7 +192,7 @@ class UdpTcpTransport(GossipTransport):
     ) -> None:
         assert self._inbox is not None
         assert self._answer is not None
-        message = await _read_message(reader, self._inbox(True), held, self._budget.turn)
+        message = await _read_message(reader, self._inbox(True), held, self._budget)
         answer = self._answer(peer, message)
         if answer is not None:
             held.hold(len(answer))  # until the peer has taken it
@@ -241,7 +220,27 @@ class StreamBudget:
     def __init__(self, most: int = MAX_HELD_BYTES) -> None:
         self._bytes: ByteBudget[HeldStream] = ByteBudget(most)
         # One stream parses one step in one round of the event loop. A hundred that each took a step would make it late by a second.
-        self.turn = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        # Held by the stream that takes a further step, over the pause after it. The first step of a stream does not wait for it: an honest message
+        # needs one step, and is heard while large ones take theirs.
+        self._further = asyncio.Lock()
+
+    async def first_step(self, inbox: StreamInbox, held: HeldStream, data: bytes) -> StreamMessage | None:
+        """Parses one step of a message, in a round of the loop in which no other stream does."""
+        async with self._turn:
+            message = inbox.feed(data)
+            held.hold(inbox.held_bytes)
+            # Within the turn, so that the next stream takes its turn in another round of the loop.
+            await asyncio.sleep(0)
+        return message
+
+    async def further_step(self, inbox: StreamInbox, held: HeldStream, data: bytes) -> StreamMessage | None:
+        """Does the same, and pauses where more steps follow, so that large messages take at most a quarter of the loop's time together."""
+        async with self._further:
+            message = await self.first_step(inbox, held, data)
+            if message is None and inbox.has_work:
+                await asyncio.sleep(STEP_PAUSE_S)
+        return message
 
     @contextlib.contextmanager
     def stream(self, peer: Address, deadline: asyncio.Timeout) -> Iterator[HeldStream]:
@@ -285,28 +284,24 @@ async def stream_exchange(
             with budget.stream(to, deadline) as held:
                 writer.write(data)
                 await writer.drain()
-                return await _read_message(reader, inbox, held, budget.turn)
+                return await _read_message(reader, inbox, held, budget)
         finally:
             await _hang_up(writer)
 
 
 async def _read_message(
-    reader: asyncio.StreamReader, inbox: StreamInbox, held: HeldStream, turn: asyncio.Lock
+    reader: asyncio.StreamReader, inbox: StreamInbox, held: HeldStream, budget: StreamBudget
 ) -> StreamMessage:
-    data = b""
+    data, step = b"", budget.first_step
     while True:
         if not inbox.has_work:
             data = await reader.read(STREAM_READ_BYTES)
             if not data:
                 raise WireError(f"a stream ended after {inbox.received} bytes, before its message was complete")
-        async with turn:
-            message = inbox.feed(data)
-            held.hold(inbox.held_bytes)
-            # Within the turn, so that the next stream takes its turn in another round of the loop.
-            await asyncio.sleep(0)
-        data = b""
+        message = await step(inbox, held, data)
         if message is not None:
             return message
+        data, step = b"", budget.further_step
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:

@@ -14,10 +14,9 @@ from typing import Any
 
 from tenure.control.messages.workers import WorkerReport
 from tenure.errors import UnknownWorkerError
-from tenure.health.brake import BrakeStatus
 from tenure.health.deadlines import WorkerHealthManager
 from tenure.health.extension import ExtensionTracker, HealthcheckExtensionRequest, HealthcheckExtensionResponse
-from tenure.health.piggyback import HealthPiggyback
+from tenure.health.node_states import PoolWord
 from tenure.health.signals import HealthClass, RoutingDecision
 from tenure.health.window import CompletionRate
 from tenure.jobs import JobBook
@@ -25,11 +24,10 @@ from tenure.jobs.decisions import Command
 from tenure.jobs.extensions import DenyExtension, GrantExtension, ResetExtensions
 from tenure.jobs.model import EVICTED, WorkerRecord
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker
-from tenure.nodes.fleet.member import Member, Told, WorkerStanding
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import AbleWorkers, FleetSettings, Member, Told, WorkerStanding
 
-_TAKES_WORK = (RoutingDecision.ROUTE, RoutingDecision.INVESTIGATE)
 _LEADER = "leader"
+ExtensionAnswer = tuple[HealthcheckExtensionResponse, Command]
 
 
 class Fleet:
@@ -42,9 +40,7 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._evicted: dict[str, dict[str, tuple[float, str]]] = {}
         """Maps worker and incarnation to when and why it was evicted. Should such an incarnation report again, the leader tells it to stop."""
-        self._able: dict[str, set[str]] = {}
-        """Maps each lane to the workers that take work from it."""
-        self._drained: frozenset[str] = frozenset()
+        self._able = AbleWorkers()
         self._gossip: dict[str, bool] = {}
         self._broken: dict[str, Exception] = {}
 
@@ -73,6 +69,7 @@ class Fleet:
         )
         member = self._register(name, record.incarnation, now, series=series, deadline=record.deadline)
         member.verdict, member.reason = RoutingDecision(record.verdict), record.reason
+        member.granted = record.extension_count
 
     def take_broken(self) -> dict[str, Exception]:
         """Returns the workers that could not be restored or judged since the last call, each with its error. They hold up no other worker."""
@@ -133,45 +130,57 @@ class Fleet:
             return []
         completed = member.take(report, self._rate, now)
         if member.lanes != report.lanes:
-            self._discount(member)
+            self._able.discount(member)
             member.lanes = report.lanes
-            self._count(member)
+            self._able.count(member)
         return self._proven(member, now, completed=completed > 0)
 
     def _proven(self, member: Member, now: float, *, completed: bool) -> list[Command]:
         """Moves the worker's deadline as its state allows. A reset of its extension series is journaled, because the next leader must know it."""
-        series = self.health.extensions(member.name)
-        used = series.extension_count
-        self.health.on_report(member.state, now=now)
-        why = "it was well for a whole interval"
+        member.state = self.health.without_excuse(member.state)
+        self.health.on_report(member.state, now=now, allowed_until=member.allowed_until)
         if completed:
             self.health.on_worker_healthy(member.name, now=now)
-            why = "it completed something"
-        if used and not series.extension_count:
-            return [ResetExtensions(by=_LEADER, worker=member.name, reason=why)]
-        return []
+        return self.resets(member.name, "it completed something" if completed else "it was well for a whole interval")
 
-    # Gossip may keep a worker alive, or hasten what its silence would bring anyway. It decides nothing alone.
-
-    def hear_gossip(self, name: str, *, alive: bool, now: float) -> None:
-        """Takes what the gossip pool believes of a worker now: that it is alive, or that it is dead."""
+    def resets(self, name: str, why: str = "it was well, or completed something") -> list[Command]:
+        """Returns the command for a series that began anew while the journal has grants of the last one. It comes again until `was_reset`: an
+        exception may have lost it, and without it the journal would add the next grants to the last series."""
         member = self._members.get(name)
-        if member is None:
-            return
-        self._gossip[name] = alive
-        if alive:
-            self._update(member, alive_at=now, failures=0, now=now)
-        elif now - member.heard_at >= self.settings.silent_s:
-            most = self.settings.health.max_liveness_failures
-            self._update(member, alive_at=member.heard_at, failures=most, now=now)
+        if member is None or not member.granted or self.health.extensions(name).extension_count:
+            return []
+        return [ResetExtensions(by=_LEADER, worker=name, reason=why)]
 
-    def hear_piggyback(self, name: str, said: HealthPiggyback, now: float) -> list[Command]:
-        """Takes health that came by gossip. It counts as a report while none arrives."""
+    def was_reset(self, name: str) -> None:
+        """Notes that the reset of a series is durable."""
+        member = self._members.get(name)
+        if member is not None:
+            member.granted = 0
+
+    # Gossip hastens what silence would bring anyway. It never decides alone, and never gives a silent worker time.
+
+    def hear_gossip(self, name: str, word: PoolWord, now: float) -> list[Command]:
+        """Takes what the gossip pool believes of a worker that reports no more. Returns the commands to journal because of it.
+
+        A word about another start counts where that start lives: then this one is over, because a name has one owner. A word that this start
+        lives changes nothing but what people see, apart from taking back an earlier word that it is dead.
+        """
         member = self._members.get(name)
         if member is None or now - member.heard_at < self.settings.silent_s:
             return []
-        member.believe(said, now)
-        return [*self._proven(member, now, completed=False), *self._judge(member, now)]
+        is_about_it = word.start == member.incarnation
+        if not word.start or not (is_about_it or word.alive):
+            return []
+        was_dead, is_alive = self._gossip.get(name) is False, is_about_it and word.alive
+        self._gossip[name] = is_alive
+        if not is_alive:
+            self._update(member, alive_at=member.heard_at, failures=self.settings.health.max_liveness_failures, now=now)
+        elif was_dead:
+            self._update(member, alive_at=member.heard_at, failures=0, now=now)
+        if is_alive and word.health is not None:
+            member.believe(word.health)
+            self.health.workers.update_state(name, member.state, now=now)
+        return self._judge(member, now)
 
     def _update(self, member: Member, *, alive_at: float, failures: int, now: float) -> None:
         member.state = replace(member.state, last_liveness_response=alive_at, consecutive_liveness_failures=failures)
@@ -179,25 +188,27 @@ class Fleet:
 
     # Decisions
 
-    def extend(
-        self, request: HealthcheckExtensionRequest, incarnation: str, advanced: tuple[str, ...], now: float
-    ) -> tuple[HealthcheckExtensionResponse, Command]:
-        """Grants or denies more time. Raises `UnknownWorkerError` for a worker, or an incarnation of it, that is not registered."""
-        name = request.worker_id
+    def asking(self, name: str, incarnation: str) -> Member:
+        """Returns the worker that asks. Raises `UnknownWorkerError` for one, or an incarnation of it, that is not registered."""
         member = self._members.get(name)
-        if member is None or (incarnation and incarnation != member.incarnation):
+        if member is None or (incarnation or name) != member.incarnation:
             raise UnknownWorkerError(name)
+        return member
+
+    def extend(self, request: HealthcheckExtensionRequest, incarnation: str, now: float) -> ExtensionAnswer:
+        """Grants or denies more time. Raises `UnknownWorkerError`."""
+        name = request.worker_id
+        member = self.asking(name, incarnation)
         response = self.health.handle_extension_request(request, now=now, wall=now)
-        evidence: dict[str, Any] = {
-            "progress": request.current_progress,
-            "estimated_completion": request.estimated_completion,
-            "active_workflows": request.active_workflow_count,
-        }
+        evidence = {"progress": request.current_progress, **asked_with(request)}
+        member.state = self.health.without_excuse(member.state)
+        self.health.workers.update_state(name, member.state, now=now)
         if not response.granted or response.extension_seconds <= 0:
             reason = response.denial_reason or "it has as much time as two whole series could give"
             evidence |= {"asked_for": request.reason, "counter": request.progress_counter}
             return response, DenyExtension(by=_LEADER, worker=name, reason=reason, evidence=evidence)
         series = self.health.extensions(name)
+        member.granted = series.extension_count
         return response, GrantExtension(
             by=_LEADER,
             worker=name,
@@ -206,7 +217,6 @@ class Fleet:
             total=series.total_extended,
             bound=series.bound,
             progress=request.current_progress,
-            advanced=advanced,
             counter=request.progress_counter,
             deadline=self.health.deadline(name),
             reason=request.reason,
@@ -299,8 +309,7 @@ class Fleet:
         if member is None or member.incarnation != command.incarnation:
             return ""
         member.verdict, member.reason = RoutingDecision(command.verdict), command.reason
-        self._discount(member)
-        self._count(member)
+        self._able.count(member)
         return member.incarnation
 
     def gone(self, command: EvictWorker, now: float) -> None:
@@ -311,7 +320,7 @@ class Fleet:
             self._drop(member)
 
     def _drop(self, member: Member) -> None:
-        self._discount(member)
+        self._able.discount(member)
         self.health.remove(member.name)
         del self._members[member.name]
         self._gossip.pop(member.name, None)
@@ -327,52 +336,43 @@ class Fleet:
             return Told(RoutingDecision.DRAIN, "it said that it leaves")
         if member.incarnation != incarnation:
             heard = now - member.heard_at
-            rival = f"another worker named {name} ({member.incarnation}) was heard {heard:.1f} s ago"
+            # Whoever knows an incarnation may speak for it, so the refusal does not tell it.
+            rival = f"another worker named {name} was heard {heard:.1f} s ago"
             return Told(RoutingDecision.DRAIN, f"{rival}: give each its own name")
         verdict = RoutingDecision.ROUTE if member.verdict is RoutingDecision.UNKNOWN else member.verdict
-        return Told(verdict, member.reason, self.left_s(name, now), self._peers(member))
+        return Told(verdict, member.reason, self.earned_s(name, now), self._able.peers(member))
+
+    def earned_s(self, name: str, now: float) -> float:
+        """Returns the seconds until the deadline that a worker earned, which tell it when to ask for more; 0 where it is over."""
+        return max(0.0, self.health.deadline(name) - now) if name in self._members else 0.0
 
     def left_s(self, name: str, now: float) -> float:
-        """Returns the seconds until a worker's deadline; 0 where it is over, or the worker is not known."""
-        return max(0.0, self.health.deadline(name) - now) if name in self._members else 0.0
+        """Returns the seconds until a worker is suspect, for people; 0 where they are over, or the worker is not known."""
+        return max(0.0, self.health.suspect_at(name) - now) if name in self._members else 0.0
 
     def able(self, lane: str) -> frozenset[str]:
         """Returns the workers that take work from this mailbox. A worker that an operator drained is not among them, whatever its verdict."""
-        return frozenset(self._able.get(lane, ()))
+        return self._able.on(lane)
 
     def drain(self, names: Iterable[str]) -> None:
         """Sets the workers that operators have drained now."""
-        before, self._drained = self._drained, frozenset(names)
-        for name in before ^ self._drained:
-            member = self._members.get(name)
-            if member is not None:
-                self._discount(member)
-                self._count(member)
-
-    def _peers(self, member: Member) -> int:
-        """Returns the number of other workers on its least served lane. It looks at each lane of the worker once."""
-        able = (self._able.get(lane, set()) for lane in member.lanes)
-        return min((len(others) - (member.name in others) for others in able), default=0)
-
-    def _count(self, member: Member) -> None:
-        if member.verdict in _TAKES_WORK and member.name not in self._drained:
-            for lane in member.lanes:
-                self._able.setdefault(lane, set()).add(member.name)
-
-    def _discount(self, member: Member) -> None:
-        for lane in member.lanes:
-            self._able.get(lane, set()).discard(member.name)
+        before, self._able.drained = self._able.drained, frozenset(names)
+        for name in before ^ self._able.drained:
+            if (member := self._members.get(name)) is not None:
+                self._able.count(member)
 
     def knows(self, name: str, incarnation: str) -> bool:
         member = self._members.get(name)
         return member is not None and member.incarnation == incarnation
 
+    def may_register(self, name: str, incarnation: str) -> bool:
+        """Returns False for a start that was evicted, and for one that came while another start of this worker reports."""
+        member = self._members.get(name)
+        return incarnation not in self._evicted.get(name, ()) and (member is None or member.incarnation == incarnation)
+
     def silent(self, now: float) -> list[str]:
         """Returns the workers without a report for `silent_s`: gossip may know more of them."""
         return [name for name, one in self._members.items() if now - one.heard_at >= self.settings.silent_s]
-
-    def brake(self, now: float) -> BrakeStatus:
-        return self.health.workers.brake_status(now=now)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -381,20 +381,20 @@ class Fleet:
         """Returns the state of every known worker, in the order in which they came."""
         return [self._standing(member, now) for member in self._members.values()]
 
-    def extensions_left(self, name: str) -> int:
-        """Returns the number of extensions that a known worker may still get."""
-        return self.health.extensions(name).remaining_extensions
-
     def _standing(self, member: Member, now: float) -> WorkerStanding:
         return member.standing(
             now,
             health_class=self.health.workers.get_verdict(member.name, now=now).health_class,
             left_s=self.left_s(member.name, now),
-            extensions_left=self.extensions_left(member.name),
+            extensions_left=self.health.extensions(member.name).remaining_extensions,
             by_gossip=self._by_gossip(member.name),
         )
 
     def _by_gossip(self, name: str) -> str:
-        if name not in self._gossip:
-            return ""
-        return "alive" if self._gossip[name] else "dead"
+        return {None: "", True: "alive", False: "dead"}[self._gossip.get(name)]
+
+
+def asked_with(request: HealthcheckExtensionRequest) -> dict[str, Any]:
+    """Returns the fields of a request that no rule reads."""
+    completes, active = request.estimated_completion, request.active_workflow_count
+    return {"estimated_completion": completes, "active_workflows": active}

@@ -1,18 +1,70 @@
-"""One worker as its leader knows it (its newest report, and the verdict on it), and counts over many of them. Pure: callers pass the time."""
+"""The workers of a datacenter as their leader knows them: settings, newest reports, verdicts, and counts over many of them. Pure: callers pass the time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+from tenure.control.messages.nodes import RunningAttempt
 from tenure.control.messages.workers import AttemptReport, WorkerReport
-from tenure.health.node_states import WorkerHealthState
-from tenure.health.piggyback import HealthPiggyback
+from tenure.errors import LimitError
+from tenure.health.brake import BrakeConfig
+from tenure.health.deadlines import ExtensionConfig
+from tenure.health.node_states import HealthPiggyback, PoolWord, WorkerHealthState
+from tenure.health.outage import OutageSettings
 from tenure.health.signals import HealthClass, HealthConfig, RoutingDecision
 from tenure.health.window import CompletionRate, ProgressWindow
 from tenure.jobs.alarms import Crew
+from tenure.nodes.job_views import report_grants
+
+HEALTHCHECK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """The settings of a fleet. With `healthcheck_s` of 30 s, all times are those of the documents."""
+
+    healthcheck_s: float = HEALTHCHECK_S
+    """The healthcheck deadline, the liveness timeout and the progress interval, in seconds."""
+    forget_s: float = 600.0
+    """An evicted worker that has not come back after this long is forgotten."""
+    brake: BrakeConfig = field(default_factory=BrakeConfig)
+    outages: OutageSettings = field(default_factory=OutageSettings)
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.healthcheck_s <= 3_600:
+            raise LimitError("healthcheck_s", self.healthcheck_s, "between 0.5 and 3,600 seconds")
+        if not 0 < self.forget_s < float("inf"):
+            raise LimitError("forget_s", self.forget_s, "above 0 seconds")
+
+    @property
+    def interval_s(self) -> float:
+        return self.healthcheck_s
+
+    @property
+    def sweep_s(self) -> float:
+        """The seconds between two sweeps, which evict and judge workers."""
+        return min(1.0, self.healthcheck_s / 10)
+
+    @property
+    def silent_s(self) -> float:
+        """After this many seconds without a report, the leader also uses what gossip says of the worker."""
+        return self.healthcheck_s / 3
+
+    @property
+    def restart_s(self) -> float:
+        """After this many seconds of silence, a worker gives way to another start under its name. Before, the two may be rivals."""
+        return self.healthcheck_s / 3
+
+    @property
+    def extensions(self) -> ExtensionConfig:
+        return ExtensionConfig(base_deadline=self.healthcheck_s, min_grant=min(1.0, self.healthcheck_s / 30))
+
+    @property
+    def health(self) -> HealthConfig:
+        return HealthConfig(liveness_timeout_s=self.healthcheck_s)
 
 
 class Told(NamedTuple):
@@ -49,14 +101,11 @@ class WorkerStanding(NamedTuple):
 
 
 class PoolView(Protocol):
-    """The questions that a leader asks its gossip pool. The pool answers at once, by what it believes now, and decides nothing: losing it costs
+    """The question that a leader asks its gossip pool. The pool answers at once, by what it believes now, and decides nothing: losing it costs
     routing quality, never data."""
 
-    def alive(self, name: str) -> bool | None:
-        """Returns True when the pool believes that this worker is alive; None when the pool does not know it."""
-
-    def health(self, name: str) -> HealthPiggyback | None:
-        """Returns the health that this worker last sent by gossip; None when the pool has none."""
+    def word(self, name: str) -> PoolWord | None:
+        """Returns what the pool believes of this worker; None when it does not know, or the worker may still refute it."""
 
 
 @dataclass(slots=True)
@@ -73,13 +122,16 @@ class Member:
     reason: str = ""
     judged: tuple[RoutingDecision, HealthClass, bool] | None = None
     """The signals at its last judgement. While they stay equal, `Fleet` does not judge again; None makes it judge at the next look."""
+    granted: int = 0
+    """The grants of its last extension series that are in the journal, until the reset of that series is."""
     number: int = -1
     completed: int = 0
     lanes: tuple[str, ...] = ()
     slots: int = 0
     version: str = ""
     skew_s: float = 0.0
-    steps: dict[str, int] = field(default_factory=dict)
+    allowed_until: float = 0.0
+    """When the last allowed silence of what runs there ends, by its newest report."""
 
     @classmethod
     def fresh(cls, name: str, incarnation: str, now: float, health: HealthConfig, interval_s: float) -> Member:
@@ -109,6 +161,7 @@ class Member:
             completions_last_interval=counts.completions_last_interval,
             expected_completion_rate=rate.expected(now),
             workflows_advancing=counts.advancing,
+            workflows_silent=counts.silent,
         )
         return completions
 
@@ -120,12 +173,12 @@ class Member:
                 window.end(gone, now, completed=False)  # the worker itself counts its completions
         for key, one in running.items():
             if key not in known:
-                window.begin(key, now, quiet_s=one.stall_s)
-            # No new step, and yet the worker reports no silence: the attempt declared a quiet time. Each report renews the excuse.
-            if one.silent_s == 0 and one.steps == self.steps.get(key):
-                window.excuse(key, now + window.interval_s)
+                window.begin(key, now)
+            window.allow_silence(key, now + one.allowed_silence_s)
             window.step(key, one.steps, now)
-        self.steps = {key: one.steps for key, one in running.items()}
+        silence_s = max((one.allowed_silence_s for one in attempts), default=0.0)
+        # Where no silence is left, it ended by now: this time must not move with each report, or nothing would ever be overdue.
+        self.allowed_until = now + silence_s if silence_s > 0 else min(self.allowed_until, now)
 
     def standing(
         self, now: float, *, health_class: HealthClass | None, left_s: float, extensions_left: int, by_gossip: str
@@ -150,18 +203,45 @@ class Member:
             self.state.accepting_work,
         )
 
-    def believe(self, said: HealthPiggyback, now: float) -> None:
-        """Takes over health that came by gossip, in place of a report that did not come."""
+    def believe(self, said: HealthPiggyback) -> None:
+        """Takes over health that came by gossip while no report arrives. It may only take work away from the worker: life and progress are
+        proven by reports, because anybody in the pool can say that a dead worker is well."""
         self.state = replace(
             self.state,
-            last_liveness_response=now,
-            consecutive_liveness_failures=0,
-            accepting_work=said.accepting_work,
-            available_capacity=said.capacity,
-            workflows_assigned=said.waiting,
-            completions_last_interval=said.throughput,
-            workflows_advancing=min(said.advancing, said.waiting),
+            accepting_work=self.state.accepting_work and said.accepting_work,
+            available_capacity=min(self.state.available_capacity, said.capacity),
         )
+
+
+_TAKES_WORK = (RoutingDecision.ROUTE, RoutingDecision.INVESTIGATE)
+
+
+class AbleWorkers:
+    """Knows which workers take work from each lane. A worker that an operator drained takes none, whatever its verdict."""
+
+    def __init__(self) -> None:
+        self._by_lane: dict[str, set[str]] = {}
+        self.drained: frozenset[str] = frozenset()
+        """The workers that operators have drained. Whoever changes it counts those workers again."""
+
+    def count(self, member: Member) -> None:
+        """Counts a worker anew: its verdict, its lanes or its drain may have changed."""
+        self.discount(member)
+        if member.verdict in _TAKES_WORK and member.name not in self.drained:
+            for lane in member.lanes:
+                self._by_lane.setdefault(lane, set()).add(member.name)
+
+    def discount(self, member: Member) -> None:
+        for lane in member.lanes:
+            self._by_lane.get(lane, set()).discard(member.name)
+
+    def on(self, lane: str) -> frozenset[str]:
+        return frozenset(self._by_lane.get(lane, ()))
+
+    def peers(self, member: Member) -> int:
+        """Returns the number of other workers on its least served lane. It looks at each lane of the worker once."""
+        able = (self._by_lane.get(lane, set()) for lane in member.lanes)
+        return min((len(others) - (member.name in others) for others in able), default=0)
 
 
 HEARD_WITHIN_S = 30.0
@@ -198,3 +278,109 @@ def verdicts(workers: Iterable[WorkerStanding], drained: Collection[str] = ()) -
 
 def takes(worker: WorkerStanding, drained: Collection[str]) -> bool:
     return worker.accepting and worker.verdict not in _TAKES_NONE and worker.name not in drained
+
+
+class HeardReport(NamedTuple):
+    """A report, and the engine's time at which it came. The seconds in the report count from then."""
+
+    report: WorkerReport
+    at: float
+
+
+class ReportedAttempt(NamedTuple):
+    """The newest report of an attempt, and the start of a worker that sent it."""
+
+    attempt: AttemptReport
+    start: str
+
+
+class ReportedAttempts:
+    """The newest report of each start of a worker, with two indexes over the attempts in it.
+
+    Reports are kept by start (incarnation), not by worker: two starts under one name must not hide each other's attempts.
+    """
+
+    def __init__(self) -> None:
+        self._reports: dict[str, HeardReport] = {}
+        """Maps each start to its newest report. The indexes below hold the attempts of these reports, and no others."""
+        self._attempts: dict[tuple[str, str], ReportedAttempt] = {}
+        """Maps (job, workflow) to the newest report of its attempt."""
+        self._starts: dict[str, dict[str, None]] = {}
+        """Maps each job to the starts that run something of it, in the order in which they reported it."""
+
+    def remember(self, report: WorkerReport, now: float) -> None:
+        """Replaces the report of this start. A report that a newer one overtook on its way changes nothing."""
+        before = self._reports.get(report.start)
+        if before is not None and report.number < before.report.number:
+            return
+        self._drop(report.start)
+        self._reports[report.start] = HeardReport(report, now)
+        for one in report.attempts:
+            self._attempts[(one.job_id, one.workflow)] = ReportedAttempt(one, report.start)
+            self._starts.setdefault(one.job_id, {})[report.start] = None
+
+    def forget(self, start: str) -> None:
+        self._drop(start)
+        self._reports.pop(start, None)
+
+    def _drop(self, start: str) -> None:
+        """Takes the attempts of a start out of the indexes."""
+        heard = self._reports.get(start)
+        for one in heard.report.attempts if heard is not None else ():
+            key = one.job_id, one.workflow
+            newest = self._attempts.get(key)
+            if newest is not None and newest.start == start:  # else another start has reported this attempt since
+                del self._attempts[key]
+            starts = self._starts.get(one.job_id, {})
+            starts.pop(start, None)
+            if not starts:
+                self._starts.pop(one.job_id, None)
+
+    def attempt(self, job_id: str, workflow: str) -> ReportedAttempt | None:
+        return self._attempts.get((job_id, workflow))
+
+    def saved_by(self, start: str) -> dict[str, int]:
+        """Returns the saved work of an incarnation's attempts by `job/workflow`, as it last reported it."""
+        heard = self._reports.get(start)
+        return {
+            f"{one.job_id}/{one.workflow}": one.mark for one in (heard.report.attempts if heard else ()) if one.mark
+        }
+
+    def report(self, start: str) -> HeardReport | None:
+        return self._reports.get(start)
+
+    def reports(self) -> Iterator[WorkerReport]:
+        """Yields the newest report of each start. The caller may forget starts meanwhile."""
+        return iter([heard.report for heard in self._reports.values()])
+
+    def running_of(self, job_ids: list[str] | None) -> Iterator[tuple[HeardReport, AttemptReport]]:
+        """Yields each attempt that runs, of some jobs or of all, with the report that named it."""
+        for heard in list(self._reports.values()):
+            for one in heard.report.attempts:
+                if job_ids is None or one.job_id in job_ids:
+                    yield heard, one
+
+    def starts_of_job(self, job_id: str) -> list[str]:
+        """Returns the starts that run something of this job."""
+        return list(self._starts.get(job_id, ()))
+
+    def starts_of_worker(self, worker: str) -> list[str]:
+        return [start for start, heard in self._reports.items() if heard.report.worker == worker]
+
+    def running(self) -> dict[str, list[RunningAttempt]]:
+        """Maps each worker to the attempts that it runs, by its newest report."""
+        found: dict[str, list[RunningAttempt]] = {}
+        for report, at in self._reports.values():
+            found.setdefault(report.worker, []).extend(
+                RunningAttempt(
+                    job_id=one.job_id,
+                    workflow=one.workflow,
+                    attempt=one.attempt,
+                    steps=one.steps,
+                    fraction=one.fraction,
+                    note=one.note,
+                    grants=report_grants(one, at),
+                )
+                for one in report.attempts
+            )
+        return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from tenure.control.messages.gates import AskDatacenter, DatacenterView, PlaceView
+from tenure.control.messages.gates import AskDatacenter, DatacenterView, ManagerVerdict, PlaceView
 from tenure.health.brake import BrakeConfig, BrakePhase, BrakeStatus, EvictionBrake
 from tenure.health.node_states import ManagerHealthState
 from tenure.health.placement import (
@@ -23,6 +23,8 @@ from tenure.health.placement import (
     choose,
     classify_datacenter,
 )
+from tenure.health.signals import RoutingDecision
+from tenure.health.tracker import NodeHealthTracker, Verdict
 from tenure.nodes.gate.probes import Probed, Prober, ProbeSettings, ProbeTools
 
 UNKNOWN = "UNKNOWN"
@@ -34,6 +36,7 @@ class PlaceRule(StrEnum):
     NOTHING_HEARD = "nothing_heard"
     LINK_SUSPECT = "link_suspect"
     DRAINED = "drained"
+    CLOSED = "closed"
 
 
 SILENT_AFTER = 2
@@ -82,6 +85,12 @@ class Datacenter:
         return view is not None and view.drained_worker_count > 0 and view.active_worker_count == 0
 
     @property
+    def closed(self) -> str:
+        """The reason why its leading manager accepts no new jobs; empty while it does, or while nobody is known to lead there."""
+        leader = self.leader
+        return leader.view.closed if leader is not None and leader.view is not None else ""
+
+    @property
     def error(self) -> str:
         """The error of a manager that did not answer; empty where there is none."""
         return next((one.error for one in self.managers if one.error), "")
@@ -128,7 +137,7 @@ class DatacenterWatch:
         brake: BrakeConfig = OWN_LINK,
     ) -> None:
         """`on_return` is called with the name of a datacenter that was silent and answers again, or that another manager leads now."""
-        self._settings, self._clock, self._say, self._on_return = tools.settings, tools.clock, tools.say, on_return
+        self._settings, self._clock, self._log, self._on_return = tools.settings, tools.clock, tools.log, on_return
         self._placement = placement or PlacementConfig()
         addresses = [address for addresses in datacenters.values() for address in addresses]
         self.prober = Prober(tools, addresses, AskDatacenter(), DatacenterView, self._heard)
@@ -139,6 +148,8 @@ class DatacenterWatch:
         }
         self._of = {address: self.datacenters[name] for name, addresses in datacenters.items() for address in addresses}
         self._brake = EvictionBrake(brake)
+        self._verdicts: NodeHealthTracker[ManagerHealthState] = NodeHealthTracker("manager", clock=tools.clock)
+        """The verdicts on all managers, by address: with the tracker and the brake by which managers judge their workers."""
         self._last_choice: tuple[str, ...] = ()
         self.run = self.prober.run
 
@@ -184,6 +195,16 @@ class DatacenterWatch:
         datacenter = self.datacenters[name]
         return f"it is silent ({datacenter.error})" if datacenter.silent else ""
 
+    def verdict(self, address: str) -> Verdict:
+        """Returns the verdict on one manager (document 001)."""
+        return self._verdicts.get_verdict(address, now=self._clock.monotonic())
+
+    def ask_order(self, addresses: Sequence[str]) -> list[str]:
+        """Returns the managers in the order in which they should be asked: those to evict come last, whatever was asked of them before."""
+        now = self._clock.monotonic()
+        decide = self._verdicts.get_routing_decision
+        return sorted(addresses, key=lambda address: decide(address, now=now) is RoutingDecision.EVICT)
+
     def views(self) -> tuple[PlaceView, ...]:
         return tuple(self._view(datacenter) for datacenter in self.datacenters.values())
 
@@ -195,6 +216,8 @@ class DatacenterWatch:
             reason = f"{reason} ({datacenter.error})"
         if datacenter.drained:
             reason, rule = f"{reason}; operators drained every worker there", PlaceRule.DRAINED
+        if datacenter.closed:
+            reason, rule = f"{reason}; it accepts no new jobs: {datacenter.closed}", PlaceRule.CLOSED
         if datacenter.held:
             reason, rule = f"{reason}; it keeps its class, for {self.brake().reason}", PlaceRule.LINK_SUSPECT
         return PlaceView(
@@ -205,12 +228,24 @@ class DatacenterWatch:
             capacity=datacenter.capacity,
             latency_ms=round(datacenter.latency_s * 1000, 1),
             held=datacenter.held,
+            managers=tuple(self._manager(one.address) for one in datacenter.managers),
         )
+
+    def _manager(self, address: str) -> ManagerVerdict:
+        found = self.verdict(address)
+        return ManagerVerdict(address=address, verdict=found.decision.value, reason=found.reason)
 
     def choose(self, count: int) -> Choice:
         """Chooses the datacenters for a job that names none. The job counts against their free slots until their leaders tell them again."""
         places = [
-            CandidateDatacenter(name, self.health(name), datacenter.capacity, datacenter.latency_s, datacenter.drained)
+            CandidateDatacenter(
+                name,
+                self.health(name),
+                datacenter.capacity,
+                datacenter.latency_s,
+                datacenter.drained,
+                datacenter.closed,
+            )
             for name, datacenter in self.datacenters.items()
         ]
         choice = choose(places, count, previous=self._last_choice, config=self._placement)
@@ -231,16 +266,29 @@ class DatacenterWatch:
         datacenter, led_anew = self._of[node.address], False
         if answered and node.view is not None:
             if node.view.datacenter != datacenter.name:
-                self._say(f"{node.address} says that it is {node.view.datacenter!r}, and should be {datacenter.name!r}")
+                self._log.warning(
+                    f"{node.address} says that it is {node.view.datacenter!r}, and should be {datacenter.name!r}"
+                )
             if node.view.leads:
                 datacenter.sent_since = 0
                 led_anew, datacenter.led_by = datacenter.led_by not in ("", node.address), node.address
+        self._judge(datacenter)
         was_away = datacenter.steady.health is DatacenterHealth.UNHEALTHY or datacenter.held
         self._assess(datacenter, count=True)
         # Also for a new leader: messages to the last one may have died with it, and their next resend may be half a minute away.
         if answered and (was_away or datacenter.was_silent or led_anew):
             self._on_return(datacenter.name)
         datacenter.was_silent = datacenter.silent
+
+    def _judge(self, datacenter: Datacenter) -> None:
+        """Judges every manager of a datacenter anew: a standby counts as having the workers of its leader, so one answer may change them all."""
+        now = self._clock.monotonic()
+        for one, state in zip(datacenter.managers, datacenter.states(self._settings), strict=True):
+            before = self._verdicts.get_routing_decision(one.address, now=now)
+            self._verdicts.update_state(one.address, state, now=now)
+            found = self._verdicts.get_verdict(one.address, now=now)
+            if found.decision is not before and before is not RoutingDecision.UNKNOWN:
+                self._log.info(f"manager {one.address} of {datacenter.name}: {found.decision} ({found.reason})")
 
     def _observe(self) -> None:
         silent = sum(datacenter.silent for datacenter in self.datacenters.values())
@@ -266,4 +314,4 @@ class DatacenterWatch:
             before = datacenter.steady.health
             after = datacenter.steady.observe(found.health)
             if after is not before:
-                self._say(f"datacenter {datacenter.name} is {after} (before: {before or UNKNOWN}): {found.reason}")
+                self._log.info(f"datacenter {datacenter.name} is {after} (before: {before or UNKNOWN}): {found.reason}")

@@ -1,7 +1,6 @@
 """A gate: it stands for election among its peers, leads or passes requests on to the leader, and answers managers and clients.
 
-It knows neither HTTP nor processes: it takes requests and returns replies, so that the simulator runs it as it is. Clients send it the
-requests that they would send to a manager.
+It knows neither HTTP nor processes: it takes requests and returns replies, as the simulator needs it. Clients send it what they would send to a manager.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import msgspec
 
 from tenure.bound_checks import check, shown
 from tenure.control.async_caller import AsyncCaller
-from tenure.control.event_feed import EventFeed, StreamItem
+from tenure.control.claims import passed_on
+from tenure.control.event_feed import EventFeed
 from tenure.control.messages.events import GetEvents
 from tenure.control.messages.gates import AskGate, DatacenterSaid, DatacenterWord, Forward, GateHeard, TellGate
-from tenure.control.messages.job_details import RetryJob, SubmitMany
 from tenure.control.messages.jobs import (
     AskLeader,
     AskWhy,
@@ -27,7 +26,9 @@ from tenure.control.messages.jobs import (
     Problem,
     ProblemKind,
     Redirect,
+    RetryJob,
     Submit,
+    SubmitMany,
     address_of,
     candidate_at,
 )
@@ -36,24 +37,33 @@ from tenure.control.messages.operations import BY_NAME, AtGate
 from tenure.control.messages.wire import Placed, Reply, Request
 from tenure.control.problems import problem
 from tenure.control.request_decoding import read_body
+from tenure.control.stream_format import StreamItem
 from tenure.errors import ConfigurationError, DeposedError, NodeUnavailableError, OutOfBoundsError, TenureError
 from tenure.health.overload import OverloadConfig, RequestKind
+from tenure.health.signals import RoutingDecision
 from tenure.jobs.settings import GateSettings
 from tenure.nodes.gate.datacenter_health import DatacenterWatch
-from tenure.nodes.gate.datacenter_links import DatacenterLinks
-from tenure.nodes.gate.datacenter_queries import GATHERED, DatacenterQueries
-from tenure.nodes.gate.job_handlers import GateJobHandlers
+from tenure.nodes.gate.datacenter_links import GATHERED, DatacenterLinks, DatacenterQueries
+from tenure.nodes.gate.fitness import (
+    Forwarding,
+    GateFitness,
+    GateLoad,
+    gate_nodes,
+    gate_view,
+    leader_view,
+    memory_percent,
+)
+from tenure.nodes.gate.job_handlers import GateJobHandlers, Placement
 from tenure.nodes.gate.leader import JOURNAL, TELLING, GateLeader, GateLeadership, GateMandate, GateRules
-from tenure.nodes.gate.measurements import Forwarding, GateLoad, memory_percent
-from tenure.nodes.gate.peer_gates import GateFitness, gate_nodes, gate_view, leader_view
-from tenure.nodes.gate.placement import Placement
 from tenure.nodes.gate.probes import ProbeSettings, ProbeTools
+from tenure.nodes.gate.token_spread import TokenSpread
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
 from tenure.nodes.process import Environment
 
 if TYPE_CHECKING:
-    from tenure.nodes.gate.metrics import GateMetrics
+    from tenure.nodes.gate.serving import GateMetrics
+    from tenure.nodes.token_keeper import TokenKeeper
 
 FORWARD_S = 10.0
 """The seconds that the leading gate may take for a request that is passed on to it, beyond the wait that the request asks for."""
@@ -105,27 +115,22 @@ class Gate:
         caller: AsyncCaller,
         *,
         metrics: GateMetrics | None = None,
+        tokens: TokenKeeper | None = None,
     ) -> None:
-        clock, say = environment.clock, environment.say
-        self.name, self.address, self._caller, self._clock, self._say = name, address, caller, clock, say
-        self._metrics = metrics
+        clock, log = environment.clock, environment.log
+        self.name, self.address, self._caller, self._clock = name, address, caller, clock
+        self._log, self._metrics = log, metrics
         self.peers = [peer for peer in setup.peers if peer != address]
-        self.failures = ProductFailures(clock, say, metrics.failed_on if metrics is not None else lambda what: None)
-        self.keeper = LoopKeeper(clock, environment.random, self.failures, say=say)
-        tools = ProbeTools(caller, setup.probes, clock, environment.random, self.keeper, say)
+        self.failures = ProductFailures(clock, log, metrics.failed_on if metrics is not None else lambda what: None)
+        self.keeper = LoopKeeper(clock, environment.random, self.failures)
+        tools = ProbeTools(caller, setup.probes, clock, environment.random, self.keeper, log)
         self.watch = DatacenterWatch(tools, setup.datacenters, on_return=self._returned)
         shed = metrics.turned_away if metrics is not None else lambda asked, priority: None
-        self.load = GateLoad(clock, config=setup.overload, memory=setup.memory, on_shed=shed, say=say)
+        self.load = GateLoad(clock, config=setup.overload, memory=setup.memory, on_shed=shed, log=log)
         self._flow = Forwarding(clock)
         self.fitness = GateFitness(name, tools, self.peers, self.watch, self.load, self._flow, self._hand_over)
         self.links = DatacenterLinks(
-            setup.datacenters,
-            caller,
-            timeout_s=setup.probes.timeout_s,
-            said=self._heard_back,
-            failed=self._cannot_say,
-            say=say,
-            keeper=self.keeper,
+            tools, setup.datacenters, said=self._heard_back, failed=self._cannot_say, order=self.watch.ask_order
         )
         self._jobs = GateJobHandlers(self, environment.engine, environment.calls, clock)
         self.leadership: GateLeadership = Leadership(
@@ -145,7 +150,7 @@ class Gate:
             environment.calls,
             clock=clock,
             state=self._jobs.state_for,
-            queue_of=self._jobs.queue_of,
+            submission_of=self._jobs.submission_of,
             keep=self.keeper.keep,
         )
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
@@ -153,7 +158,9 @@ class Gate:
             **self._jobs.handlers,
         }
         """Maps the requests that only the leader answers to their handlers; other gates pass such requests on to it."""
+        self.tokens = TokenSpread(tokens, self.links, self.queries, tools.clock)
         self.everywhere: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
+            **self.tokens.handlers,
             AskLeader: self._leader_view,
             AskGate: self._view,
             Forward: self._forwarded,
@@ -177,6 +184,7 @@ class Gate:
                     "datacenters": self.watch.run,
                     "gates": self.fitness.run,
                     "load": self.load.run,
+                    **self.tokens.loops,
                 }
             )
         finally:
@@ -203,10 +211,9 @@ class Gate:
     # Answering
 
     async def answer(self, sender: str, request: Request) -> Reply:
-        """Returns the reply to any request. It raises nothing: an error becomes a `Problem`."""
+        """Returns the reply to any request that `request_decoding` let in. It raises nothing: an error becomes a `Problem`."""
         kind, begun = type(request), self._clock.monotonic()
         try:
-            check(request)
             return self._turned_away(request) or await self._answered(request)
         except TenureError as error:
             return problem(error)
@@ -267,19 +274,25 @@ class Gate:
 
     def _with_gates(self, reply: Reply) -> Reply:
         """Adds the gates to a list of nodes that was gathered from the datacenters."""
-        if not isinstance(reply, NodeList):
-            return reply
-        return msgspec.structs.replace(reply, gates=gate_nodes(self, self._clock.monotonic()))
+        gathered = isinstance(reply, NodeList)
+        return msgspec.structs.replace(reply, gates=gate_nodes(self, self._clock.monotonic())) if gathered else reply
 
     async def _pass_on(self, request: Request) -> Reply:
         """Passes a request on to the leading gate: a client that reaches this gate need not be able to reach that one."""
         leader = self._leader_address()
+        verdict = self.fitness.verdict(leader)
+        if leader and verdict.decision is RoutingDecision.EVICT and ASKED.get(type(request)) is RequestKind.SUBMIT:
+            # A leader that passes nothing on, or does not answer, would only keep the job waiting. It hands over, or loses its term.
+            return Problem(
+                kind=ProblemKind.UNAVAILABLE,
+                fact=f"the leading gate {leader} gets no new jobs: {verdict.reason}",
+                remedy="Ask again: another gate leads within a term",
+                retryable=True,
+            )
         if leader:
-            wait_s = max(0.0, getattr(request, "wait_s", 0.0))
-            body = msgspec.Raw(msgspec.json.encode(request))
-            passed = Forward(name=str(request.__struct_config__.tag), body=body, by=self.name, wait_s=wait_s)
+            passed = passed_on(request, self.name)
             try:
-                return await self._caller.ask(leader, passed, FORWARD_S + wait_s)
+                return await self._caller.ask(leader, passed, FORWARD_S + passed.wait_s)
             except NodeUnavailableError:
                 pass
         return self._elsewhere()
@@ -332,7 +345,7 @@ class Gate:
         try:
             check(word)
         except OutOfBoundsError as error:
-            self._say(f"a report of datacenter {shown(word.datacenter)} is refused: {error}")
+            self._log.warning(f"a report of datacenter {shown(word.datacenter)} is refused: {error}")
             return False
         return True
 
@@ -363,15 +376,15 @@ class Gate:
 
     def _hand_over(self, reason: str) -> None:
         if self.leadership.leader is not None:
-            self._say(f"hands over: {reason}")
+            self._log.warning(f"hands over: {reason}")
             self.leadership.leader.step_down(reason)
 
 
 def _priority(request: Request) -> int:
     """Returns the highest priority of the jobs in a request, so that no job is turned away because of the others beside it."""
     if isinstance(request, Submit):
-        return request.submission.priority
-    return max((one.priority for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
+        return request.submission.priority or 0
+    return max((one.priority or 0 for one in request.submissions), default=0) if isinstance(request, SubmitMany) else 0
 
 
 def _at_gate(request: Request) -> AtGate:

@@ -1,39 +1,55 @@
-"""Answers a gate's requests about jobs, from the gate's own record and the answers of the datacenters.
+"""Answers a gate's requests about jobs, from the gate's own record and the answers of the datacenters, and places new jobs.
 
 A workflow of a job in several datacenters is called `datacenter/workflow` here, because each datacenter runs the whole job. Results live in the
 datacenters. When a job has ended in a datacenter, the gate keeps the datacenter's answer, so that it need not ask again, and can show the answer while
-that datacenter is away.
+that datacenter is away. `Placement` decides in which datacenters a job runs (those that it names, or the best ones now), and makes that durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenure.clock import Clock
-from tenure.control.messages.job_details import GetEvidence, GetLogs
-from tenure.control.messages.jobs import AskWhy, Cancel, GetJob, JobView, ListJobs, Problem, ProblemKind, WhyReply
+from tenure.control.caller import parse_address
+from tenure.control.claims import scope
+from tenure.control.messages.jobs import (
+    AskWhy,
+    Cancel,
+    GetEvidence,
+    GetJob,
+    GetLogs,
+    JobView,
+    ListJobs,
+    Problem,
+    ProblemKind,
+    WhyReply,
+)
 from tenure.control.messages.wire import Reply, Request
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
 from tenure.errors import ConfigurationError, EngineCorruptError, NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs.decisions import GateDecision
-from tenure.jobs.gate_jobs import GateCancel
+from tenure.jobs.gate_jobs import GateCancel, GateSubmit
 from tenure.jobs.gate_tracker import GateJobTracker
-from tenure.jobs.model import GateJobTrackingInfo, JobSubmission
+from tenure.jobs.model import Address, GateJobTrackingInfo, JobSubmission
 from tenure.jobs.states import JobState
-from tenure.jobs.why import why_everywhere
-from tenure.nodes.gate.leader import ARCHIVE
+from tenure.jobs.why import MOST_ATTEMPTS_SHOWN, why_everywhere
+from tenure.nodes.gate.datacenter_health import DatacenterWatch
+from tenure.nodes.gate.fitness import Forwarding
+from tenure.nodes.gate.leader import ARCHIVE, GateLeadership
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, read_record
 from tenure.nodes.job_listing import gate_list
 from tenure.nodes.job_views import gate_view, in_our_time
+from tenure.nodes.loop_keeper import FailedOn
 
 if TYPE_CHECKING:
     from tenure.nodes.gate.gate import Gate
+
 
 ANSWERS = "gate-answers"
 """The store with the answers of datacenters in which a job has ended."""
@@ -66,15 +82,19 @@ class GateJobHandlers(JobHandlers):
         info = tracker.jobs.get(job_id)
         return info.state.terminal if info is not None else job_id in tracker.state.archive
 
-    def queue_of(self, job_id: str) -> str:
+    def submission_of(self, job_id: str) -> JobSubmission | None:
         info = self._gate.leadership.ledger.book.jobs.get(job_id)
-        return info.submission.queue if info is not None and info.submission is not None else ""
+        return info.submission if info is not None else None
+
+    def live_submissions(self) -> Iterable[JobSubmission]:
+        jobs = self._gate.leadership.ledger.book.jobs.values()
+        return [info.submission for info in jobs if info.submission is not None and not info.state.terminal]
 
     async def list_jobs(self, request: ListJobs) -> Reply:
         leadership = self._gate.leadership
-        now, leader = leadership.time.now(), leadership.leader
+        now, leader, within = leadership.time.now(), leadership.leader, scope()
         counts = leader.reported_counts.of if leader is not None else None
-        return await leadership.ledger.read(lambda tracker: gate_list(tracker, now, request, counts))
+        return await leadership.ledger.read(lambda tracker: gate_list(tracker, now, request, counts, within))
 
     async def repeatable(self, job_id: str) -> Repeatable:
         info = await self._known(job_id)
@@ -138,10 +158,14 @@ class GateJobHandlers(JobHandlers):
         info = tracker.state.jobs[job_id] = await self._known(job_id)
         told, names = why_everywhere(tracker, job_id), list(info.target_datacenters)
         answers = await asyncio.gather(*(self._ask_datacenter(name, AskWhy(job_id=job_id)) for name in names))
-        parts = [str(told)]
+        parts, found = [str(told)], list(told.found)
         for name, answer in zip(names, answers, strict=True):
+            prefix = f"{name}/" if len(names) > 1 else ""
+            if isinstance(answer, WhyReply):
+                found += [msgspec.structs.replace(one, workflow=prefix + one.workflow) for one in answer.why.found]
             silent = f"it does not answer; {info.dc_status[name]} by its last word\n"
             parts.append(f"In {name}: {answer.text if isinstance(answer, WhyReply) else silent}")
+        told = msgspec.structs.replace(told, found=tuple(found[:MOST_ATTEMPTS_SHOWN]))
         return WhyReply(why=told, text="\n".join(parts))
 
     async def _ask_datacenter(self, datacenter: str, request: Request) -> Reply | None:
@@ -194,3 +218,77 @@ def _kept_for(info: GateJobTrackingInfo, view: JobView) -> float:
 def _copy(info: GateJobTrackingInfo) -> GateJobTrackingInfo:
     """Returns a deep copy, because the fold changes the record in place."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=GateJobTrackingInfo)
+
+
+class Placement:
+    """Places jobs. Part of a gate that leads."""
+
+    def __init__(
+        self, address: str, peers: Sequence[str], leadership: GateLeadership, watch: DatacenterWatch, flow: Forwarding
+    ) -> None:
+        self._address, self._peers = address, peers
+        self._leadership, self._watch, self._flow = leadership, watch, flow
+
+    async def place_all(self, submissions: Sequence[JobSubmission]) -> list[GateDecision | TenureError]:
+        """Places many jobs. Returns for each its decision, or the error that refused it."""
+        commands = [self._placed(submission) for submission in submissions]
+        outcomes = await self._leadership.commit_all([one for one in commands if isinstance(one, GateSubmit)])
+        made = iter(outcomes)
+        answers: list[GateDecision | TenureError] = []
+        for command in commands:
+            answer = command if isinstance(command, TenureError) else next(made)
+            if isinstance(command, GateSubmit) and isinstance(answer, GateDecision) and answer.events:
+                self._flow.accepted(command.target_datacenters)
+            answers.append(answer)
+        return answers
+
+    def _placed(self, submission: JobSubmission) -> GateSubmit | TenureError:
+        try:
+            submission = self._addressed(submission)
+            targets = self._targets(submission)
+        except TenureError as error:
+            return error
+        except Exception as error:
+            return self._leadership.failures.note(FailedOn.JOB, submission.job_id, "placing it", error)
+        return GateSubmit(by=submission.submitted_by, submission=submission, target_datacenters=targets)
+
+    def _addressed(self, submission: JobSubmission) -> JobSubmission:
+        """Returns the submission with the addresses to which managers report: this gate first, then its peers."""
+        others = tuple(_pair(peer) for peer in self._peers)
+        return msgspec.structs.replace(
+            submission, gate_addr=_pair(self._address), gate_addrs=others, gate_epoch=0, global_submitted_at=0.0
+        )
+
+    def _targets(self, submission: JobSubmission) -> tuple[str, ...]:
+        """Returns the datacenters that the job names, or the best ones now. A job that the gate knows already stays where it is."""
+        tracker = self._leadership.ledger.book
+        if info := tracker.jobs.get(submission.job_id):
+            return tuple(info.target_datacenters)
+        unknown = [name for name in submission.target_datacenters if name not in self._watch.datacenters]
+        if unknown:
+            raise ConfigurationError(
+                f"job {submission.job_id!r} names datacenter {unknown[0]!r}, which this gate does not know",
+                remedy=f"There are: {', '.join(self._watch.datacenters)}",
+            )
+        if submission.target_datacenters:
+            return submission.target_datacenters
+        if submission.datacenters > len(self._watch.datacenters):
+            raise ConfigurationError(
+                f"job {submission.job_id!r} needs {submission.datacenters} datacenters, and this gate has {len(self._watch.datacenters)}",
+                remedy=f"Ask for fewer. There are: {', '.join(self._watch.datacenters)}",
+            )
+        choice = self._watch.choose(submission.datacenters)
+        if len(choice.chosen) < submission.datacenters:
+            said = "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
+            raise NodeUnavailableError(
+                f"job {submission.job_id!r} needs {submission.datacenters} datacenters, and {len(choice.chosen)} can take it ({said})",
+                remedy="Ask again, or name target_datacenters: a named one gets the job when it is back",
+            )
+        return choice.chosen
+
+
+def _pair(address: str) -> Address:
+    """Returns host and port. A scheme stays with the host, because the manager that reports joins the two again."""
+    parse_address(address)
+    host, _, port = address.rpartition(":")
+    return host, int(port)

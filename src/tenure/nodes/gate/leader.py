@@ -21,7 +21,7 @@ from tenure.errors import DeposedError, TenureError
 from tenure.jobs.decisions import Command, Event, GateDecision, Outcome
 from tenure.jobs.gate_decisions import CheckGlobal
 from tenure.jobs.gate_jobs import GateArchive, GateFailJob, GateForgetOld, GateTakeLead
-from tenure.jobs.gate_outbox import Owed, OwedKind, Resends
+from tenure.jobs.gate_outbox import GateOutbox, Owed, OwedKind
 from tenure.jobs.gate_reports import HearCorrection, HearProgress, HearTimeout, HearTransfer, progressed
 from tenure.jobs.gate_tracker import GateJobTracker
 from tenure.jobs.messages import JobLeaderTransfer, JobProgressReport, JobReportAck, JobTimeoutReport
@@ -29,7 +29,7 @@ from tenure.jobs.settings import GateSettings
 from tenure.jobs.timers import Timers
 from tenure.jobs.topics import decide_gate
 from tenure.nodes.gate.datacenter_links import DatacenterLinks
-from tenure.nodes.gate.measurements import Forwarding, ReportedCounts
+from tenure.nodes.gate.fitness import Forwarding, ReportedCounts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn
@@ -88,7 +88,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         self._links, self._flow, self._link_suspect, self._heed = links, flow, link_suspect, heed
         self._archive = mandate.environment.engine.store(ARCHIVE)
         self._timers: Timers[str] = Timers()
-        self._resends = Resends(self.ledger.book.settings)
+        self._outbox = GateOutbox(self.ledger.book.settings)
         self._touched: dict[str, None] = {}
         """Jobs whose deadlines and owed messages have to be read off the book anew."""
         self._steps |= {
@@ -103,7 +103,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
     @property
     def owed(self) -> Counter[tuple[str, OwedKind]]:
         """The number of messages that each datacenter has not answered yet, by kind."""
-        return self._resends.counts
+        return self._outbox.counts
 
     # Commands, reports and answers
 
@@ -153,10 +153,14 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         self.wake()
 
     def _note_progress(self, report: JobProgressReport) -> None:
-        tracker = self.ledger.book
+        tracker, now = self.ledger.book, self.now()
         self.reported_counts.heard(report)
-        if progressed(report) and report.job_id in tracker.jobs:
-            tracker.heard_progress(report.job_id, report.datacenter, self.now())
+        if report.job_id not in tracker.jobs:
+            return
+        tracker.heard[(report.job_id, report.datacenter)] = now
+        if progressed(report):
+            tracker.heard_progress(report.job_id, report.datacenter, now)
+        if progressed(report) or now > tracker.deadline(tracker.jobs[report.job_id]):
             # Progress only moves a check to a later time, so setting it is cheap: the heap corrects its old entry when that comes up.
             self._timers.set(report.job_id, tracker.next_due(report.job_id))
 
@@ -177,7 +181,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
 
     def returned(self, datacenter: str) -> None:
         """Sends the messages that a datacenter is owed at once, because it was silent and answers again."""
-        self._resends.hurry(datacenter, self.now())
+        self._outbox.hurry(datacenter, self.now())
         self.wake()
 
     # The loop of the leader
@@ -191,7 +195,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         self.wake()
 
     def _due(self) -> float:
-        return min(self._timers.next_due(), self._resends.next_due())
+        return min(self._timers.next_due(), self._outbox.next_due())
 
     async def follow_up(self) -> None:
         """Refreshes the deadlines and the owed messages of jobs that changed. Then sends the messages that are due."""
@@ -205,13 +209,13 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
         while self._unread:
             job_id, _ = self._unread.popitem()
             await self.strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
-        for datacenter, count in self._resends.take_passed_on().items():
+        for datacenter, count in self._outbox.take_passed_on().items():
             self._flow.passed_on(datacenter, count)
         try:
-            due = self._resends.due(self.now())
+            due = self._outbox.due(self.now())
         except Exception:
             # It may have taken a message out and not set when it goes again. All messages are owed anew, and are due at once.
-            self._resends = Resends(self.ledger.book.settings)
+            self._outbox = GateOutbox(self.ledger.book.settings)
             self._touched.update(dict.fromkeys(self.ledger.book.jobs))
             raise
         for owed in due:
@@ -236,7 +240,7 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             self._timers.set(job_id, tracker.next_due(job_id))
         else:
             self._timers.cancel(job_id)
-        self._resends.refresh(tracker, job_id, now)
+        self._outbox.refresh(tracker, job_id, now)
 
     async def check_deadlines(self) -> None:
         """Checks each job whose time has come. A job that is due and not decided is checked again after the check interval."""

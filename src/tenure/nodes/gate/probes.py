@@ -16,6 +16,7 @@ from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError, UntrustedPeerError
 from tenure.health.signals import HealthConfig
 from tenure.jobs.settings import check_positive
+from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import LoopKeeper
 from tenure.randomness import Random
 
@@ -50,7 +51,7 @@ class ProbeTools(NamedTuple):
     random: Random
     keeper: LoopKeeper
     """Keeps the loop of each probed node."""
-    say: Callable[[str], None] = lambda text: None
+    log: NodeLog
 
 
 class Probed(Generic[ViewT]):
@@ -85,7 +86,7 @@ class Prober(Generic[ViewT]):
         kind: type[ViewT],
         on_word: Callable[[Probed[ViewT], bool], None],
     ) -> None:
-        self._caller, self._settings, self._clock, self._random, self._keeper, self._say = tools
+        self._caller, self._settings, self._clock, self._random, self._keeper, self._log = tools
         self._request, self._kind, self._on_word = request, kind, on_word
         self.nodes = {address: Probed[ViewT](address, tools.clock.monotonic()) for address in addresses}
 
@@ -129,6 +130,6 @@ class Prober(Generic[ViewT]):
             node.error = f"it answered {type(reply).__name__}"
         if refused and refused != node.refused:
             # Logged once: a wrong token or a missing certificate stays so until an operator mends it.
-            self._say(f"{node.address} does not answer to us: {refused}")
+            self._log.warning(f"{node.address} does not answer to us: {refused}")
         node.refused = refused
         return reply if isinstance(reply, self._kind) else None

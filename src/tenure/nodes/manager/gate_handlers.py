@@ -6,11 +6,10 @@ manager that does not lead sends the gate on to the leader.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenure.bound_checks import check
-from tenure.clock import Clock
 from tenure.control.async_caller import AsyncCaller
 from tenure.control.messages.gates import (
     AskDatacenter,
@@ -34,10 +33,7 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.health.node_states import has_quorum
-from tenure.health.window import INTERVAL_S, EventWindow
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempts import Dispatched
-from tenure.jobs.budget import is_full
 from tenure.jobs.decisions import Command
 from tenure.jobs.gate_exchange import AnswerQuery, ObeyGlobalCancel, ObeyGlobalTimeout, progress_report, report_for
 from tenure.jobs.messages import (
@@ -50,13 +46,11 @@ from tenure.jobs.messages import (
     JobTimeoutReport,
 )
 from tenure.jobs.model import JobSubmission
-from tenure.jobs.queues import room
 from tenure.jobs.states import JobState
-from tenure.jobs.submission import JobSubmitted, SubmitJob
-from tenure.nodes.fleet.member import WorkerStanding
+from tenure.jobs.submission import SubmitJob
 from tenure.nodes.fleet.member import room as room_for_work
 from tenure.nodes.manager.gate_reports import GateReporting
-from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.leader import DatacenterLeader
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
@@ -65,11 +59,10 @@ Report = JobProgressReport | JobTimeoutReport
 
 
 class GateHandlers:
-    """Answers gates: `handlers` are its handlers, `reporting` and `flow` make its parts of each leader that this node becomes."""
+    """Answers gates: `handlers` are its handlers, `reporting` makes its part of each leader that this node becomes."""
 
-    def __init__(self, manager: Manager, caller: AsyncCaller, identity: Identity, clock: Clock) -> None:
-        self._manager, self._caller, self._identity, self._clock = manager, caller, identity, clock
-        self._flow = DispatchFlow(clock)
+    def __init__(self, manager: Manager, caller: AsyncCaller, identity: Identity) -> None:
+        self._manager, self._caller, self._identity = manager, caller, identity
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             TellDatacenter: self.told,
             AskDatacenter: self.probed,
@@ -78,11 +71,6 @@ class GateHandlers:
 
     def reporting(self, leader: DatacenterLeader) -> GateReporting:
         return GateReporting(leader, self._caller, self._identity)
-
-    def flow(self, leader: DatacenterLeader) -> DispatchFlow:
-        """Begins a term with empty counts: those of an earlier term say nothing about this one."""
-        self._flow = DispatchFlow(self._clock)
-        return self._flow
 
     async def told(self, request: TellDatacenter) -> Reply:
         """Takes the submissions and decisions of a gate. Raises `DeposedError` when this node does not lead."""
@@ -109,6 +97,8 @@ class GateHandlers:
     async def _submit(self, submissions: Sequence[JobSubmission]) -> tuple[list[Report], list[JobStatusCorrection]]:
         if not submissions:
             return [], []
+        # Unanswered submissions stay owed: the gate sends them again, and says meanwhile that this datacenter accepts none.
+        submissions = [one for one in submissions if self._manager.takes(one)]
         outcomes = await self._commit_each([SubmitJob(by="gate", submission=one) for one in submissions])
         taken, answers = [], []
         for one, outcome in zip(submissions, outcomes, strict=True):
@@ -194,64 +184,23 @@ class GateHandlers:
 
     async def probed(self, request: AskDatacenter) -> Reply:
         """Answers a gate's probe. Every manager does, also while none of them leads."""
-        leadership, now = self._manager.leadership, self._clock.monotonic()
-        leads = leadership.leader is not None
-        leader = leadership.name if leads else leadership.ledger.book.state.leader
-        view = DatacenterView(
+        manager, leadership = self._manager, self._manager.leadership
+        leader = leadership.name if manager.leads else leadership.ledger.book.state.leader
+        flow, closed = manager.flow(), manager.closed
+        free = room_for_work(manager.standings(), leadership.ledger.book.state.drained)
+        return DatacenterView(
             datacenter=self._identity.datacenter,
             manager_id=self._identity.manager_id,
-            leads=leads,
+            leads=manager.leads,
             leader=address_of(leader),
             has_quorum=has_quorum(engine_answers=leadership.engine_answers, term_is_current=leadership.term_is_current),
-            accepting_jobs=not is_full(leadership.ledger.book),
-        )
-        return (
-            self._flow.described(view, leadership.ledger.book, self._manager.standings(), now, leadership.time.now())
-            if leads
-            else view
-        )
-
-
-class DispatchFlow(LeaderPart):
-    """Counts the jobs accepted and the attempts dispatched in the last interval: signal 3 of a manager. A part of each leader."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._accepted, self._dispatched = EventWindow(history=0), EventWindow(history=0)
-        self._waiting_since: float | None = None
-
-    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
-        now = self._clock.monotonic()
-        for event in decision.events:
-            if isinstance(event, JobSubmitted):
-                self._accepted.record(now)
-            elif isinstance(event, Dispatched):
-                self._dispatched.record(now)
-
-    def described(
-        self, view: DatacenterView, book: JobBook, workers: list[WorkerStanding], now: float, engine_now: float
-    ) -> DatacenterView:
-        """Returns the view of a leader: the given one, with its workers and with the flow of work to them."""
-        free, dispatched = room_for_work(workers, book.state.drained), int(self._dispatched.last_interval(now))
-        waiting = sum(
-            min(len(keys), room(book.state.queues.get(queue), book.in_queue.get(queue, 0), engine_now))
-            for (queue, _), keys in book.ready.items()
-        )
-        self._waiting_since = (now if self._waiting_since is None else self._waiting_since) if waiting else None
-        # Waiting work counts against this leader only when some has waited for a whole interval.
-        overdue = waiting if self._waiting_since is not None and now - self._waiting_since >= INTERVAL_S else 0
-        return DatacenterView(
-            datacenter=view.datacenter,
-            manager_id=view.manager_id,
-            leads=view.leads,
-            leader=view.leader,
-            has_quorum=view.has_quorum,
-            accepting_jobs=view.accepting_jobs,
+            accepting_jobs=not closed,
+            closed=closed,
             active_worker_count=free.workers,
             drained_worker_count=free.drained,
             available_capacity=free.capacity,
-            jobs_accepted_last_interval=int(self._accepted.last_interval(now)),
-            workflows_dispatched_last_interval=dispatched,
-            expected_throughput=float(dispatched + overdue),
-            workflows_waiting=overdue,
+            jobs_accepted_last_interval=flow.accepted,
+            workflows_dispatched_last_interval=flow.dispatched,
+            expected_throughput=flow.expected,
+            workflows_waiting=flow.waiting,
         )

@@ -1,35 +1,68 @@
-"""Answers a manager's requests about jobs. Any manager answers the reads, from a book that is never ahead of the journal."""
+"""Answers a manager's requests about jobs, and follows the ends of jobs on the leader.
+
+Any manager answers the reads, from a book that is never ahead of the journal. When a job ends, the leader cancels the jobs that its workflows submitted (a
+parent's slot may be killed at any moment, and after a takeover the new leader looks for orphans that the last one left), and records the job as one span of
+its trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tenure import tracing
+from tenure.beat.proof import UNPROVEN
 from tenure.clock import Clock
-from tenure.control.messages.job_details import EvidenceView, GetEvidence, GetLogs, LogLine, LogPage
-from tenure.control.messages.jobs import AskWhy, Cancel, JobView, ListJobs, Problem, ProblemKind, WhyReply
+from tenure.control.claims import scope
+from tenure.control.messages.jobs import (
+    AskWhy,
+    Cancel,
+    EvidenceView,
+    GetEvidence,
+    GetLogs,
+    JobView,
+    ListJobs,
+    LogLine,
+    LogPage,
+    Problem,
+    ProblemKind,
+    WhyReply,
+)
 from tenure.control.messages.wire import Reply
 from tenure.control.problems import problem
 from tenure.engines.aio import Calls
 from tenure.engines.contracts import Engine
-from tenure.errors import DeposedError, LimitError, TenureError, UnknownJobError
+from tenure.errors import DeposedError, LimitError, NodeUnavailableError, TenureError, UnknownJobError
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.endings import CancelJob
+from tenure.jobs.attempt_evidence import AttemptEvidence, evidence_of
+from tenure.jobs.endings import CancelJob, JobEnded
 from tenure.jobs.model import JobInfo, JobSubmission
+from tenure.jobs.shown_arguments import secret_names
+from tenure.jobs.states import JobState
 from tenure.jobs.submission import SubmitJob
-from tenure.jobs.why import Why, why
+from tenure.jobs.why import Why, attempts_to_look_at, utc, why
 from tenure.nodes.job_handlers import JobHandlers, Repeatable, choose, read_record
 from tenure.nodes.job_listing import manager_list
-from tenure.nodes.job_views import Granted, Live, large_results, manager_view, with_results
-from tenure.nodes.manager.housekeeping import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.job_views import Granted, Live, large_results, manager_view, newest_report, with_results
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.ledger import ARCHIVE, LARGE_RESULTS
+from tenure.nodes.manager.manager_health import MANAGER
 from tenure.work.attempt_logs import log_key
+from tenure.work.job_submission import PARENT
 
 if TYPE_CHECKING:
     from tenure.nodes.manager.manager import Manager
 
+
 LOGS, EVIDENCE = "logs", "evidence"
+LOG_TAIL_BYTES, MOST_LOG_LINES = 16_384, 20
+"""The end of an attempt's log that its evidence shows."""
+CLOSED_AGAIN_S = 10.0
+"""The seconds after which a client may submit again to a manager that an operator drained."""
 ViewT = TypeVar("ViewT")
 
 
@@ -55,8 +88,17 @@ class ManagerJobHandlers(JobHandlers):
         return self._manager.epoch, self._manager.ledger.seq
 
     async def accept(self, submissions: Sequence[JobSubmission]) -> Sequence[Decision | TenureError]:
-        commands = [SubmitJob(submission=one, by=one.submitted_by) for one in submissions]
-        return await self._manager.leadership.commit_all(commands)
+        refused = {one.job_id: self._refusal(one) for one in submissions if not self._manager.takes(one)}
+        commands = [SubmitJob(submission=one, by=one.submitted_by) for one in submissions if one.job_id not in refused]
+        outcomes = iter(await self._manager.leadership.commit_all(commands))
+        return [refused.get(one.job_id) or next(outcomes) for one in submissions]
+
+    def _refusal(self, submission: JobSubmission) -> NodeUnavailableError:
+        return NodeUnavailableError(
+            f"job {submission.job_id!r} is not accepted: this manager is {self._manager.closed}",
+            remedy=f"Submit it to another datacenter, or let this manager accept jobs again: tenure drain {MANAGER}{self._manager.plain_name} --undo",
+            retry_after_s=CLOSED_AGAIN_S,
+        )
 
     async def cancel(self, request: Cancel) -> Decision:
         return await self._manager.leadership.commit(
@@ -70,9 +112,12 @@ class ManagerJobHandlers(JobHandlers):
         info = book.jobs.get(job_id)
         return info.state.terminal if info is not None else job_id in book.state.archive
 
-    def queue_of(self, job_id: str) -> str:
+    def submission_of(self, job_id: str) -> JobSubmission | None:
         info = self._manager.ledger.book.jobs.get(job_id)
-        return info.job.submission.queue if info is not None else ""
+        return info.job.submission if info is not None else None
+
+    def live_submissions(self) -> Iterable[JobSubmission]:
+        return [info.job.submission for info in self._manager.ledger.book.live_jobs()]
 
     def _newest(self) -> tuple[Live | None, Granted | None]:
         """Returns what workers reported since the last append; nothing on a standby, because workers report to the leader only."""
@@ -80,22 +125,32 @@ class ManagerJobHandlers(JobHandlers):
         return (reports.live, reports.granted) if reports is not None else (None, None)
 
     async def list_jobs(self, request: ListJobs) -> Reply:
-        now = self._manager.now()
-        return await self._manager.ledger.read(lambda book: manager_list(book, now, request, *self._newest()))
+        now, within = self._manager.now(), scope()
+        return await self._manager.ledger.read(
+            lambda book: manager_list(book, now, request, *self._newest(), within=within)
+        )
 
     async def view(self, job_id: str, *, whole: bool = True) -> Reply:
         now = self._manager.now()
 
         def look(book: JobBook) -> tuple[JobView, list[tuple[str, str]]] | None:
             info = book.jobs.get(job_id)
-            return (manager_view(info, now, *self._newest()), large_results(info)) if info is not None else None
+            return (
+                (
+                    manager_view(info, now, *self._newest(), book.waits_for, partial(secret_names, book)),
+                    large_results(info),
+                )
+                if info is not None
+                else None
+            )
 
         found = await self._manager.ledger.read(look)
         if found is None:
             info = await self._archived(job_id)
             if info is None:
                 return self._unknown(job_id)
-            found = manager_view(info, now), large_results(info)
+            known = partial(secret_names, self._manager.ledger.book)
+            found = manager_view(info, now, secrets=known), large_results(info)
         return await self._with_results(*found)
 
     async def _with_results(self, view: JobView, keys: Sequence[tuple[str, str]]) -> JobView:
@@ -108,8 +163,9 @@ class ManagerJobHandlers(JobHandlers):
     async def why(self, request: AskWhy) -> Reply:
         job_id = request.job_id
 
-        def look(book: JobBook) -> Why | None:
-            return why(book, job_id) if job_id in book.jobs else None
+        def look(book: JobBook) -> tuple[Why, list[tuple[str, int, str]]] | None:
+            info = book.jobs.get(job_id)
+            return (why(book, job_id), attempts_to_look_at(info)) if info is not None else None
 
         found = await self._manager.ledger.read(look)
         if found is None:
@@ -118,8 +174,29 @@ class ManagerJobHandlers(JobHandlers):
                 return self._unknown(job_id)
             book = JobBook()
             book.state.jobs[job_id] = info
-            found = why(book, job_id)
-        return WhyReply(why=found, text=str(found))
+            found = why(book, job_id), attempts_to_look_at(info)
+        told, attempts = found
+        evidence = [await self._found(job_id, *one) for one in attempts]
+        told = msgspec.structs.replace(told, found=tuple(one for one in evidence if one is not None))
+        return WhyReply(why=told, text=str(told) + self._unproven(job_id))
+
+    async def _found(self, job_id: str, workflow: str, attempt: int, worker: str = "") -> AttemptEvidence | None:
+        """Returns what the store has of an attempt: its evidence, and the end of its log. None where it has neither."""
+        kept = await self._kept(job_id, workflow, attempt)
+        data = await self._calls.run(self._logs.get, log_key(job_id, workflow, attempt)) or b""
+        lines, _ = cut(data, max(0, data.rfind(b"\n", 0, max(0, len(data) - LOG_TAIL_BYTES)) + 1), LOG_TAIL_BYTES)
+        if kept is None and not lines:
+            return None
+        said = tuple(f"{utc(line.at)[11:19]} {line.level} {line.text}" for line in lines[-MOST_LOG_LINES:])
+        return evidence_of(workflow, attempt, worker, kept, said)
+
+    def _unproven(self, job_id: str) -> str:
+        """Returns a line for each running workflow of a job that has shown nothing but beats. It is no decision, so the journal has none."""
+        live, info = self._newest()[0], self._manager.ledger.book.jobs.get(job_id)
+        if live is None or info is None:
+            return ""
+        said = ((name, newest_report(job_id, name, one, live)) for name, one in info.workflows.items())
+        return "".join(f"\n{name} is {UNPROVEN}.\n" for name, one in said if one is not None and one.unproven)
 
     async def repeatable(self, job_id: str) -> Repeatable | Reply:
         return await self._look_at(job_id, lambda info: Repeatable(info.job.submission, info.state.terminal))
@@ -173,10 +250,16 @@ class ManagerJobHandlers(JobHandlers):
         attempt = await self._attempt(request)
         if isinstance(attempt, Reply):
             return attempt
-        key = f"{request.job_id}/{attempt.workflow}/{attempt.number}"
+        kept = await self._kept(request.job_id, attempt.workflow, attempt.number)
+        shown = await self._found(request.job_id, attempt.workflow, attempt.number)
+        return EvidenceView(
+            job_id=request.job_id, workflow=attempt.workflow, attempt=attempt.number, found=kept, evidence=shown
+        )
+
+    async def _kept(self, job_id: str, workflow: str, attempt: int) -> Any:
+        key = log_key(job_id, workflow, attempt)
         data = await self._calls.run(self._evidence.get, key)
-        found = read_record(data, Any, f"evidence {key!r}") if data is not None else None
-        return EvidenceView(job_id=request.job_id, workflow=attempt.workflow, attempt=attempt.number, found=found)
+        return read_record(data, Any, f"evidence {key!r}") if data is not None else None
 
     async def _attempt(self, request: GetLogs | GetEvidence) -> NamedAttempt | Reply:
         """Returns the attempt that a request means. Only names that a known job has ever become part of a key."""
@@ -203,8 +286,103 @@ def cut(data: bytes, offset: int, limit: int) -> tuple[tuple[LogLine, ...], int]
             break
         try:
             lines.append(msgspec.json.decode(data[position:end], type=LogLine))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # The offset is inside a line: no page of ours gave it out.
             lines.append(LogLine(at=0.0, level="", text=data[position:end].decode(errors="replace").rstrip("\n")))
         position = end
     return tuple(lines), position
+
+
+class ChildJobs(LeaderPart):
+    """Knows which live jobs have a parent, and cancels those whose parent ended without completing."""
+
+    def __init__(self, leader: DatacenterLeader) -> None:
+        self._leader = leader
+        self._children: dict[str, set[str]] = {}
+        self._orphans: list[tuple[str, str]] = []
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        self._children.clear()
+        for info in list(self._leader.ledger.book.live_jobs()):
+            self._know(info.id)
+        for parent in list(self._children):
+            self._look_at_parent(parent)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._orphans:
+                child, parent = self._orphans.pop()
+                reason = f"the job {parent} that submitted it did not complete"
+                cancel = CancelJob(by="leader", job_id=child, reason=reason)
+                # A child that cannot be cancelled is failed: it would run on, and keep the others from being cancelled.
+                await self._leader.strikes.commit_all([cancel], "cancelling it with the job that submitted it")
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            self._know(job_id)
+            self._look_at_parent(job_id)
+
+    def _know(self, job_id: str) -> None:
+        info = self._leader.ledger.book.jobs.get(job_id)
+        parent = info.job.submission.labels.get(PARENT, "") if info is not None else ""
+        if info is None or not parent:
+            return
+        if info.state.terminal:
+            family = self._children.get(parent, set())
+            family.discard(job_id)
+            if not family:
+                self._children.pop(parent, None)
+        else:
+            self._children.setdefault(parent, set()).add(job_id)
+            self._look_at_parent(parent)  # the parent may have ended before its child was known
+
+    def _look_at_parent(self, parent: str) -> None:
+        ended = ended_as(self._leader.ledger.book, parent)
+        if ended is not None and parent in self._children:
+            family = self._children.pop(parent)
+            if ended is not JobState.COMPLETED:
+                self._orphans += [(child, parent) for child in sorted(family)]
+                self._changed.set()
+
+
+def ended_as(book: JobBook, job_id: str) -> JobState | None:
+    """Returns the state in which a job ended; None while it lives, or when this datacenter does not know it: it may be another's."""
+    info = book.jobs.get(job_id)
+    if info is not None:
+        return info.state if info.state.terminal else None
+    archived = book.state.archive.get(job_id)
+    return archived.state if archived is not None else None
+
+
+class JobTraces(LeaderPart):
+    """The manager that leads when a job ends records the whole span, also for the terms before its own."""
+
+    def __init__(self, leader: DatacenterLeader) -> None:
+        self._leader = leader
+
+    def note(self, decision: Decision, job_ids: Iterable[str]) -> None:
+        for event in decision.events:
+            if isinstance(event, JobEnded):
+                self._tell(event.job_id)
+
+    def _tell(self, job_id: str) -> None:
+        info = self._leader.ledger.book.jobs.get(job_id)
+        parent = info.job.submission.labels.get(tracing.LABEL, "") if info is not None else ""
+        if info is None or not parent:
+            return
+        attributes = {
+            "tenure.job": job_id,
+            "tenure.state": info.state.value,
+            "tenure.queue": info.job.submission.queue,
+            "tenure.attempts": sum(one.attempt for one in info.workflows.values()),
+            "tenure.epoch": self._leader.ledger.epoch,
+        }
+        tracing.record(
+            f"job {job_id}",
+            attributes,
+            parent=parent,
+            begun=info.job.submitted_at,
+            ended=info.ended_at,
+            error="" if info.state is JobState.COMPLETED else info.reason or info.state.value,
+        )

@@ -9,6 +9,7 @@ An exception about one job fails that job alone (`term_leader`); any other excep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -16,26 +17,35 @@ from itertools import groupby
 import msgspec
 
 from tenure import tracing
-from tenure.engines.contracts import Mailbox, Outgoing
+from tenure.engines.contracts import Mailbox, Outgoing, Withdrawal
 from tenure.errors import LimitError
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempts import RecordDispatched
-from tenure.jobs.deadlines import CheckJob, next_due
+from tenure.jobs.attempts import ProgressWatch, RecordDispatched, RecordWithdrawn
+from tenure.jobs.book import WorkflowKey
+from tenure.jobs.decisions import Command
 from tenure.jobs.endings import ConfirmCleaned, FailJob
-from tenure.jobs.model import JobInfo
-from tenure.jobs.outbox import Dispatch, live_messages, next_dispatch_at, to_dispatch
+from tenure.jobs.messages import Identity
+from tenure.jobs.outbox import (
+    Dispatch,
+    live_messages,
+    mailbox_of,
+    message_key,
+    next_dispatch_at,
+    to_dispatch,
+    to_withdraw,
+)
+from tenure.jobs.states import WorkflowState
+from tenure.jobs.timeout import strategy_for
 from tenure.jobs.timers import Timers
-from tenure.nodes.fleet.member import PoolView
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.nodes.fleet.member import FleetSettings, PoolView
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.loop_keeper import FailedOn, Loop
-from tenure.nodes.manager.housekeeping import Housekeeping
-from tenure.nodes.manager.ledger import JobMandate
-from tenure.nodes.manager.results import RESULTS, ResultIntake
+from tenure.nodes.manager.earned_time import chosen_stuck_s
+from tenure.nodes.manager.ledger import RESULTS, Housekeeping, JobMandate, ResultIntake
 from tenure.nodes.manager.schedules import Clockwork
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.term_leader import TEND, Struck, TermLeader, concerns_all
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.work.delivery import WorkItem, WorkResult
 
 HANDED_BACK_S = 0.2
 """The pause of the deadline check while some result is leased and not recorded yet."""
@@ -43,6 +53,10 @@ MOST_BYTES_AT_ONCE = 262_144
 """The bytes of arguments in one batch at most; a single order that is larger makes a batch of its own."""
 _encode = msgspec.json.Encoder().encode
 DISPATCHING = "dispatching it"
+PARKING = "taking it back from the engine"
+MOST_WITHDRAWN = 200
+WITHDRAW_AFTER_S = 10.0
+"""The seconds after the last worker left for which its work stays in the engine."""
 
 
 class LeaderPart:
@@ -61,6 +75,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
     def __init__(
         self,
         mandate: JobMandate,
+        identity: Identity,
         *,
         fleet: FleetSettings | None = None,
         pool: PoolView | None = None,
@@ -68,7 +83,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
     ) -> None:
         """`parts` make the parts that run during this term, beside the leader's own loops."""
         super().__init__(mandate, _failed_job)
-        self._engine = mandate.environment.engine
+        self._engine, self.identity = mandate.environment.engine, identity
         self._unordered: set[str] = set()
         """Jobs for which no order could be made at the last look. A second failure in a row fails the job."""
         self._unarmed: dict[str, Exception] = {}
@@ -76,13 +91,15 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
         self.results = ResultIntake(mandate, self.strikes)
         self._housekeeping = Housekeeping(mandate, self.strikes)
-        self._timers: Timers[str] = Timers()
+        self.timers: Timers[str] = Timers()
+        """When each live job is to be checked. The timeout strategies set it (`jobs.timeout`)."""
         self.worker_reports = WorkerReportHandlers(mandate, settings=fleet, pool=pool)
-        self.clockwork = Clockwork(self.ledger, self.say, self.keeper.failures)
+        self.clockwork = Clockwork(self.ledger, self.log, self.keeper.failures)
         self._steps |= {
             "jobs without a deadline": self._look_again,
             "schedules": self._fire,
             "dispatch": self.dispatch,
+            "withdraw": self._withdraw,
             "revoke": self._revoke,
             "deadlines": self.check_deadlines,
             "housekeeping": self._keep_house,
@@ -97,6 +114,19 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
     def close(self) -> None:
         """Ends the term: releases the reports that are held."""
         self.worker_reports.close()
+
+    # Asked for by the timeout strategies
+
+    @property
+    def book(self) -> JobBook:
+        return self.ledger.book
+
+    @property
+    def progress(self) -> ProgressWatch:
+        return self.worker_reports.watch
+
+    async def commit(self, command: Command) -> Decision:
+        return await self.ledger.commit(command)
 
     # Durable decisions
 
@@ -121,11 +151,11 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         try:
             info = self.ledger.book.jobs.get(job_id)
             if info is None or info.state.terminal:
-                self._timers.cancel(job_id)
+                self.timers.cancel(job_id)
                 if info is not None:
                     self.worker_reports.forget(info)
             else:
-                self._timers.set(job_id, self._next_due(info))
+                strategy_for(info.job.submission, self).track(info)
         except Exception as error:
             self._unarmed[job_id] = error
             self.wake()
@@ -143,9 +173,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         for name in (TEND, *self._parts):
             self.keeper.begin_again(name)
 
-    def _next_due(self, info: JobInfo) -> float:
-        return next_due(info, self.ledger.book.settings, self.worker_reports.watch.last(info.id))
-
     # Everything that is due
 
     async def _begin(self) -> None:
@@ -155,7 +182,12 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         self.clockwork.arm_all()
 
     def _due(self) -> float:
-        return min(self._timers.next_due(), self.clockwork.next_due(), next_dispatch_at(self.ledger.book, self.now()))
+        return min(
+            self.timers.next_due(),
+            self.clockwork.next_due(),
+            next_dispatch_at(self.ledger.book, self.now()),
+            self._withdraw_at(),
+        )
 
     async def _look_again(self) -> None:
         """Computes once more the deadlines that could not be computed. A job on which that fails again is failed."""
@@ -189,7 +221,13 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             sent = [order for name, some in batches(orders) for order in await self._send_each(name, some)]
             await self.strikes.commit_all(
                 [
-                    RecordDispatched(by="leader", job_id=order.job_id, workflow=order.workflow, attempt=order.attempt)
+                    RecordDispatched(
+                        by="leader",
+                        job_id=order.job_id,
+                        workflow=order.workflow,
+                        attempt=order.attempt,
+                        by_workflow=order.by_workflow,
+                    )
                     for order in sent
                 ],
                 DISPATCHING,
@@ -219,7 +257,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
         ]
         for order, sent in zip(orders, await self._calls.run(self._mailbox(name).send_many, batch), strict=True):
             if sent.refused:
-                self.say(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
+                self.log.warning(f"{order.key}, attempt {order.attempt}, was not sent again: {sent.refused}")
 
     def _item(self, order: Dispatch) -> WorkItem:
         return WorkItem(
@@ -230,11 +268,17 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             workflow_id=order.workflow,
             attempt=order.attempt,
             stall_s=order.stall,
+            stuck_s=self._stuck_s(order.job_id),
             tries=order.tries,
             excluded=self._excluded(order),
             managed=True,
             trace=self._trace(order.job_id),
         )
+
+    def _stuck_s(self, job_id: str) -> float | None:
+        """Returns the stuck threshold that the submission asked for; None where we derived it: the worker knows the stall that counts."""
+        info = self.ledger.book.jobs.get(job_id)
+        return chosen_stuck_s(info, self.ledger.book) if info is not None else None
 
     def _trace(self, job_id: str) -> str:
         info = self.ledger.book.jobs.get(job_id)
@@ -242,8 +286,42 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     def _excluded(self, order: Dispatch) -> tuple[str, ...]:
         """Returns the workers that must leave this order to others; empty when that would exclude every able worker and strand the work."""
-        able = self.worker_reports.fleet.able(order.mailbox)
+        able = self.worker_reports.fleet.able(order.lane)
         return () if able and able <= set(order.excluded) else order.excluded
+
+    async def _withdraw(self) -> None:
+        """Takes back what nobody serves any more, some seconds after the last worker left: a worker that restarts finds its work where it was."""
+        if self.now() < self._withdraw_at():
+            return
+        keys = await self.ledger.read(partial(to_withdraw, limit=MOST_WITHDRAWN))
+        gone: list[tuple[str, str, int]] = []
+        for key in keys:
+            await self.strikes.attempt(key[0], partial(self._take_back, key, gone), PARKING)
+        if len(gone) < MOST_WITHDRAWN:
+            self.book.lost_at = None  # what is leased now runs, or comes back to a worker
+        await (
+            self.results.drain()
+        )  # a message may be absent because its work has just ended: then it is not recorded as taken back
+        await self.strikes.commit_all(
+            [
+                RecordWithdrawn(by="leader", job_id=job_id, workflow=name, attempt=attempt)
+                for job_id, name, attempt in gone
+            ],
+            PARKING,
+        )
+
+    def _withdraw_at(self) -> float:
+        lost_at = self.book.lost_at
+        return math.inf if lost_at is None else max(lost_at, self.book.state.elected_at) + WITHDRAW_AFTER_S
+
+    async def _take_back(self, key: WorkflowKey, gone: list[tuple[str, str, int]]) -> None:
+        info = self.book.jobs[key[0]]
+        workflow = info.workflows[key[1]]
+        mailbox = self._mailbox(mailbox_of(info, workflow))
+        found = await self._calls.run(mailbox.withdraw, message_key(*key), workflow.generation)
+        # One that is absent was taken back by a leader that died before it recorded that.
+        if found is not Withdrawal.LEASED and workflow.state is WorkflowState.QUEUED:
+            gone.append((*key, workflow.attempt))
 
     async def _revoke(self) -> None:
         """Withdraws the messages of ended jobs: no worker claims a queued one any more, and running work loses its receipt."""
@@ -268,7 +346,7 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
 
     async def check_deadlines(self) -> None:
         now = self.now()
-        if self._timers.next_due() > now:
+        if self.timers.next_due() > now:
             return
         # A result that was enqueued before the deadline wins over it, so results are taken first. The timers are popped after that: when an
         # exception interrupts the drain, the deadlines stay due.
@@ -277,16 +355,8 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
             # Some result is leased and not recorded: our other loop holds it, or the last leader did. It may have been in time.
             await self.clock.async_sleep(HANDED_BACK_S)
             return
-        due = [job_id for job_id in self._timers.pop_due(now) if job_id in self.ledger.book.jobs]
-        checks = [
-            CheckJob(
-                by="leader",
-                job_id=job_id,
-                drained_until=self.results.drained_until,
-                progress_at=self.worker_reports.watch.last(job_id),
-            )
-            for job_id in due
-        ]
+        due = [info for job_id in self.timers.pop_due(now) if (info := self.book.jobs.get(job_id)) is not None]
+        checks = [strategy_for(info.job.submission, self).check(info.id, self.results.drained_until) for info in due]
         await self.strikes.commit_all(checks, "checking its deadlines")
 
     def _mailbox(self, name: str) -> Mailbox[WorkItem, WorkResult]:

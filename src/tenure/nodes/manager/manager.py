@@ -7,16 +7,17 @@ simulator runs it unchanged. Any manager answers reads of jobs, from a book that
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tenure import __version__
-from tenure.bound_checks import check
 from tenure.control.async_caller import AsyncCaller
 from tenure.control.caller import parse_address
 from tenure.control.event_feed import EventFeed
-from tenure.control.messages.events import GetEvents
+from tenure.control.messages.events import GetEvents, ProgressLine
 from tenure.control.messages.jobs import (
+    MAX_LISTED,
     AskLeader,
     Done,
     LeaderView,
@@ -27,7 +28,7 @@ from tenure.control.messages.jobs import (
     candidate_at,
 )
 from tenure.control.messages.nodes import ManagerNode, WorkerNode
-from tenure.control.messages.wire import Placed, Reply, Request
+from tenure.control.messages.wire import Handlers, Placed, Reply, Request
 from tenure.control.messages.workers import ExtendDeadline, WorkerReport
 from tenure.control.problems import problem
 from tenure.errors import DeposedError, TenureError
@@ -35,26 +36,27 @@ from tenure.jobs import JobSettings
 from tenure.jobs.budget import check_worker
 from tenure.jobs.decisions import Command
 from tenure.jobs.messages import Identity
-from tenure.nodes.fleet.member import PoolView, WorkerStanding, crew
-from tenure.nodes.fleet.settings import FleetSettings
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.shown_arguments import masked_event
+from tenure.nodes.fleet.member import FleetSettings, PoolView, WorkerStanding, crew
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.ledger import SNAPSHOT_EVERY
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
-from tenure.nodes.manager.alarms import Observer
 from tenure.nodes.manager.gate_handlers import GateHandlers
-from tenure.nodes.manager.job_ends import ChildJobs, JobTraces
-from tenure.nodes.manager.job_handlers import ManagerJobHandlers
+from tenure.nodes.manager.job_handlers import ChildJobs, JobTraces, ManagerJobHandlers
 from tenure.nodes.manager.leader import DatacenterLeader, JobLeadership
 from tenure.nodes.manager.ledger import JOURNAL, DatacenterRules, JobLedger, JobMandate
-from tenure.nodes.manager.node_handlers import NodeHandlers, worker_node
-from tenure.nodes.manager.overview import OverviewHandlers
-from tenure.nodes.manager.queue_handlers import DeadLetterHandlers, QueueHandlers
+from tenure.nodes.manager.manager_health import DispatchFlow, WatchedCalls, WorkFlow, drained_by, why_closed
+from tenure.nodes.manager.operator_handlers import DeadLetterHandlers, NodeHandlers, QueueHandlers, worker_node
+from tenure.nodes.manager.outage_brake import OutageHandlers
+from tenure.nodes.manager.overview import Observer, OverviewHandlers
 from tenure.nodes.manager.schedules import ScheduleHandlers
+from tenure.nodes.manager.submission_intake import SubmissionIntake
 from tenure.nodes.manager.worker_reports import WorkerReportHandlers
 from tenure.nodes.process import Environment
 
 if TYPE_CHECKING:
-    from tenure.nodes.manager.metrics import ManagerMetrics
+    from tenure.nodes.manager.serving import ManagerMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class ManagerSetup:
     jobs: JobSettings | None = None
     fleet: FleetSettings | None = None
     snapshot_every: int = SNAPSHOT_EVERY
+    engine_submissions: bool = False
+    """Takes submissions that came through the engine, too (`client.transactions`). Every process does; worlds of the simulator need no such loop."""
 
 
 class Manager:
@@ -83,19 +87,23 @@ class Manager:
         gates: AsyncCaller | None = None,
         pool: PoolView | None = None,
         metrics: ManagerMetrics | None = None,
+        tokens: Handlers | None = None,
     ) -> None:
         """`address`: where workers, gates and clients reach it. `gates` asks the gates of this datacenter; None for one that has none."""
         setup = setup or ManagerSetup()
-        engine, calls, clock, say = environment.engine, environment.calls, environment.clock, environment.say
+        self._calls = calls = WatchedCalls(environment.calls, environment.clock)
+        environment = replace(environment, calls=calls)
+        engine, clock, log = environment.engine, environment.clock, environment.log
         self.datacenter, self._setup, self._pool = setup.datacenter, setup, pool
+        self._identity = Identity(setup.datacenter, name, *parse_address(address))
         self.jobs = ManagerJobHandlers(self, engine, calls, clock)
-        failures = ProductFailures(clock, say, metrics.failed_on if metrics is not None else lambda what: None)
+        failures = ProductFailures(clock, log, metrics.failed_on if metrics is not None else lambda what: None)
         self.leadership: JobLeadership = Leadership(
             candidate_at(name, address),
             environment,
             DatacenterRules(setup.jobs, setup.snapshot_every),
             self._new_leader,
-            keeper=LoopKeeper(clock, environment.random, failures, say=say),
+            keeper=LoopKeeper(clock, environment.random, failures),
             term_s=setup.term_s,
             on_change=self.jobs.look,
         )
@@ -104,7 +112,7 @@ class Manager:
         self.observer = Observer(
             self.leadership,
             clock=clock,
-            say=say,
+            log=log,
             crew=lambda mailbox: crew(self.standings(), mailbox, self.ledger.book.state.drained),
             metrics=metrics,
         )
@@ -113,12 +121,16 @@ class Manager:
             calls,
             clock=clock,
             state=self.jobs.state_for,
-            queue_of=self.jobs.queue_of,
+            submission_of=self.jobs.submission_of,
             keep=self.leadership.keeper.keep,
+            progress=self._progress,
+            masked=lambda data: masked_event(data, self.ledger.book),
         )
+        self._flow: DispatchFlow | None = None
+        """The flow of work in the present term, or the last one."""
         self._gates: GateHandlers | None = None
         if gates is not None:
-            self._gates = GateHandlers(self, gates, Identity(setup.datacenter, name, *parse_address(address)), clock)
+            self._gates = GateHandlers(self, gates, self._identity)
         nodes = NodeHandlers(self, engine, calls)
         self.handlers: dict[type[Request], Callable[[Any], Awaitable[Reply]]] = {
             AskLeader: self._leader_view,
@@ -130,16 +142,28 @@ class Manager:
             **QueueHandlers(self).handlers,
             **DeadLetterHandlers(self, engine, calls).handlers,
             **nodes.handlers,
+            **OutageHandlers(self.write).handlers,
             **OverviewHandlers(self, nodes, clock).handlers,
             **(self._gates.handlers if self._gates is not None else {}),
+            **(tokens or {}),
         }
         """Maps each type of request to its handler."""
 
+    def _progress(self, request: GetEvents) -> tuple[ProgressLine, ...]:
+        """Returns how the work of one job, or of all, stands. Workers report to the leader only."""
+        reports = self.worker_reports if self.leads else None
+        if reports is None:
+            raise DeposedError("only the leader hears of progress")
+        return tuple(reports.progress.lines([request.job_id] if request.job_id else None, MAX_LISTED))
+
     def _new_leader(self, mandate: JobMandate) -> DatacenterLeader:
-        parts = [ChildJobs, JobTraces, self.observer.lead]
+        self._flow = flow = DispatchFlow(mandate.environment.clock)
+        parts = [ChildJobs, JobTraces, self.observer.lead, lambda leader: flow]
         if self._gates is not None:
-            parts += [self._gates.reporting, self._gates.flow]
-        return DatacenterLeader(mandate, fleet=self._setup.fleet, pool=self._pool, parts=parts)
+            parts.append(self._gates.reporting)
+        if self._setup.engine_submissions:
+            parts.append(partial(SubmissionIntake, mandate))
+        return DatacenterLeader(mandate, self._identity, fleet=self._setup.fleet, pool=self._pool, parts=parts)
 
     async def run(self) -> None:
         """Stands for election, leads and follows, until cancelled. Cancelling resigns from the term."""
@@ -157,6 +181,10 @@ class Manager:
     def name(self) -> str:
         """Returns `NAME@ADDRESS`, the name under which this node stands for election."""
         return self.leadership.name
+
+    @property
+    def plain_name(self) -> str:
+        return self._identity.manager_id
 
     @property
     def leader_address(self) -> str:
@@ -192,6 +220,25 @@ class Manager:
             return {"leader": "nobody is known to lead"}
         return {}
 
+    # Its health (document 001)
+
+    @property
+    def closed(self) -> str:
+        """The reason why this manager accepts no new jobs; empty while it does."""
+        return why_closed(self.ledger.book, self._identity.manager_id, self._calls.full)
+
+    def takes(self, submission: JobSubmission) -> bool:
+        """Returns False for a new job while an operator has drained this manager. A job that is known is taken, and answered as it stands."""
+        book, job_id = self.ledger.book, submission.job_id
+        known = job_id in book.jobs or job_id in book.state.archive or job_id in book.state.tombstones
+        return known or not drained_by(book, self._identity.manager_id)
+
+    def flow(self) -> WorkFlow:
+        """Returns the flow of work to the workers; nothing on a standby."""
+        if self.leadership.leader is None or self._flow is None:
+            return WorkFlow()
+        return self._flow.measure(self.ledger.book, self.now())
+
     def node(self, name: str, address: str, started_at: float = 0.0) -> ManagerNode:
         """Returns this manager's description of itself. Raises `EngineUnavailableError` before it knows the engine's time."""
         time, ledger = self.leadership.time, self.ledger
@@ -206,6 +253,7 @@ class Manager:
             skew_s=time.skew_s,
             started_at=started_at or time.now(),
             heard_s_ago=0.0,
+            closed=self.closed,
         )
 
     @property
@@ -213,14 +261,12 @@ class Manager:
         return self.leadership.ledger
 
     async def answer(self, sender: str, request: Request) -> Reply:
-        """Returns the reply to any request. Raises nothing: an error becomes a `Problem`, or a redirect to the leader."""
+        """Returns the reply to any request that `request_decoding` let in. Raises nothing: an error becomes a `Problem`, or a redirect to the leader."""
         handler = self.handlers.get(type(request))
         if handler is None:
             fact = f"a manager does not answer {request.__struct_config__.tag!r}"
             return Problem(kind=ProblemKind.UNKNOWN, fact=fact, remedy="GET /v1/openapi.json lists what it does")
         try:
-            # Checked here as well, for requests that do not come through HTTP: from the simulator, the test kit, or a gate that forwards.
-            check(request)
             if isinstance(request, Placed) and request.datacenter not in ("", self.datacenter):
                 return self._another(request)
             return await self._by_leader(handler, request)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenure.control.messages.schedules import (
+from tenure.clock import zone
+from tenure.control.claims import scope
+from tenure.control.messages.queues import (
     DropSchedule,
     ListSchedules,
     ScheduleList,
@@ -15,7 +17,7 @@ from tenure.control.messages.schedules import (
     TriggerSchedule,
 )
 from tenure.control.messages.wire import Reply, Request
-from tenure.errors import ConfigurationError, DatacenterFullError
+from tenure.errors import ConfigurationError, DatacenterFullError, UnknownScheduleError
 from tenure.jobs import Decision, JobBook
 from tenure.jobs.cron import Zone, due, next_instant
 from tenure.jobs.decisions import Command
@@ -33,10 +35,10 @@ from tenure.jobs.schedules import (
     SkipInstants,
 )
 from tenure.jobs.timers import Timers
+from tenure.logs import NodeLog
 from tenure.nodes.loop_keeper import FailedOn, ProductFailures
 from tenure.nodes.manager.ledger import JobLedger
 from tenure.nodes.term_leader import concerns_all
-from tenure.zones import zone
 
 AGAIN_S = 1.0
 """The seconds after which a schedule is tried again on which our own code failed once."""
@@ -45,8 +47,8 @@ AGAIN_S = 1.0
 class Clockwork:
     """The alarm clock of a leader: it knows which schedule is due next, and fires it. Everything that must last is in the book."""
 
-    def __init__(self, ledger: JobLedger, say: Callable[[str], None], failures: ProductFailures) -> None:
-        self._ledger, self._say, self._failures = ledger, say, failures
+    def __init__(self, ledger: JobLedger, log: NodeLog, failures: ProductFailures) -> None:
+        self._ledger, self._log, self._failures = ledger, log, failures
         self._timers: Timers[str] = Timers()
         self._failed: set[str] = set()
         """Schedules on which our own code has just failed. A second failure in a row pauses the schedule."""
@@ -99,7 +101,7 @@ class Clockwork:
                 await commit(FireCron(by="leader", schedule=name, instant=instant))
         except DatacenterFullError as error:
             # The instant stays due. When there is room again, the schedule's rule for missed runs decides on it.
-            self._say(f"schedule {name!r} waits for room: {error}")
+            self._log.warning(f"schedule {name!r} waits for room: {error}")
             self._timers.set(name, now + error.retry_after_s)
             return
         record = self._ledger.book.state.schedules.get(name)  # as the commits left it
@@ -137,7 +139,7 @@ class Clockwork:
         try:
             return zone(record.schedule.zone)
         except ConfigurationError as error:
-            self._say(f"schedule {record.schedule.name!r} cannot fire from here: {error}")
+            self._log.warning(f"schedule {record.schedule.name!r} cannot fire from here: {error}")
             return None
 
 
@@ -155,21 +157,38 @@ class ScheduleHandlers:
             ListSchedules: self._list,
         }
 
+    async def _check_bounds(self, name: str, *, new: bool = False) -> None:
+        """Raises `UnknownScheduleError` for a schedule that is out of the caller's bounds, as for one that does not exist; `ConfigurationError` where
+        it keeps the caller from making a `new` one of its name."""
+        within = scope()
+        found = await self._ledger().read(lambda book: book.state.schedules.get(name)) if within.scoped else None
+        if found is None or within.covers(found.schedule.job):
+            return
+        if new:
+            raise ConfigurationError(
+                f"the name {name!r} is taken, by a schedule of others", remedy="Choose another name"
+            )
+        raise UnknownScheduleError(name)
+
     async def _set(self, request: SetSchedule) -> Reply:
+        await self._check_bounds(request.schedule.name, new=True)
         zone(request.schedule.zone)  # raises for an unknown time zone, before the schedule is written
         return await self._write(PutSchedule(schedule=request.schedule, by=request.by))
 
     async def _drop(self, request: DropSchedule) -> Reply:
+        await self._check_bounds(request.name)
         return await self._write(RemoveSchedule(schedule=request.name, by=request.by))
 
     async def _trigger(self, request: TriggerSchedule) -> Reply:
+        await self._check_bounds(request.name)
         return await self._write(RunSchedule(schedule=request.name, job_id=request.job_id, by=request.by))
 
     async def _list(self, request: ListSchedules) -> Reply:
-        now = self._now()
+        now, within = self._now(), scope()
 
         def look(book: JobBook) -> ScheduleList:
-            return ScheduleList(schedules=tuple(map(schedule_view, book.state.schedules.values())), now=now)
+            found = [one for one in book.state.schedules.values() if within.covers(one.schedule.job)]
+            return ScheduleList(schedules=tuple(map(schedule_view, found)), now=now)
 
         return await self._ledger().read(look)
 

@@ -1,30 +1,175 @@
-"""Runs a manager as a process: makes it of an open engine and port, with its entry in the list of managers and its gossip pool."""
+"""Runs a manager as a process: makes it of an open engine and port, with its entry in the list of managers, its gossip pool and its metrics.
+
+Counters count durable decisions; a scrape reads the gauges (`nodes.metrics`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
 from tenure.bound_checks import check
 from tenure.bounds import DatacenterName
 from tenure.clock import Clock, SystemClock
-from tenure.control.async_caller import HttpCaller
-from tenure.control.messages.jobs import Problem, ProblemKind, Redirect
+from tenure.control.access_log import PortMetrics
+from tenure.control.async_caller import ConfiguredCaller, HttpCaller
+from tenure.control.caller import parse_address
+from tenure.control.messages.jobs import MANAGER_PORT, Problem, ProblemKind, Redirect
 from tenure.control.messages.operations import BY_NAME
 from tenure.control.messages.wire import Reply, Request
 from tenure.errors import NodeUnavailableError
-from tenure.health.piggyback import NodeType
+from tenure.gossip.settings import format_address
+from tenure.health.node_states import NodeType
+from tenure.jobs import JobBook
+from tenure.jobs.attempt_results import AttemptFailed, ResultRefused, WorkflowCompleted
+from tenure.jobs.attempts import Dispatched, WorkflowStarted
+from tenure.jobs.budget import claimed
+from tenure.jobs.decisions import Event
+from tenure.jobs.endings import JobEnded
+from tenure.jobs.extensions import ExtensionDenied, ExtensionGranted
+from tenure.jobs.outbox import mailbox_name
+from tenure.jobs.schedules import CronFired, InstantsSkipped
 from tenure.jobs.settings import MAX_STATE_BUDGET, STUCK_THRESHOLD_S, JobSettings, check_positive
-from tenure.nodes.fleet.settings import HEALTHCHECK_S, FleetSettings
-from tenure.nodes.gossip_pool import TELL_EVERY_S, Pool, PoolSettings, pooled
+from tenure.jobs.submission import JobSubmitted
+from tenure.jobs.workers import WorkerEvicted
+from tenure.logs import NodeLog
+from tenure.nodes.fleet.member import HEALTHCHECK_S, FleetSettings, verdicts
+from tenure.nodes.gossip_pool import TELL_EVERY_S, EngineSeeds, Pool, PoolSettings, pooled
 from tenure.nodes.manager.manager import Manager, ManagerSetup
-from tenure.nodes.manager.metrics import NodeMetrics
-from tenure.nodes.manager.node_handlers import Presence
-from tenure.nodes.node_process import AnsweringNode, NodeSettings, node_process, readiness
+from tenure.nodes.manager.operator_handlers import Presence, oldest_s
+from tenure.nodes.node_process import (
+    AnsweringNode,
+    NodeGauges,
+    NodeProcess,
+    NodeSettings,
+    gauge,
+    gauges,
+    node_process,
+    readiness,
+)
 
-DEFAULT_PORT = 8470
+_WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0, 3_600.0)
+_LENGTHS = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
+
+
+class ManagerMetrics:
+    """The counters of one manager. The observer gives `count` each event that became durable while this manager leads."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self.submitted = counter("tenure_jobs_submitted", "Jobs that were accepted.")
+        self.ended = counter("tenure_jobs_ended", "Jobs that ended, by how.", "state")
+        self.attempts = counter(
+            "tenure_attempts", "Attempts that ended: completed, or the cause of their failure.", "ending"
+        )
+        self.dispatched = counter("tenure_dispatches", "Attempts that were put into the engine.")
+        self.refused = counter(
+            "tenure_results_refused", "Results of attempts that did not count any more, by rule.", "rule"
+        )
+        self.evicted = counter("tenure_evictions", "Workers that were evicted.")
+        self.extensions = counter("tenure_extensions", "Workers' requests for time, by answer.", "answer")
+        self.instants = counter("tenure_schedule_instants", "Instants of schedules: fired or skipped.", "outcome")
+        self.elections = counter("tenure_elections_won", "How often this manager became the leader.")
+        self.failures = counter(
+            "tenure_product_failures", "What this node's own code raised on, by what it handled.", "on"
+        )
+        self.pick_up = Histogram(
+            "tenure_pick_up_seconds", "From dispatch to the start of an attempt.", buckets=_WAITS, registry=registry
+        )
+        self.length = Histogram(
+            "tenure_job_seconds", "From a job's submission to its end.", buckets=_LENGTHS, registry=registry
+        )
+        self._count: dict[type[Event], Callable[[JobBook, Any], None]] = {
+            JobSubmitted: lambda book, event: self.submitted.inc(),
+            JobEnded: self._job_ended,
+            WorkflowCompleted: lambda book, event: self.attempts.labels("completed").inc(),
+            AttemptFailed: lambda book, event: self.attempts.labels(event.cause.value).inc(),
+            Dispatched: lambda book, event: self.dispatched.inc(),
+            WorkflowStarted: self._started,
+            ResultRefused: lambda book, event: self.refused.labels(event.rule.value).inc(),
+            WorkerEvicted: lambda book, event: self.evicted.inc(),
+            ExtensionGranted: lambda book, event: self.extensions.labels("granted").inc(),
+            ExtensionDenied: lambda book, event: self.extensions.labels("denied").inc(),
+            CronFired: lambda book, event: self.instants.labels("fired").inc(),
+            InstantsSkipped: lambda book, event: self.instants.labels("skipped").inc(event.count),
+        }
+
+    def failed_on(self, what: str) -> None:
+        """Counts one failure of our own code, by the kind of thing that it handled."""
+        self.failures.labels(what).inc()
+
+    def count(self, book: JobBook, events: Iterable[Event]) -> None:
+        for event in events:
+            counted = self._count.get(type(event))
+            if counted is not None:
+                counted(book, event)
+
+    def _job_ended(self, book: JobBook, event: JobEnded) -> None:
+        self.ended.labels(event.state.value).inc()
+        if info := book.jobs.get(event.job_id):
+            self.length.observe(max(0.0, event.at - info.job.submitted_at))
+
+    def _started(self, book: JobBook, event: WorkflowStarted) -> None:
+        info = book.jobs.get(event.job_id)
+        workflow = info.workflows.get(event.workflow) if info else None
+        if workflow is not None and workflow.dispatched_at:
+            self.pick_up.observe(max(0.0, event.at - workflow.dispatched_at))
+
+
+class ManagerGauges(NodeGauges):
+    """The gauges of one manager."""
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__("manager", manager.leadership)
+        self._manager = manager
+
+    def shown(self) -> Iterator[GaugeMetricFamily]:
+        alarms = {alarm.key: 1 for alarm in self._manager.observer.alarms}
+        yield gauges("tenure_alarm", "1 while an alarm stands.", ["kind", "subject"], alarms)
+
+    def led(self) -> Iterator[GaugeMetricFamily]:
+        manager, book, now = self._manager, self._manager.ledger.book, self._manager.now()
+        jobs = {"live": len(book.jobs) - len(book.ended), "ended": len(book.ended)}
+        yield gauges("tenure_jobs", "Jobs in memory.", ["state"], jobs)
+        yield gauge("tenure_state_bytes", "Bytes of state, with what live jobs may yet need.", claimed(book))
+        yield gauge("tenure_state_budget_bytes", "At so many, new jobs are refused.", book.settings.state_budget)
+        attempts = {
+            "resting": len(book.resting),
+            "held": sum(map(len, book.ready.values())),
+            "queued": sum(map(len, book.queued.values())),
+            "running": sum(map(len, book.on_worker.values())),
+        }
+        yield gauges("tenure_attempts_open", "Attempts that have not ended.", ["state"], attempts)
+        yield gauges(
+            "tenure_lane_oldest_seconds",
+            "How long the oldest unclaimed attempt has waited.",
+            ["lane"],
+            {mailbox_name(*lane): oldest_s(book, lane, now) for lane in book.queued},
+        )
+        workers = verdicts(manager.standings(), book.state.drained)
+        yield gauges("tenure_workers", "Workers by the leader's verdict.", ["verdict"], workers)
+
+
+class NodeMetrics(PortMetrics):
+    """The metrics of one manager process. `watch` adds the gauges once the manager is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = ManagerMetrics(self.registry)
+
+    def watch(self, manager: Manager) -> None:
+        self.registry.register(ManagerGauges(manager))
+
+
 PATIENCE_S = 10.0
 """The seconds that the leader may take for its answer, beyond the `wait_s` of the request."""
 
@@ -33,14 +178,16 @@ PATIENCE_S = 10.0
 class ManagerSettings(NodeSettings):
     """The settings of one manager process."""
 
-    port: int = DEFAULT_PORT
-    stuck_s: float = STUCK_THRESHOLD_S
-    """A job without progress for these seconds is stuck, unless its submission sets another threshold."""
+    port: int = MANAGER_PORT
+    stuck_s: float | None = None
+    """A job without progress for these seconds is stuck, unless its submission sets another threshold. None: 120 s, or twice its longest stall."""
     healthcheck_s: float = HEALTHCHECK_S
     """A worker without proof of life or progress for these seconds is suspect, and then evicted."""
     gossip: PoolSettings = field(default_factory=PoolSettings)
     datacenter: str = "local"
     """The name by which gates know the datacenter of this manager."""
+    gates: Sequence[str] = ()
+    """The only addresses of gates that this manager reports to; without any, those that nodes' submissions name."""
     report_s: float = 10.0
     """The seconds between two reports to a gate on each of its jobs."""
     fallback_s: float = 300.0
@@ -53,28 +200,32 @@ class ManagerSettings(NodeSettings):
     def __post_init__(self) -> None:
         NodeSettings.__post_init__(self)  # `super()` does not find the class that `slots` makes anew
         for name in ("stuck_s", "report_s", "fallback_s"):
-            check_positive(name, getattr(self, name))
+            if (seconds := getattr(self, name)) is not None:
+                check_positive(name, seconds)
         _ = self.setup  # its parts raise by rules of their own
         check(self.datacenter, DatacenterName, field="datacenter")
+        for address in self.gates:
+            parse_address(address)
 
     @property
     def setup(self) -> ManagerSetup:
         jobs = JobSettings(
-            stuck_threshold=self.stuck_s,
+            stuck_threshold=STUCK_THRESHOLD_S if self.stuck_s is None else self.stuck_s,
+            stuck_is_explicit=self.stuck_s is not None,
             report_interval=self.report_s,
             fallback_after=self.fallback_s,
             archive_after=self.keep_finished_s,
             state_budget=self.state_budget,
         )
         fleet = FleetSettings(healthcheck_s=self.healthcheck_s)
-        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet)
+        return ManagerSetup(self.datacenter, self.term_s, jobs, fleet, engine_submissions=True)
 
 
 async def serve(
     settings: ManagerSettings,
     stop: asyncio.Event,
     *,
-    say: Callable[[str], None],
+    log: NodeLog,
     on_ready: Callable[[str], None] = lambda address: None,
     clock: Clock | None = None,
 ) -> None:
@@ -82,8 +233,8 @@ async def serve(
     clock, metrics = clock or SystemClock(), NodeMetrics()
     about = {"node": "manager", "datacenter": settings.datacenter}
     async with (
-        node_process(settings, about, metrics, kind="node", clock=clock, say=say) as process,
-        pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, say=say) as pool,
+        node_process(settings, about, metrics, kind="node", clock=clock, log=log, stop=stop) as process,
+        _pooled(settings, process, clock, log) as pool,
     ):
         environment, address, started = process.environment, process.address, clock.wall()
         manager = Manager(
@@ -91,9 +242,10 @@ async def serve(
             address,
             environment,
             settings.setup,
-            gates=process.caller,
+            gates=ConfiguredCaller(process.caller, settings.gates) if settings.gates else process.caller,
             pool=pool,
             metrics=metrics.manager,
+            tokens=process.tokens.handlers,
         )
         metrics.watch(manager)
         presence = Presence(
@@ -102,12 +254,20 @@ async def serve(
             clock,
             node=lambda: manager.node(settings.name, address, started),
             now=manager.now,
+            gossip=format_address(pool.node.address) if pool is not None else "",
         )
-        loops = {"manager": manager.run, "presence": presence.run}
+        loops = {"manager": manager.run, "presence": presence.run, "tokens": process.tokens.run}
         if pool is not None:
             loops["pool"] = partial(_tell_pool, manager, pool, clock)
         life = partial(manager.leadership.keeper.keep_all, loops)
         await process.run(answering(manager, Following(manager, process.caller)), life, stop, on_ready)
+
+
+def _pooled(
+    settings: ManagerSettings, process: NodeProcess, clock: Clock, log: NodeLog
+) -> AbstractAsyncContextManager[Pool | None]:
+    found = EngineSeeds(process.environment.engine, process.environment.calls)
+    return pooled(settings.gossip, settings.name, NodeType.MANAGER, clock=clock, log=log, found=found)
 
 
 def answering(manager: Manager, follow: Following | None = None) -> AnsweringNode:
@@ -122,10 +282,12 @@ def answering(manager: Manager, follow: Following | None = None) -> AnsweringNod
 
 async def _tell_pool(manager: Manager, pool: Pool, clock: Clock) -> None:
     while True:
-        workers = manager.standings()
+        workers, flow = manager.standings(), manager.flow()
         pool.tell_fleet(
-            reads=manager.ledger.seq > 0,
+            accepting=manager.ledger.seq > 0 and not manager.closed,
             free=sum(one.free for one in workers),
+            dispatched=flow.dispatched,
+            expected=flow.expected,
             running=sum(one.running for one in workers),
             workers=len(workers),
         )

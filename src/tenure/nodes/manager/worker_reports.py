@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tenure.control.messages.grants import Grant
+from tenure.control.messages.wire import Grant
 from tenure.control.messages.workers import (
     AttemptReport,
     ExtendDeadline,
@@ -23,22 +23,24 @@ from tenure.control.messages.workers import (
 from tenure.errors import DeposedError, TenureError
 from tenure.health.signals import RoutingDecision
 from tenure.jobs import Decision, JobBook
-from tenure.jobs.attempts import ProgressWatch, RecordProgress, journal_due
-from tenure.jobs.decisions import Command
-from tenure.jobs.model import JobInfo
+from tenure.jobs.attempts import ProgressWatch, RecordProgress, held_by_another, journal_due
+from tenure.jobs.catalogue import RegisterWorkflows
+from tenure.jobs.decisions import Command, Evidence, Outcome
+from tenure.jobs.extensions import ResetExtensions
+from tenure.jobs.model import JobInfo, WorkflowRecord
 from tenure.jobs.outbox import standing
 from tenure.jobs.states import WorkflowState
-from tenure.jobs.submission import settled
 from tenure.jobs.workers import EvictWorker, ForgetWorker, JudgeWorker, WorkerDrained
 from tenure.nodes.fleet.fleet import Fleet
-from tenure.nodes.fleet.member import PoolView, Told
-from tenure.nodes.fleet.settings import FleetSettings
-from tenure.nodes.held import Held
+from tenure.nodes.fleet.member import FleetSettings, PoolView, ReportedAttempts, Told
+from tenure.nodes.job_handlers import Held
 from tenure.nodes.job_views import Granted, report_grants, worker_grant
 from tenure.nodes.ledger import decided
 from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.earned_time import extend_job, near_deadlines, patience
 from tenure.nodes.manager.ledger import JobMandate
-from tenure.nodes.manager.reported_attempts import ReportedAttempts
+from tenure.nodes.manager.live_progress import LiveProgress
+from tenure.nodes.manager.outage_brake import OutageBrake
 from tenure.nodes.term_leader import concerns_all
 
 
@@ -55,15 +57,17 @@ class WorkerReportHandlers:
         ledger = self._ledger = mandate.ledger
         self._keeper, self._failures = mandate.keeper, mandate.keeper.failures
         self._clock, self._now, self._pool = mandate.environment.clock, mandate.now, pool
-        self._say = mandate.environment.say
+        self._log = mandate.environment.log
         self.watch = ProgressWatch()
+        self.brake = OutageBrake(ledger, settings.outages if settings is not None else None)
         self.fleet = Fleet(settings)
         self.fleet.restore(ledger.book, mandate.now())
         self._note_broken()
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
         self.reported = ReportedAttempts()
-        self.granted = Granted(self._grants, self.watch.last)
+        self.progress = LiveProgress(self.reported, self._now)
+        self.granted = Granted(self._grants, self.watch.last, self.progress.eta)
         self._held = Held(mandate.environment.clock)
 
     def live(self, job_id: str, workflow: str) -> AttemptReport | None:
@@ -82,14 +86,17 @@ class WorkerReportHandlers:
     def health_of(self, worker: str) -> Grant:
         """Returns the time that is left until the healthcheck deadline of a known worker."""
         now, fleet = self._now(), self.fleet
-        return worker_grant(fleet.left_s(worker, now), fleet.extensions_left(worker), fleet.settings.healthcheck_s, now)
+        left = fleet.health.extensions(worker).remaining_extensions
+        return worker_grant(fleet.left_s(worker, now), left, fleet.settings.healthcheck_s, now)
 
     # Requests of workers
 
     async def report(self, report: WorkerReport) -> WorkerDirective:
         """Records a report and returns the directive: at once when it holds news for the worker, else when it changes, or after `wait_s`."""
         until = self._clock.monotonic() + report.wait_s
-        self.reported.remember(report, self._now())
+        own = self._own(report)
+        self.reported.remember(own, self._now())
+        self.brake.heard(own, self._now())
         await self._hear(report)
         unwanted = await self._unwanted(report)
         dropped = {(one.job_id, one.workflow, one.attempt) for one in unwanted}
@@ -100,7 +107,7 @@ class WorkerReportHandlers:
             if isinstance(outcome, DeposedError):
                 raise outcome
             if isinstance(outcome, TenureError):
-                self._say(f"what {report.worker} says of {command.job_id} was not recorded: {outcome}")
+                self._log.warning(f"what {report.worker} says of {command.job_id} was not recorded: {outcome}")
         # The appends above may have taken a while, and the worker waits for `wait_s` in all.
         left_s = until - self._clock.monotonic()
         if left_s > 0 and not unwanted and self._knows(report):
@@ -114,18 +121,35 @@ class WorkerReportHandlers:
             verdict=told.verdict,
             reason=told.reason,
             left_s=told.left_s,
+            holds=self.brake.holds(report.worker, self._now()),
             incarnation=report.start,
+            near=() if report.wait_s else near_deadlines(self._ledger.book, report, self._now()),
             peers=told.peers,
+            serves=self._registered(report),
         )
 
+    def _own(self, report: WorkerReport) -> WorkerReport:
+        """Returns the report without attempts that another worker holds: what is said of those is neither counted nor shown."""
+        jobs = self._ledger.book.jobs
+
+        def is_own(one: AttemptReport) -> bool:
+            known = jobs[one.job_id].workflows.get(one.workflow) if one.job_id in jobs else None
+            return known is None or not held_by_another(known, one.delivery, report.worker)
+
+        own = tuple(one for one in report.attempts if is_own(one))
+        return report if len(own) == len(report.attempts) else msgspec.structs.replace(report, attempts=own)
+
     async def extend(self, ask: ExtendDeadline) -> ExtensionReply:
-        """Grants a worker more time, if it earned it. Raises `UnknownWorkerError`."""
+        """Grants a worker more time, for itself or for a job, if it earned it. Raises `UnknownWorkerError`."""
         worker = ask.request.worker_id
+        if ask.job_id:
+            return await extend_job(self._ledger, self.fleet, ask, self._now)
+        await self._decide(self.fleet.resets(worker))
         now = self._now()
-        response, command = self.fleet.extend(ask.request, ask.incarnation, self.watch.take_advanced(worker), now)
+        response, command = self.fleet.extend(ask.request, ask.incarnation, now)
         await self._commit(command)
         return ExtensionReply(
-            response=response, epoch=self._ledger.epoch, left_s=self.fleet.left_s(worker, self._now())
+            response=response, epoch=self._ledger.epoch, left_s=self.fleet.earned_s(worker, self._now())
         )
 
     def _knows(self, report: WorkerReport) -> bool:
@@ -142,6 +166,9 @@ class WorkerReportHandlers:
 
     def heard(self, decision: Decision) -> None:
         """Applies an operator's drain, or its end, once it is durable. A report of that worker that is held is answered at once."""
+        if self.brake.followed(decision):
+            for report in self.reported.reports():
+                self._held.ring(report.start)
         for event in decision.events:
             if isinstance(event, WorkerDrained):
                 self._drained = dict(self._ledger.book.state.drained)
@@ -152,7 +179,37 @@ class WorkerReportHandlers:
 
     # Decisions of the fleet
 
+    async def _register(self, report: WorkerReport) -> None:
+        """Journals what a worker serves, before its first verdict. A registration that fails holds nothing else of the report up."""
+        if report.serves is None or report.leaving or report.serves == self._registered(report):
+            return
+        if not self.fleet.may_register(report.worker, report.start):
+            return
+        register = RegisterWorkflows(
+            by=report.worker,
+            worker=report.worker,
+            incarnation=report.start,
+            offer=report.serves,
+            lanes=report.lanes,
+            workflows=report.workflows,
+        )
+        try:
+            decision = decided(await self._ledger.commit_all((register,)))[0]
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            self._failures.note(FailedOn.WORKER, report.worker, "registering what it serves", error)
+            return
+        if decision.outcome is Outcome.REFUSED and report.workflows:
+            self._log.warning(f"what {report.worker} serves was not registered: {decision.reason}")
+
+    def _registered(self, report: WorkerReport) -> str | None:
+        """Returns the digest of what this start of a worker has registered; None before it has."""
+        known = self._ledger.book.state.registered.get(report.worker)
+        return known.offer if known is not None and known.incarnation == report.start else None
+
     async def _hear(self, report: WorkerReport) -> None:
+        await self._register(report)
         commands = self.fleet.hear(report, self._now())
         if commands:
             # The fleet already counts them as decided. Hanging up cancels this handler, so a task of its own carries them through (decision 0182).
@@ -163,6 +220,7 @@ class WorkerReportHandlers:
     async def _carry_out(self, commands: list[Command], report: WorkerReport) -> None:
         await self._decide(commands)
         if any(isinstance(command, EvictWorker) for command in commands):
+            await self._register(report)
             await self._decide(self.fleet.hear(report, self._now()))  # the evicted start has made way for this one
 
     async def _decide(self, commands: list[Command]) -> None:
@@ -190,16 +248,20 @@ class WorkerReportHandlers:
             self.fleet.judge_again(worker)
 
     async def _decide_one(self, command: Command) -> None:
+        if isinstance(command, EvictWorker):
+            command = msgspec.structs.replace(command, marks=self.reported.saved_by(command.incarnation))
         await self._commit(command)
         if isinstance(command, JudgeWorker):
             self._held.ring(self.fleet.told(command))
             self._introduce(command.worker)
         elif isinstance(command, EvictWorker):
             self.fleet.gone(command, self._now())
-            self._say(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
+            self._log.warning(f"evicted {command.worker} ({command.incarnation}): {command.reason}")
             self._held.ring(command.incarnation)
+        elif isinstance(command, ResetExtensions):
+            self.fleet.was_reset(command.worker)
         elif isinstance(command, ForgetWorker):
-            self.watch.forget_worker(command.worker)
+            self.brake.forget(command.worker)
 
     def _introduce(self, worker: str) -> None:
         """When a second worker joins a lane, tells the first one now. Otherwise it would fail, for good, work that only the second one can do."""
@@ -226,6 +288,7 @@ class WorkerReportHandlers:
                     raise
                 self._failures.note(FailedOn.WORKER, name, "asking the gossip pool for it", error)
         await self._decide(self.fleet.sweep(now))
+        await self.brake.look(now)
         self._note_broken()
         for report in self.reported.reports():
             if not self.fleet.knows(report.worker, report.start):
@@ -237,13 +300,9 @@ class WorkerReportHandlers:
 
     async def _ask_pool(self, name: str, now: float) -> None:
         assert self._pool is not None
-        alive = self._pool.alive(name)
-        if alive is None:
-            return
-        self.fleet.hear_gossip(name, alive=alive, now=now)
-        health = self._pool.health(name) if alive else None
-        if health is not None:
-            await self._decide(self.fleet.hear_piggyback(name, health, now))
+        word = self._pool.word(name)
+        if word is not None:
+            await self._decide(self.fleet.hear_gossip(name, word, now))
 
     # Jobs
 
@@ -256,12 +315,13 @@ class WorkerReportHandlers:
     def forget(self, info: JobInfo) -> None:
         """Forgets the progress of a job that has ended."""
         self.watch.forget_job(info.id, list(info.workflows))
+        self.progress.forget(info)
 
     async def _unwanted(self, report: WorkerReport) -> tuple[Unwanted, ...]:
         def look(book: JobBook) -> tuple[Unwanted, ...]:
             found = []
             for one in report.attempts:
-                verdict = standing(book, *one.name)
+                verdict = standing(book, *one.name, report.worker)
                 if not verdict.wanted:
                     found.append(
                         Unwanted(job_id=one.job_id, workflow=one.workflow, attempt=one.attempt, reason=verdict.reason)
@@ -300,12 +360,21 @@ class WorkerReportHandlers:
         info = self._ledger.book.jobs.get(one.job_id)
         if info is None:
             return None
+        self.progress.note(one, now)
         # The time of the last beat counts, not the time at which the report came.
-        self.watch.touch(one.job_id, max(before, min(now, now - one.silent_s + patience(info, one, self._ledger.book))))
+        silent_s = 0.0 if self.brake.is_held(one.waits_on) else one.silent_s
+        self.watch.touch(one.job_id, max(before, min(now, now - silent_s + patience(info, one, self._ledger.book))))
         workflow = info.workflows[one.workflow]
         begun = workflow.state is not WorkflowState.RUNNING or workflow.delivery != one.delivery
         # Most progress is only watched, not journaled: asking the ledger each time would cost half of a report.
+        if begun and workflow.state is WorkflowState.RUNNING:
+            return msgspec.structs.replace(command, evidence=self._silence_of(workflow, now))
         return command if begun or (advanced and journal_due(self._ledger.book, info, now)) else None
+
+    def _silence_of(self, workflow: WorkflowRecord, now: float) -> Evidence:
+        """Returns how long the worker of the delivery before has not been heard; nothing where this leader never heard it."""
+        heard = self.reported.report(workflow.incarnation)
+        return {"silent_for": round(now - heard.at, 1)} if heard is not None else {}
 
     async def _commit(self, command: Command) -> None:
         decided(await self._ledger.commit_all((command,)))
@@ -322,16 +391,3 @@ def _nobody_may_wait(task: asyncio.Task[None]) -> None:
     """
     if not task.cancelled():
         task.exception()
-
-
-def patience(info: JobInfo, one: AttemptReport, book: JobBook) -> float:
-    """Returns the seconds that an attempt may be silent beyond its job's stuck threshold: stall < stuck, also where only the worker knows
-    the stall.
-
-    A threshold that the submission asked for stands as it is; one that we derived becomes twice the stall (DESIGN.md, the ladder).
-    """
-    if not one.stall_s:
-        return 0.0
-    submission, threshold = info.job.submission, info.timeout_tracking.stuck_threshold
-    derived = settled(msgspec.structs.replace(submission, stuck_threshold=None), book.settings).stuck_threshold
-    return max(0.0, 2 * one.stall_s - threshold) if threshold == derived else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from tenure.control.messages.jobs import MANAGER_ELECTION, JobView, address_of
 from tenure.engines.contracts import Engine
 from tenure.errors import NodeUnavailableError
 from tenure.jobs.model import JobSubmission
-from tenure.work.children import ChildView
+from tenure.work.job_submission import ChildView
 from tenure.work.registry import Workflow
 
 T = TypeVar("T")
@@ -83,6 +84,6 @@ def child_view(view: JobView) -> ChildView:
         completed=view.state == "completed",
         reason=view.reason,
         progress=(attempts, steps, view.state),
-        left_s=max(0.0, view.deadline - view.now),
+        left_s=math.inf if view.deadline is None else max(0.0, view.deadline - view.now),
         result=view.workflows[0].result if single else {one.name: one.result for one in view.workflows},
     )

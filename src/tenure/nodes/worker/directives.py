@@ -1,15 +1,23 @@
 """Decides which directives of a leader a worker obeys, and when it asks the leader for more time (document 000). Pure: callers pass the time.
 
-The worker asks when its healthcheck deadline nears and its work advanced since it last asked: without progress the leader denies a request,
-and should.
+The worker asks when its healthcheck deadline nears: its work advances too slowly to move the deadline by itself, or is silent as it may be. The
+first request needs no proof. A later one without progress is denied; after a denial the worker does not ask again until its work has moved.
+
+It also asks when the deadline of a job nears that it runs, and the job advances here. Each of these requests needs proof, the first one, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 
-from tenure.control.messages.workers import AttemptReport, ExtensionReply, WorkerDirective
+from tenure.control.messages.workers import (
+    AttemptReport,
+    ExtendDeadline,
+    ExtensionReply,
+    NearDeadline,
+    WorkerDirective,
+)
 from tenure.health.extension import ExtensionReason, HealthcheckExtensionRequest
 from tenure.health.overload import OverloadState
 from tenure.health.signals import RoutingDecision
@@ -57,15 +65,21 @@ class Earning:
         self._deadline: float | None = None
         self.span = 0.0
         """The most seconds that were ever left, which is what a report with progress gives; 0 before the leader told any."""
-        self._asked_steps: int | None = None
-        self._denied_at: float | None = None
+        self._asked_at: float | None = None
+        self._asked_steps, self._denied = 0, False
         self._pause_s = 0.0
-        self._first_seen: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+        self.pace = Pace()
+        self.jobs = JobEarning()
 
     def left(self, seconds: float, now: float) -> None:
         """Notes the seconds that the leader says are left; 0 where no deadline runs."""
         self._deadline = now + seconds if seconds > 0 else None
         self.span = max(self.span, seconds)
+
+    def look(self, view: SlotsView, now: float) -> None:
+        """Notes where the work stands."""
+        self.pace.look(view.attempts, now)
+        self.jobs.look(view.attempts)
 
     def paused(self, seconds: float) -> None:
         """Notes that this process woke `seconds` later than it asked to."""
@@ -75,10 +89,10 @@ class Earning:
         self, worker: str, view: SlotsView, now: float, wall: float, overload: OverloadState
     ) -> HealthcheckExtensionRequest | None:
         """Returns the request to send now; None where the worker should not ask."""
-        remaining = self._remaining(view.attempts, now)
+        remaining = self.pace.remaining(view.attempts, now)
         if not view.attempts or self._deadline is None or self._deadline - now > self.span * NEAR_SHARE:
             return None
-        if not self._advanced(view) or self._denied_lately(now):
+        if not self._may_ask(view, now):
             return None
         pause, self._pause_s = self._pause_s, 0.0
         if pause >= PAUSE_S:
@@ -87,38 +101,113 @@ class Earning:
             reason = ExtensionReason.RESOURCE_CONTENTION
         else:
             reason = ExtensionReason.LONG_WORKFLOW
-        return HealthcheckExtensionRequest(
-            worker_id=worker,
-            reason=reason,
-            current_progress=fmean(one.fraction or 0.0 for one in view.attempts),
-            # Only evidence for people. 0 where an attempt does not tell its progress.
-            estimated_completion=wall + remaining if remaining is not None else 0.0,
-            active_workflow_count=len(view.attempts),
-            progress_counter=view.steps,
-        )
+        return _request(worker, reason, view.attempts, view.steps, remaining, wall)
 
     def answered(self, reply: ExtensionReply, steps: int, now: float) -> None:
-        self._asked_steps = steps
-        self._denied_at = None if reply.response.granted else now
+        self._asked_at, self._asked_steps, self._denied = now, steps, not reply.response.granted
         self.left(reply.left_s, now)
 
-    def _advanced(self, view: SlotsView) -> bool:
-        """Returns True when there were steps since the last request. Before the first one, a declared silence counts, too."""
-        if self._asked_steps is None:
-            return view.steps > 0 or any(one.silent_s == 0 for one in view.attempts)
-        return view.steps > self._asked_steps
+    def _may_ask(self, view: SlotsView, now: float) -> bool:
+        """Returns True for the first request. Each one is journaled with its answer, so a later one needs new steps or a rest; after a denial, both."""
+        if self._asked_at is None:
+            return True
+        moved, rested = view.steps > self._asked_steps, now - self._asked_at >= self.span * NEAR_SHARE
+        return moved and rested if self._denied else moved or rested
 
-    def _denied_lately(self, now: float) -> bool:
-        return self._denied_at is not None and now - self._denied_at < self.span * NEAR_SHARE
 
-    def _remaining(self, attempts: tuple[AttemptReport, ...], now: float) -> float | None:
-        """Returns the seconds until the slowest attempt ends, at its pace since it was first seen; None where one attempt shows no progress."""
+def _request(
+    worker: str,
+    reason: ExtensionReason,
+    attempts: Sequence[AttemptReport],
+    counter: int,
+    remaining_s: float | None,
+    wall: float,
+) -> HealthcheckExtensionRequest:
+    return HealthcheckExtensionRequest(
+        worker_id=worker,
+        reason=reason,
+        current_progress=fmean(one.fraction or 0.0 for one in attempts),
+        # Only evidence for people. 0 where an attempt does not tell its progress.
+        estimated_completion=wall + remaining_s if remaining_s is not None else 0.0,
+        active_workflow_count=len(attempts),
+        progress_counter=counter,
+    )
+
+
+class Pace:
+    """Estimates when attempts end, from the fractions that they report."""
+
+    def __init__(self) -> None:
+        self._first_seen: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+
+    def look(self, attempts: Sequence[AttemptReport], now: float) -> None:
+        """Notes where each attempt stands. It forgets those that have ended."""
         self._first_seen = {one.name: self._first_seen.get(one.name, (now, one.fraction or 0.0)) for one in attempts}
+
+    def remaining(self, attempts: Sequence[AttemptReport], now: float) -> float | None:
+        """Returns the seconds until the slowest attempt ends, at its pace since it was first seen; None where one attempt shows no progress."""
         longest = 0.0
         for one in attempts:
-            since, first = self._first_seen[one.name]
+            since, first = self._first_seen.get(one.name, (now, one.fraction or 0.0))
             gained = (one.fraction or 0.0) - first
             if one.fraction is None or gained <= 0:
                 return None
             longest = max(longest, (1 - one.fraction) * (now - since) / gained)
         return longest
+
+
+def advanced(before: AttemptReport, now: AttemptReport) -> bool:
+    """Returns True when an attempt advanced between two looks: it showed something new, or, where it need not, it beat."""
+    return now.news > before.news or (not now.counts and now.steps > before.steps)
+
+
+class JobEarning:
+    """The progress of the jobs that run here, and the requests for time past their deadlines. It belongs to one incarnation."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str, int, int], AttemptReport] = {}
+        self._ticks = 0
+        """Grows with each step of any job. A job's counter is the tick of its last step, so it never falls when an attempt ends and the next begins."""
+        self._counters: dict[str, int] = {}
+        self._since: dict[str, int] = {}
+        """The counter of each job when its deadline came near, or at the last answer."""
+        self._asked: set[str] = set()
+        """The jobs whose present lack of progress the leader has been told of."""
+
+    def look(self, attempts: Sequence[AttemptReport]) -> None:
+        """Counts the steps since the last look. The first sight of an attempt is none."""
+        for one in attempts:
+            before = self._seen.get(one.name)
+            if before is not None and advanced(before, one):
+                self._ticks += 1
+                self._counters[one.job_id] = self._ticks
+                self._asked.discard(one.job_id)
+        self._seen = {one.name: one for one in attempts}
+
+    def request(self, near: NearDeadline, worker: str, pace: Pace, now: float, wall: float) -> ExtendDeadline | None:
+        """Returns the request for a job whose deadline is near; None where the worker should not ask now.
+
+        It asks as soon as the job has advanced. Once, shortly before the end, it asks without that: then people read why there was no grant.
+        """
+        job_id = near.job_id
+        attempts = [one for one in self._seen.values() if one.job_id == job_id]
+        counter = self._counters.setdefault(job_id, self._ticks)
+        since = self._since.setdefault(job_id, counter)
+        if not attempts or (counter <= since and (job_id in self._asked or near.left_s > near.span_s * NEAR_SHARE)):
+            return None
+        remaining = pace.remaining(attempts, now)
+        asked = _request(worker, ExtensionReason.LONG_WORKFLOW, attempts, counter, remaining, wall)
+        return ExtendDeadline(request=asked, job_id=job_id, since=since)
+
+    def answered(self, job_id: str, counter: int) -> None:
+        """Notes an answer: the next request needs a step after `counter`."""
+        self._since[job_id] = counter
+        self._asked.add(job_id)
+
+    def keep_only(self, near: Collection[str]) -> None:
+        """Forgets the jobs that no longer run here, and the requests for those whose deadlines were moved: they come near anew."""
+        self._asked.intersection_update(near)
+        running = {one.job_id for one in self._seen.values()}
+        for job_id in [one for one in self._counters if one not in running]:
+            del self._counters[job_id]
+            self._since.pop(job_id, None)

@@ -14,28 +14,26 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 from tenure.backoff import Backoff
-from tenure.beat.board import BeatBoard, BeatReading, BeatRecord
-from tenure.clock import Clock
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
+from tenure.beat.board import BeatBoard
+from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.record import BeatReading, BeatRecord
 from tenure.errors import TenureError
-from tenure.ids import IdSource, new_id
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
+from tenure.nodes.process import Environment
 from tenure.nodes.slot_runner import SlotsView, attempt_report
 from tenure.work.attempt import CAUSES, Attempt, describe_error
 from tenure.work.attempt_logs import AttemptLogHandler, MemoryLines
 from tenure.work.attempt_watch import Act
-from tenure.work.children import JobCourier
-from tenure.work.delivery import CancelCode, EngineDelivery, WorkDelivery
-from tenure.work.envelope import WorkFailure, WorkItem, WorkResult
+from tenure.work.delivery import CancelCode, EngineDelivery, WorkFailure, WorkMessage, WorkResult
+from tenure.work.job_submission import JobCourier
 from tenure.work.registry import Registry
-from tenure.work.runner import AttemptRunner, Extension, Steps, WatchedAttempt, await_steps
-from tenure.work.slots.claims import ClaimedMessage, ClaimFilter, PriorityMailboxes
+from tenure.work.runner import AttemptRunner, Steps, WatchedAttempt, await_steps
+from tenure.work.slots.claims import ClaimFilter, RankedClaims
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.wait_brake import WaitBrake
 
 T = TypeVar("T")
 WORKFLOW_LOGGER = "tenure.workflow"
@@ -68,44 +66,39 @@ class InlineSlots:
 
     def __init__(
         self,
-        engine: Engine,
-        calls: Calls,
+        environment: Environment,
         registry: Registry,
         settings: SlotSettings,
         *,
         worker: str,
-        clock: Clock,
-        random: Random,
-        ids: IdSource = new_id,
         start_thread: Callable[[Callable[[], None]], None] = start_daemon_thread,
         courier: Callable[[], JobCourier] | None = None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._calls, self.registry, self.settings = calls, registry, settings
-        self._clock, self._random, self._ids, self._say = clock, random, ids, say
+        self._calls, self.registry, self.settings = environment.calls, registry, settings
+        self._clock, self._random, self._log = environment.clock, environment.random, environment.log
+        self._ids = environment.ids
         self._start_thread, self._courier = start_thread, courier
-        self._mailboxes = PriorityMailboxes.of(engine, settings.lanes)
-        self._log = AttemptLogHandler(MemoryLines(), clock)
+        engine, clock, random, log = environment.engine, self._clock, self._random, self._log
+        self._mailboxes = RankedClaims(engine, settings.lanes, registry)
+        self._attempt_log = AttemptLogHandler(MemoryLines(), clock)
         self._runner = AttemptRunner(
-            engine, registry, settings, self._log, worker=worker, clock=clock, random=random, say=say
+            engine, registry, settings, self._attempt_log, worker=worker, clock=clock, random=random, log=log
         )
         self._claim_filter = ClaimFilter(worker, knows=registry.knows)
-        self._away = Backoff(random, first_s=0.2, most_s=2.0)
-        """The pauses while the engine does not answer."""
-        self._incarnation, self._records = ids(), itertools.count()
+        self._away = Backoff(random, first_s=0.2, most_s=2.0)  # while the engine does not answer
+        self._incarnation, self._records = environment.ids(), itertools.count()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        """The task of each seat."""
-        self._seated: dict[int, SeatedAttempt] = {}
-        """The attempts that run, by seat, until their outcome is settled."""
+        self._seated: dict[int, SeatedAttempt] = {}  # by seat as the tasks are, until their outcome is settled
         self._background: set[asyncio.Task[Any]] = set()
+        self._brake = WaitBrake()
+        self.hold = self._brake.tell
         self._most: int | None = None
-        self._peers: int | None = None
-        """Other workers that could do the same work; None until a leader has said so."""
+        self._peers: int | None = None  # other workers that could do the same work; None until a leader has said so
         self._room, self._busy = asyncio.Event(), asyncio.Event()
         self._bell: Callable[[], None] = lambda: None
         self._completed = self._failed = self._steps = self._mishaps = 0
         self._draining = self._crashed = False
-        self._keeper = LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
+        self._keeper = LoopKeeper(clock, random, ProductFailures(clock, log))
 
     # Called by the worker node (`SlotRunner`)
 
@@ -127,6 +120,7 @@ class InlineSlots:
             completed=self._completed,
             failed=self._failed,
             steps=self._steps + sum(reading.steps for _, reading in read),
+            serves=self._mailboxes.cover(),
             mishaps=self._mishaps,
         )
 
@@ -164,7 +158,7 @@ class InlineSlots:
 
     async def run(self) -> None:
         """Claims and runs work until it is cancelled."""
-        logging.getLogger().addHandler(self._log)
+        logging.getLogger().addHandler(self._attempt_log)
         if not logging.getLogger(WORKFLOW_LOGGER).level:
             logging.getLogger(WORKFLOW_LOGGER).setLevel(logging.INFO)
         watching = asyncio.create_task(self._keeper.keep("watch over the attempts", self._watch))
@@ -175,7 +169,7 @@ class InlineSlots:
         finally:
             await self._hand_over()
             watching.cancel()
-            logging.getLogger().removeHandler(self._log)
+            logging.getLogger().removeHandler(self._attempt_log)
         for seat in done:
             seat.result()
 
@@ -214,7 +208,7 @@ class InlineSlots:
             if not ended:
                 record = self._new_record()  # an abandoned attempt may still beat on the old record
 
-    async def fail_alone(self, delivery: WorkDelivery, error: Exception) -> None:
+    async def fail_alone(self, delivery: EngineDelivery, error: Exception) -> None:
         self._mishaps += 1
         self._failed += 1
         await self._take(self._runner.fail_alone(delivery, error))
@@ -225,8 +219,9 @@ class InlineSlots:
         record.index = next(self._records)  # the log of the attempt is kept by it
         return record
 
-    def _delivery_of(self, claim: ClaimedMessage) -> EngineDelivery:
-        return EngineDelivery(claim.message, claim.queue, self._runner.settler, self._clock, self._courier)
+    def _delivery_of(self, message: WorkMessage) -> EngineDelivery:
+        lane = self._mailboxes.lane_of(message.mailbox)
+        return EngineDelivery(message, message.mailbox, self._runner.settler, self._clock, self._courier, lane)
 
     async def _take(self, steps: Steps[T]) -> T:
         return await await_steps(steps, self._calls, self._clock)
@@ -240,26 +235,23 @@ class InlineSlots:
         if self._has_room():
             self._room.set()
 
-    def _declines(self, item: WorkItem) -> bool:
-        return self._claim_filter.declines(item, self._peers, self._clock.monotonic())
-
-    async def _claim(self) -> ClaimedMessage | None:
+    async def _claim(self) -> WorkMessage | None:
         """Returns at most one message, under a short lease, that this worker may run now."""
         while not self._has_room():
             self._room.clear()
             await self._room.wait()
         try:
-            claim = await self._mailboxes.claim_async(self._calls, self.settings.claim_s, self.settings.wait_s)
+            claim = await self._mailboxes.claim(self._calls, self.settings.claim_s, self.settings.wait_s)
         except TenureError as error:
             if not error.retryable:
                 raise
-            self._say(f"cannot claim work: {error}")
+            self._log.warning(f"cannot claim work: {error}")
             await self._clock.async_sleep(self._away.next())
             return None
         self._away.reset()
         if claim is None:
             return None
-        if self._declines(claim.message.body):
+        if self._claim_filter.declines(claim.body, self._peers, self._clock.monotonic()):
             await self._take(self._runner.give_back(self._delivery_of(claim)))
             await self._clock.async_sleep(self._claim_filter.pause_s * (0.5 + self._random.random()))
             return None
@@ -270,7 +262,7 @@ class InlineSlots:
 
     # Running an attempt
 
-    async def _run(self, seat: int, delivery: WorkDelivery, record: BeatRecord) -> bool:
+    async def _run(self, seat: int, delivery: EngineDelivery, record: BeatRecord) -> bool:
         """Runs one attempt from claim to settlement. Returns False when it was abandoned."""
         attempt = self._runner.begin(delivery, record)
         try:
@@ -342,6 +334,7 @@ class InlineSlots:
     def look_at(self, one: SeatedAttempt) -> None:
         watched, reading = one.watched, one.attempt.record.read()
         watched.watch.occupant = reading.occupant or watched.watch.occupant
+        self._brake.look(watched, reading, self._clock.monotonic())
         verdict = watched.watch.step(reading, self._clock.monotonic(), self._clock.boottime())
         if verdict.act is Act.EXTEND:
             if not watched.extending:
@@ -351,11 +344,17 @@ class InlineSlots:
         elif verdict.act is Act.KILL:
             self._abandon(one)
 
-    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> Extension:
+    async def extend_lease(self, one: SeatedAttempt, reading: BeatReading) -> ExtensionOutcome:
         lease_s = self.settings.lease_s
-        call = partial(one.attempt.delivery.extend, lease_s)
-        extension = await self._take(one.watched.extend(call, reading, lease_s, self._clock, self._say))
-        if extension is Extension.LOST and not one.outcome.done() and one.watched.watch.code is CancelCode.NONE:
+        delivery = one.attempt.delivery
+        assert isinstance(delivery, EngineDelivery), "attempts here are made from one"
+        call = partial(delivery.extend, lease_s)
+        extension = await self._take(one.watched.extend(call, reading, lease_s, self._clock, self._log))
+        if (
+            extension is ExtensionOutcome.EXPIRED
+            and not one.outcome.done()
+            and one.watched.watch.code is CancelCode.NONE
+        ):
             self._ask_to_end(one, CancelCode.LEASE_LOST, one.watched.lost_because)
         return extension
 
@@ -370,10 +369,10 @@ class InlineSlots:
             await work
         except Exception as error:
             self._mishaps += 1
-            self._say(f"failed beside the attempts: {describe_error(error)}")
+            self._log.error(f"failed beside the attempts: {describe_error(error)}")
 
     def _ask_to_end(self, one: SeatedAttempt, code: CancelCode, reason: str) -> None:
-        one.watched.judge(code, reason, self._clock, self._say)
+        one.watched.judge(code, reason, self._clock, self._log)
         one.watched.ask_to_end(code)
         one.attempt.handle.look()
 
@@ -382,7 +381,7 @@ class InlineSlots:
         if one.outcome.done():
             return  # it has ended, and its outcome is being settled
         watch = one.watched.watch
-        self._say(f"{watch.occupant.workflow} ({watch.occupant.job}) does not stop, and is abandoned")
+        self._log.warning(f"{watch.occupant.workflow} ({watch.occupant.job}) does not stop, and is abandoned")
         one.abandoned = True
         if one.task is not None:
             one.task.cancel()

@@ -14,27 +14,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenure.clock import Clock
+import msgspec
+
 from tenure.control.async_caller import AsyncCaller
 from tenure.control.messages.jobs import MANAGER_ELECTION, Problem, Redirect, address_of
 from tenure.control.messages.wire import Reply, Request
-from tenure.control.messages.workers import ExtendDeadline, ExtensionReply, Unwanted, WorkerDirective, WorkerReport
-from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine
-from tenure.errors import NodeUnavailableError, TenureError
+from tenure.control.messages.workers import (
+    ExtendDeadline,
+    ExtensionReply,
+    NearDeadline,
+    Unwanted,
+    WorkerDirective,
+    WorkerReport,
+)
+from tenure.errors import EngineWentBackError, NodeUnavailableError, TenureError
 from tenure.health.overload import HybridOverloadDetector, OverloadState
 from tenure.health.signals import RoutingDecision
+from tenure.jobs.catalogue import offer_digest
 from tenure.nodes.loop_keeper import FailedOn, LoopKeeper, ProductFailures
+from tenure.nodes.process import Environment
 from tenure.nodes.slot_runner import SlotRunner, SlotsView
 from tenure.nodes.worker.directives import INTAKE, Earning, Obedience
-from tenure.randomness import Random
+from tenure.served_workflow import ServedWorkflow
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """A worker's cadences, in seconds."""
+    """A worker's cadences, in seconds, and its version."""
 
     every_s: float = 1.0
     """The seconds between two reports while an attempt runs."""
@@ -46,6 +54,8 @@ class ReportSettings:
     answer_s: float = 3.0
     rest_s: float = 1.0
     """The seconds that a worker rests, give or take a half, after no leader answered."""
+    version: str = ""
+    """The release of Tenure that each report names."""
 
 
 class ManagedWorker:
@@ -55,26 +65,21 @@ class ManagedWorker:
         self,
         name: str,
         runner: SlotRunner,
-        engine: Engine,
-        calls: Calls,
+        environment: Environment,
         caller: AsyncCaller,
-        *,
-        clock: Clock,
-        random: Random,
         settings: ReportSettings | None = None,
-        version: str = "",
-        say: Callable[[str], None] = lambda text: None,
+        *,
         on_view: Callable[[SlotsView, OverloadState], None] = lambda view, overload: None,
         number: int = 0,
         keeper: LoopKeeper | None = None,
     ) -> None:
-        self.keeper = keeper or LoopKeeper(clock, random, ProductFailures(clock, say), say=say)
-        self.name, self._runner, self._calls, self._caller = name, runner, calls, caller
-        self._clock, self._random, self._say, self._version = clock, random, say, version
+        self.name, self._runner, self._calls, self._caller = name, runner, environment.calls, caller
+        self._clock, self._random, self._log = environment.clock, environment.random, environment.log
+        self.keeper = keeper or LoopKeeper(self._clock, self._random, ProductFailures(self._clock, self._log))
         self._on_view = on_view
         """Called with each view of the slots. The worker's health in the gossip pool comes from it."""
         self.settings = settings or ReportSettings()
-        self._election = engine.election(MANAGER_ELECTION)
+        self._election = environment.engine.election(MANAGER_ELECTION)
         self.obedience = Obedience()
         self.verdict: RoutingDecision | None = None
         """The verdict that this worker acts under; None before the leader gave this incarnation one."""
@@ -90,6 +95,9 @@ class ManagedWorker:
         self.earning = Earning()
         self._overload = HybridOverloadDetector()
         self._changed = asyncio.Event()
+        self._offer: tuple[tuple[str, ...], tuple[ServedWorkflow, ...], str] | None = None
+        self._registered = "", ""
+        """The incarnation and the digest that the leader has registered. While they are not ours, reports carry the workflows."""
 
     async def run(self) -> None:
         """Reports and listens until it is cancelled, whatever happens to the leader."""
@@ -117,10 +125,12 @@ class ManagedWorker:
             try:
                 await self._tell_once(start, view)
                 self._trouble = ""
+            except EngineWentBackError:
+                raise
             except TenureError as error:
                 if error.fact != self._trouble:
                     self._trouble = error.fact
-                    self._say(f"cannot report: {error.fact}; work goes on under the last verdict")
+                    self._log.warning(f"cannot report: {error.fact}; work goes on under the last verdict")
                 await self._rest()
             await self._nap(self.settings.gap_s)
             every = self.settings.every_s if view.attempts else self.settings.idle_every_s
@@ -139,23 +149,37 @@ class ManagedWorker:
         directive = await self._ask(self._report(start, view), self.settings.answer_s, WorkerDirective)
         if not self._obey(directive, asked):
             return
-        request = self.earning.request(
-            self.name, view, self._clock.monotonic(), self._clock.wall(), self._overload.state
-        )
+        earning, now = self.earning, self._clock.monotonic()
+        earning.look(view, now)
+        await self._earn_for_jobs(start, directive.near)
+        request = earning.request(self.name, view, now, self._clock.wall(), self._overload.state)
         if request is None:
             return
         asked = self._clock.monotonic()
         extension = ExtendDeadline(request=request, incarnation=start)
         reply = await self._ask(extension, self.settings.answer_s, ExtensionReply)
-        self.earning.answered(reply, view.steps, asked)
+        earning.answered(reply, view.steps, asked)
         self._tell_of_extension(reply)
 
-    def _tell_of_extension(self, reply: ExtensionReply) -> None:
+    async def _earn_for_jobs(self, start: str, near: tuple[NearDeadline, ...]) -> None:
+        """Asks for time for each job whose deadline is near and which advances here."""
+        jobs, pace = self.earning.jobs, self.earning.pace
+        jobs.keep_only({one.job_id for one in near})
+        for one in near:
+            request = jobs.request(one, self.name, pace, self._clock.monotonic(), self._clock.wall())
+            if request is None:
+                continue
+            request = msgspec.structs.replace(request, incarnation=start)
+            reply = await self._ask(request, self.settings.answer_s, ExtensionReply)
+            jobs.answered(one.job_id, request.request.progress_counter or 0)
+            self._tell_of_extension(reply, f" for job {one.job_id}")
+
+    def _tell_of_extension(self, reply: ExtensionReply, whom: str = "") -> None:
         response = reply.response
         if not response.granted:
-            self._say(f"was denied more time: {response.denial_reason}")
+            self._log.warning(f"was denied more time{whom}: {response.denial_reason}")
         elif response.warning:
-            self._say(f"was granted {response.extension_seconds:g} s more: {response.warning}")
+            self._log.info(f"was granted {response.extension_seconds:g} s more{whom}: {response.warning}")
 
     async def _listen(self) -> None:
         while True:
@@ -165,6 +189,8 @@ class ManagedWorker:
                     self.settings.listen_s + self.settings.answer_s,
                     WorkerDirective,
                 )
+            except EngineWentBackError:
+                raise
             except TenureError:
                 await self._rest()
                 continue
@@ -174,6 +200,11 @@ class ManagedWorker:
 
     def _report(self, start: str, view: SlotsView, *, wait_s: float = 0.0, leaving: bool = False) -> WorkerReport:
         self.number += 1
+        workflows: tuple[ServedWorkflow, ...] = ()
+        serves = ""
+        if view.serves is not None:
+            serves = self._digest(view.lanes, view.serves)
+            workflows = () if (start, serves) == self._registered else view.serves
         return WorkerReport(
             worker=self.name,
             incarnation=start,
@@ -186,34 +217,46 @@ class ManagedWorker:
             failed=view.failed,
             steps=view.steps,
             overload=self._overload.state.value,
-            version=self._version,
+            version=self.settings.version,
             wall=self._clock.wall(),
             number=self.number,
             verdict=self.verdict,
             leaving=leaving,
             wait_s=wait_s,
+            serves=serves,
+            workflows=workflows,
         )
+
+    def _digest(self, lanes: tuple[str, ...], served: tuple[ServedWorkflow, ...]) -> str:
+        """Returns the digest of what this worker serves. It is computed once, because the slots give the same objects each time."""
+        if self._offer is None or self._offer[0] is not lanes or self._offer[1] is not served:
+            self._offer = lanes, served, offer_digest(lanes, served)
+        return self._offer[2]
 
     # Directives of the leader
 
     def _obey(self, directive: WorkerDirective, asked: float) -> bool:
         """Carries out a directive. Returns False for one of a deposed leader, which it ignores."""
         if not self.obedience.heard(directive):
-            self._say(f"refused the word of a deposed leader (epoch {directive.epoch} < {self.obedience.epoch})")
+            self._log.warning(
+                f"refused the word of a deposed leader (epoch {directive.epoch} < {self.obedience.epoch})"
+            )
             return False
         self.heard_at = self._clock.monotonic()
+        self._registered = directive.incarnation, directive.serves or ""
         for one in directive.cancels:
             self._cancel(one)
         incarnation = self._runner.incarnation
         if directive.incarnation != incarnation or self._evicted == incarnation:
             return True  # the verdict is about an incarnation that is over, or that is being evicted
         if directive.verdict is not self.verdict:
-            self._say(f"the verdict of epoch {directive.epoch} is {directive.verdict}: {directive.reason}")
+            self._log.info(f"the verdict of epoch {directive.epoch} is {directive.verdict}: {directive.reason}")
         if directive.verdict is RoutingDecision.EVICT:
             self._go(incarnation, directive.reason)
             return True
         self.verdict = directive.verdict
         self._runner.allow(INTAKE[directive.verdict], peers=directive.peers)
+        self._runner.hold(directive.holds)
         self.earning.left(directive.left_s, asked)
         return True
 

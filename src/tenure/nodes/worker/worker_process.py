@@ -13,21 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tenure.beat.board import Phase
+from tenure.beat.record import Phase
 from tenure.bound_checks import check
 from tenure.bounds import WorkerName
 from tenure.clock import Clock
 from tenure.control.async_caller import HttpCaller
-from tenure.engines.aio import Calls, calling
+from tenure.control.messages.workers import HeldName
+from tenure.engines.aio import calling
 from tenure.engines.contracts import Engine
-from tenure.errors import TenureError
+from tenure.engines.urls import PatientOpening
+from tenure.errors import EngineWentBackError, TenureError
+from tenure.health.node_states import NodeType
 from tenure.health.overload import OverloadState
-from tenure.health.piggyback import NodeType
-from tenure.nodes.gossip_pool import Pool, PoolSettings, pooled
+from tenure.logs import NodeLog
+from tenure.nodes.gossip_pool import EngineSeeds, Pool, PoolSettings, pooled
 from tenure.nodes.loop_keeper import LoopKeeper, ProductFailures
-from tenure.nodes.slot_runner import SlotRunner, SlotsView, attempt_report
-from tenure.nodes.worker.worker import ManagedWorker
-from tenure.randomness import fresh_random
+from tenure.nodes.process import Environment, await_engine
+from tenure.nodes.slot_runner import SlotsView, attempt_report
+from tenure.nodes.worker.worker import ManagedWorker, ReportSettings
+from tenure.randomness import fresh_random, new_id
 from tenure.work.slots.supervisor import Supervisor
 
 
@@ -70,6 +74,11 @@ class SupervisedSlots:
         self._stop = True
         self._supervisor.drain()
 
+    def engine_lost(self, error: EngineWentBackError) -> None:
+        """Ends the present supervisor, which settles nothing more, and starts no other one. Any thread may call it."""
+        self._stop = True
+        self._supervisor.engine_lost(error)
+
     def _told_to_stop(self) -> bool:
         return self._stop
 
@@ -98,6 +107,7 @@ class SupervisedSlots:
             completed=totals.completed,
             failed=totals.failed,
             steps=totals.steps,
+            serves=supervisor.serves,
             mishaps=supervisor.mishaps,
         )
 
@@ -106,6 +116,9 @@ class SupervisedSlots:
 
     def allow(self, most: int | None, *, peers: int = 0) -> None:
         self._supervisor.admit(most, peers)
+
+    def hold(self, holds: tuple[HeldName, ...]) -> None:
+        self._supervisor.hold(holds)
 
     def cancel(self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "") -> bool:
         return self._supervisor.cancel(job, workflow_id=workflow_id, attempt=attempt, reason=reason)
@@ -118,7 +131,6 @@ class SupervisedSlots:
 
 LEAVE_S = 2.0
 """The seconds for which a worker that ends tries to tell the leader."""
-_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +151,11 @@ class WorkerSettings:
 class WorkerThread:
     """The thread of a worker's node. `start` it beside the supervisor; `stop` it after the supervisor ended, so that the leader learns of it."""
 
-    def __init__(
-        self, settings: WorkerSettings, runner: SlotRunner, *, clock: Clock, say: Callable[[str], None]
-    ) -> None:
-        self._settings, self._runner, self._clock, self._say = settings, runner, clock, say
+    def __init__(self, settings: WorkerSettings, runner: SupervisedSlots, *, clock: Clock, log: NodeLog) -> None:
+        self._settings, self._runner, self._clock, self._log = settings, runner, clock, log
         self.node: ManagedWorker | None = None
         """The node; None before the engine answered for the first time."""
-        self._keeper = LoopKeeper(clock, fresh_random(), ProductFailures(clock, say), say=say)
+        self._keeper = LoopKeeper(clock, fresh_random(), ProductFailures(clock, log))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -167,6 +177,10 @@ class WorkerThread:
     def _live(self) -> None:
         try:
             asyncio.run(self._main())
+        except EngineWentBackError as error:
+            self._runner.engine_lost(
+                error
+            )  # a node without its engine would leave the slots alone, and nobody would see them
         finally:
             self._ready.set()
             self._ended.set()
@@ -184,33 +198,29 @@ class WorkerThread:
         if engine is None:
             return
         async with calling(engine) as calls:
+            environment = Environment(engine, calls, self._clock, fresh_random(), new_id, self._log)
             with contextlib.closing(HttpCaller(token=self._settings.token)) as caller:
-                await self._work(engine, calls, caller, stop)
+                await self._work(environment, caller, stop)
 
     async def _open_engine(self, stop: asyncio.Event) -> Engine | None:
-        """Opens the engine, and waits for one that is away, as the supervisor does. Returns None when `stop` is set meanwhile."""
-        while not stop.is_set():
-            try:
-                return await asyncio.to_thread(Engine.open, self._settings.engine_url, clock=self._clock)
-            except TenureError as error:
-                if not error.retryable:
-                    raise
-            await self._clock.async_wait(stop, _RETRY_S)
-        return None
+        """Opens the engine, and waits for one that is away, as the supervisor does, which says so. Returns None when `stop` is set meanwhile."""
+        opening = PatientOpening(self._settings.engine_url, self._clock, fresh_random(), lambda text: None)
+        return await await_engine(opening, self._clock, stop)
 
-    async def _work(self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event) -> None:
+    async def _work(self, environment: Environment, caller: HttpCaller, stop: asyncio.Event) -> None:
         name, gossip = self._settings.name, self._settings.gossip
         async with contextlib.AsyncExitStack() as stack:
             try:
-                entering = pooled(gossip, name, NodeType.WORKER, clock=self._clock, say=self._say)
+                found = EngineSeeds(environment.engine, environment.calls)
+                entering = pooled(gossip, name, NodeType.WORKER, clock=self._clock, log=self._log, found=found)
                 pool = await stack.enter_async_context(entering)
             except (TenureError, OSError) as error:
-                self._say(f"this worker does not gossip: {error}")
+                self._log.warning(f"this worker does not gossip: {error}")
                 pool = None
-            await self._live_as_node(engine, calls, caller, stop, pool)
+            await self._live_as_node(environment, caller, stop, pool)
 
     async def _live_as_node(
-        self, engine: Engine, calls: Calls, caller: HttpCaller, stop: asyncio.Event, pool: Pool | None
+        self, environment: Environment, caller: HttpCaller, stop: asyncio.Event, pool: Pool | None
     ) -> None:
         def on_view(view: SlotsView, overload: OverloadState) -> None:
             if pool is not None:
@@ -219,13 +229,9 @@ class WorkerThread:
         node = self.node = ManagedWorker(
             self._settings.name,
             self._runner,
-            engine,
-            calls,
+            environment,
             caller,
-            clock=self._clock,
-            random=fresh_random(),
-            version=self._settings.version,
-            say=self._say,
+            ReportSettings(version=self._settings.version),
             on_view=on_view,
             number=self.node.number if self.node is not None else 0,
             keeper=self._keeper,

@@ -6,29 +6,35 @@ extended, killed or settled concerns that attempt alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
 import msgspec
 
-from tenure.beat.board import BeatBoard, BeatReading, BeatRecord, Occupant, Phase
+from tenure.beat.board import BeatBoard
+from tenure.beat.lease import ExtensionOutcome
+from tenure.beat.metrics import LeaseMetrics
+from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.errors import BoardError
+from tenure.logs import NodeLog
 from tenure.work.attempt import CAUSES
 from tenure.work.attempt_logs import LogPublisher
 from tenure.work.attempt_watch import Act, AttemptWatch, WatchVerdict
-from tenure.work.delivery import CancelCode
-from tenure.work.envelope import WorkFailure
-from tenure.work.runner import Extension, Steps, WatchedAttempt, hand_over_steps
-from tenure.work.slots.control_channel import CancelAttempt
-from tenure.work.slots.isolated_errors import IsolatedErrors
+from tenure.work.delivery import CancelCode, WorkFailure
+from tenure.work.runner import IsolatedErrors, Steps, WatchedAttempt, hand_over_steps
+from tenure.work.slots.frames import CancelAttempt
 from tenure.work.slots.settings import SlotSettings
 from tenure.work.slots.slot_deliveries import HeldDelivery, SlotDeliveries
 from tenure.work.slots.slot_pool import SlotProcess
+from tenure.work.wait_brake import WaitBrake
+
+_logger = logging.getLogger(__name__)
 
 LINE_LOST_S = 2.0
-"""A slot that dies closes its control line a moment before it can be reaped. One that lives on without it closed its own descriptors."""
+"""A slot that dies closes its channel a moment before it can be reaped. One that lives on without it closed its own descriptors."""
 LINE_LOST = "its outcome could not be handed over: its slot lost the line to its supervisor, as when a workflow closes all file descriptors"
 _ASKS_FOR_STACKS = (CancelCode.STALL, CancelCode.UNSETTLED)
 
@@ -58,15 +64,19 @@ class AttemptSupervision:
         later: Callable[[Callable[[], None]], None],
         *,
         clock: Clock,
-        say: Callable[[str], None],
+        log: NodeLog,
         errors: IsolatedErrors,
     ) -> None:
         self._settings, self._board, self._slots, self._deliveries = settings, board, slots, deliveries
         self._logs, self._engine_threads, self._later = logs, engine_threads, later
-        self._clock, self._say, self._errors = clock, say, errors
+        self._clock, self._log, self._errors = clock, log, errors
+        # Loading the counters takes a tenth of a second, which no look shall wait for.
+        engine_threads.submit(LeaseMetrics("").prepare)
         self._watched: dict[int, SupervisedAttempt] = {}
         self._seen: dict[int, tuple[int, bool]] = {}
         self._unreadable: dict[int, float] = {}
+        self._dropping = False
+        self.brake = WaitBrake()
 
     @property
     def records(self) -> list[int]:
@@ -109,7 +119,7 @@ class AttemptSupervision:
         if watched is not None and watched.watch.code is CancelCode.NONE:
             watched.watch.cancel(CancelCode.UNSETTLED, reason, self._clock.monotonic())
         if not slot.killed_by_us:
-            self._say(f"killing slot {slot.pid}: {reason}")
+            self._log.warning(f"killing slot {slot.pid}: {reason}")
             slot.kill()
 
     def _look_after(self, slot: SlotProcess, monotonic: float) -> None:
@@ -131,6 +141,7 @@ class AttemptSupervision:
         self._logs.look(index, reading)
         if watched is None:
             return
+        self.brake.look(watched, reading, monotonic)
         verdict = watched.watch.step(reading, monotonic, boottime)
         if verdict.act is not Act.NOTHING:
             self._act(slot, index, watched, reading, verdict)
@@ -173,7 +184,7 @@ class AttemptSupervision:
         if watched.facts is not None:
             return
         watched.facts, watched.dump_offset = {}, 0
-        watched.judge(code, reason, self._clock, self._say)
+        watched.judge(code, reason, self._clock, self._log)
         if code in _ASKS_FOR_STACKS:  # before it is asked to end: the stacks shall show where it hangs
             watched.facts, watched.dump_offset = slot.ask_for_stacks()
         watched.ask_to_end(code)
@@ -186,7 +197,7 @@ class AttemptSupervision:
             if not watched.facts:
                 watched.facts = slot.read_stacks(watched.dump_offset)
         finally:
-            self._say(f"killing slot {slot.pid}, which runs {watched.watch.occupant.workflow}: {reason}")
+            self._log.warning(f"killing slot {slot.pid}, which runs {watched.watch.occupant.workflow}: {reason}")
             slot.kill()
 
     def _blocking(self, slot: SlotProcess, index: int) -> int | None:
@@ -210,6 +221,13 @@ class AttemptSupervision:
         if watched.watch.code is CancelCode.NONE:
             self._request_cancel(slot, index, watched, code, reason)
 
+    def end_stuck(self, seats: set[int]) -> None:
+        """Kills the slots of these seats that hold an item past its lease and run nothing: nobody watches them otherwise."""
+        for slot in self._slots():
+            if slot.seat in seats and not slot.killed_by_us and not any(i in self._watched for i in slot.records):
+                self._log.warning(f"killing slot {slot.pid}: it did not start what it was given")
+                slot.kill()
+
     def kill_now(self) -> None:
         """Ends the grace of every attempt that was asked to end."""
         now = self._clock.monotonic()
@@ -226,21 +244,34 @@ class AttemptSupervision:
     def _extending(self, index: int, watched: SupervisedAttempt, reading: BeatReading) -> Steps[None]:
         lease_s = self._settings.lease_s
         call = partial(self._deliveries.extend, watched.watch.occupant, lease_s)
-        extension = yield from watched.extend(call, reading, lease_s, self._clock, self._say)
-        if extension is Extension.LOST:
+        extension = yield from watched.extend(call, reading, lease_s, self._clock, self._log)
+        if extension is ExtensionOutcome.EXPIRED:
             now = self._board.records[index].read()
-            if now.phase is Phase.RUNNING and self._watched.get(index) is watched:
+            if now.phase is not Phase.RUNNING or now.serial != watched.serial:
+                return  # it has ended, and was settled meanwhile
+            if self._watched.get(index) is watched:
                 self.cancel(index, CancelCode.LEASE_LOST, watched.lost_because, serial=now.serial)
+        _note_renewal(watched.watch.occupant, extension, lease_s)
 
     # The dead.
 
-    def settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> None:
-        """Settles what a dead slot held: fails the attempts at fault, and gives the others back uncounted."""
+    def drop_all(self) -> None:
+        """Settles nothing from now on: the engine does not know the deliveries any more, or gave them to others."""
+        self._dropping = True
+
+    def settle_dead(self, slot: SlotProcess, exit_failure: WorkFailure) -> set[str]:
+        """Settles what a dead slot held: fails the attempts at fault, and gives the others back uncounted. Returns their receipts."""
+        settled: set[str] = set()
+        if self._dropping:
+            return settled
         readings = {index: self._last_reading(index) for index in slot.records}
         blamed = self._blamed(slot, readings)
         for index, reading in readings.items():
             with self._errors.isolate(f"settling what record {index} held"):
-                self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
+                held = self._settle_one(slot, index, reading, exit_failure if index in blamed else None)
+                if held is not None:
+                    settled.add(held.occupant.ticket.receipt_handle)
+        return settled
 
     def _last_reading(self, index: int) -> BeatReading | None:
         """Returns the last reading of a record; None when its slot damaged it."""
@@ -261,7 +292,7 @@ class AttemptSupervision:
 
     def _settle_one(
         self, slot: SlotProcess, index: int, reading: BeatReading | None, exit_failure: WorkFailure | None
-    ) -> None:
+    ) -> HeldDelivery | None:
         """Settles what one record held. `exit_failure` is None for an attempt that is not to blame."""
         watched, record = self._watched.pop(index, None), self._board.records[index]
         self._unreadable.pop(index, None)
@@ -270,12 +301,15 @@ class AttemptSupervision:
             record.count_end(ok=False)
         record.clear()
         if held is None:
-            return
+            return None
         if held.phase is Phase.CLAIMED or exit_failure is None:
             self._submit(f"giving {held.occupant.workflow} back", lambda: self._deliveries.give_back(held))
         else:
             failure = failure_of(watched, exit_failure, slot.last_trouble)
+            if watched is not None and reading is not None:
+                failure = failure.after_beats(watched.watch.history, held.occupant, reading, self._clock)
             self._submit(f"settling {held.occupant.workflow}", lambda: self._deliveries.fail(held, failure))
+        return held
 
     def _held(self, index: int, reading: BeatReading | None, watched: SupervisedAttempt | None) -> HeldDelivery | None:
         record = self._board.records[index]
@@ -284,7 +318,7 @@ class AttemptSupervision:
             return HeldDelivery.of(record, reading, watched.watch.occupant if watched is not None and same else None)
         if watched is None:
             return None
-        return HeldDelivery(index, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
+        return HeldDelivery(index, watched.serial, watched.watch.occupant, 0, Phase.RUNNING, watched.watch.lease_until)
 
     def _submit(self, what: str, call: Callable[[], None]) -> None:
         def guarded() -> None:
@@ -292,6 +326,17 @@ class AttemptSupervision:
                 call()
 
         self._engine_threads.submit(guarded)
+
+
+def _note_renewal(occupant: Occupant, outcome: ExtensionOutcome, lease_s: float) -> None:
+    """Counts and logs a renewal as document 003 has it for loops; the kind of work is the workflow."""
+    LeaseMetrics(occupant.workflow).count(outcome)
+    if outcome is ExtensionOutcome.GRANTED:
+        _logger.debug("Extended visibility for message %s by %g seconds", occupant.ticket.id, lease_s)
+    elif outcome is ExtensionOutcome.EXPIRED:
+        _logger.warning("Lease extension failed for message %s: receipt handle expired", occupant.ticket.id)
+    else:
+        _logger.warning("Lease extension failed for message %s, and is tried again", occupant.ticket.id)
 
 
 def failure_of(watched: SupervisedAttempt | None, exit_failure: WorkFailure, last_trouble: str = "") -> WorkFailure:

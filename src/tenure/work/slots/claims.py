@@ -1,133 +1,143 @@
-"""Claims work for a slot: waits on all its mailboxes at once, and decides which claimed work it gives back to other workers.
+"""Which mailboxes a worker claims from, and which claimed work it gives back to other workers.
 
-Priorities are one mailbox each, so order is strict for seven claims of eight; every eighth looks from the other end, so that a busy high
-priority leaves the low ones an eighth of the slots (decision 0146).
+A worker of a datacenter covers the mailboxes of the workflows that it serves, in each of its queues and priorities, and beside them the one of
+each queue and priority that earlier releases used for all workflows. Order is strict for seven jobs of eight; every eighth is looked for
+from the other end, so that a busy high priority leaves the low ones an eighth of the slots (decision 0146).
 
-A worker declines work that excludes it, because an earlier attempt failed there, and work whose workflow or version it does not have.
-So two versions of a workflow live side by side during a deploy. Work must never be stranded: a worker without peers declines nothing,
-and no worker declines the same attempt for longer than its patience.
+A worker declines work that excludes it, because an earlier attempt failed there, for a moment, and work whose workflow or version it does not
+have: the latter only comes from mailboxes of the old form. So two versions of a workflow live side by side during a deploy. Work must never be
+stranded: a worker without peers declines nothing, and no worker declines the same attempt for longer than its patience.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from tenure.backoff import delay_after
 from tenure.engines.aio import Calls
-from tenure.engines.contracts import Engine, Mailbox
-from tenure.errors import TenureError
-from tenure.work.delivery import WorkMessage
-from tenure.work.envelope import WorkItem, WorkResult
+from tenure.engines.contracts import Consumer, Engine
+from tenure.jobs.outbox import work_mailbox
+from tenure.served_workflow import ServedWorkflow
+from tenure.work.delivery import WorkHead, WorkItem, WorkMessage, WorkResult
+from tenure.work.registry import Registry
 
-WorkMailbox = Mailbox[WorkItem, WorkResult]
 FAIR_EVERY = 8
+_LANE = re.compile(r"(.+)\.p(-?[0-9]+)")
+"""The mailbox of one queue and priority: `mailbox_name` in `jobs/outbox.py`."""
 
 
-class ClaimedMessage(NamedTuple):
-    """A message that this slot has claimed, and the mailbox that it came from."""
+class ServedMailboxes:
+    """The mailboxes of one worker, by rank. Those of which the first item was declined are left alone for a while."""
 
-    queue: str
-    message: WorkMessage
+    def __init__(self, lanes: Sequence[str], *, managed: bool) -> None:
+        """`lanes` are mailboxes of the old form, highest priority first: `queue.pN` where a leader dispatches, else any names."""
+        self._lanes, self._managed = tuple(lanes), managed
+        self._served: frozenset[tuple[str, str]] = frozenset()
+        self._names: frozenset[str] = frozenset()
+        self._ranks: list[list[str]] = []
+        self._lane_of: dict[str, str] = {}
+        self._paused: dict[str, float] = {}
+        self._build()
 
+    def serve(self, workflows: Iterable[tuple[str, str]]) -> bool:
+        """Sets the workflows, each as name and version. Returns True when they are others than before."""
+        served = frozenset((name, version) for name, version in workflows)
+        if served == self._served:
+            return False
+        self._served, self._names = served, frozenset(name for name, _ in served)
+        self._build()
+        return True
 
-class PriorityMailboxes:
-    """The mailboxes of one slot, highest priority first. Call `claim` from one thread; `wake` from any."""
+    def _build(self) -> None:
+        ranks: dict[str, list[str]] = {}
+        self._lane_of = {}
+        kinds = sorted({*self._served, *((name, "") for name in self._names)})
+        for lane in self._lanes:
+            dispatched = _LANE.fullmatch(lane) if self._managed else None
+            rank = ranks.setdefault(dispatched[2] if dispatched else lane, [])
+            if dispatched:
+                rank += [work_mailbox(dispatched[1], int(dispatched[2]), name, version) for name, version in kinds]
+            rank.append(lane)
+            self._lane_of.update((mailbox, lane) for mailbox in rank if mailbox not in self._lane_of)
+        self._ranks = list(ranks.values())
 
-    def __init__(self, mailboxes: Sequence[tuple[str, WorkMailbox]]) -> None:
-        self._mailboxes = list(mailboxes)
-        self._turn = 0
-        # A long poll waits on one mailbox; several are several threads, made when they are needed.
-        self._pool = ThreadPoolExecutor(max(1, len(self._mailboxes)), thread_name_prefix="tenure-lane")
+    def knows(self, workflow: str, version: str | None) -> bool:
+        return workflow in self._names if version is None else (workflow, version) in self._served
 
-    @classmethod
-    def of(cls, engine: Engine, lanes: Sequence[str]) -> PriorityMailboxes:
-        return cls([(lane, engine.mailbox(lane, WorkItem, WorkResult)) for lane in lanes])
+    def lane_of(self, mailbox: str) -> str:
+        return self._lane_of.get(mailbox, mailbox)
 
-    def wake(self) -> None:
-        """Ends the wait that is under way, or the next one."""
-        for _, mailbox in self._mailboxes:
-            mailbox.wake()
+    @property
+    def several_ranks(self) -> bool:
+        return len(self._ranks) > 1
 
-    def claim(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
-        """Returns one provisional claim, or None after the wait."""
-        if len(self._mailboxes) == 1:
-            [(queue, mailbox)] = self._mailboxes
-            found = mailbox.receive(1, lease_s, wait_s, provisional=True)
-            return ClaimedMessage(queue, found[0]) if found else None
-        for queue, mailbox in self._order():
-            if found := mailbox.receive(1, lease_s, 0, provisional=True):
-                return ClaimedMessage(queue, found[0])
-        return self._wait(lease_s, wait_s)
+    @property
+    def ranks(self) -> list[list[str]]:
+        """Returns the mailboxes to claim from now, highest priority first."""
+        found = [[mailbox for mailbox in rank if mailbox not in self._paused] for rank in self._ranks]
+        return [rank for rank in found if rank]
 
-    def _order(self) -> list[tuple[str, WorkMailbox]]:
-        self._turn += 1
-        return self._mailboxes if self._turn % FAIR_EVERY else self._mailboxes[::-1]
+    def pause(self, mailbox: str, until: float) -> None:
+        """Leaves a mailbox alone: its first item was declined, and would be claimed again at once."""
+        self._paused[mailbox] = until
 
-    async def claim_async(self, calls: Calls, lease_s: float, wait_s: float) -> ClaimedMessage | None:
-        """Returns one provisional claim, or None after the wait, as `claim` does. Several tasks may call it at once."""
-        if len(self._mailboxes) == 1:
-            [(queue, mailbox)] = self._mailboxes
-            found = await calls.run(mailbox.receive, 1, lease_s, wait_s, provisional=True)
-            return ClaimedMessage(queue, found[0]) if found else None
-        for queue, mailbox in self._order():
-            if found := await calls.run(mailbox.receive, 1, lease_s, 0, provisional=True):
-                return ClaimedMessage(queue, found[0])
-        polls = {
-            asyncio.ensure_future(calls.run(mailbox.receive, 1, lease_s, wait_s, provisional=True)): queue
-            for queue, mailbox in self._mailboxes
-        }
-        keep = False
-        try:
-            await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-            keep = True
-        finally:
-            for poll in polls:
-                poll.cancel()  # `calls` gives back what a cancelled receive claims
-            ended = [(poll, queue) for poll, queue in polls.items() if poll.done() and not poll.cancelled()]
-            claims = [ClaimedMessage(queue, found[0]) for poll, queue in ended if (found := _claimed(poll))]
-            # Two may have had work at one moment: the first in order wins. When this call was cancelled, none does.
-            for claim in claims[keep:]:
-                await calls.run(claim.message.release)
-        if not claims:
-            for poll, _ in ended:
-                poll.result()  # raises what the engine said
-        return claims[0] if claims else None
+    def resume(self, now: float) -> bool:
+        """Ends the pauses that are over. Returns True when there were any."""
+        over = [mailbox for mailbox, until in self._paused.items() if until <= now]
+        for mailbox in over:
+            del self._paused[mailbox]
+        return bool(over)
 
-    def _wait(self, lease_s: float, wait_s: float) -> ClaimedMessage | None:
-        polls = {
-            self._pool.submit(mailbox.receive, 1, lease_s, wait_s, provisional=True): queue
-            for queue, mailbox in self._mailboxes
-        }
-        wait(polls, return_when=FIRST_COMPLETED)
-        # One poll returned work, failed or was woken. In each case the others need not wait any longer.
-        for poll, (_, mailbox) in zip(polls, self._mailboxes, strict=True):
-            if not poll.done():
-                mailbox.wake()
-        wait(polls)
-        claims = [ClaimedMessage(queue, found[0]) for poll, queue in polls.items() if (found := _claimed(poll))]
-        for claim in claims[1:]:
-            claim.message.release()  # two had work at one moment: the first in order wins
-        if not claims:
-            for poll in polls:
-                poll.result()  # raises what the engine said
-        return claims[0] if claims else None
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False)
+    @property
+    def resumes_at(self) -> float:
+        """Returns when the next pause ends; infinity when there is none."""
+        return min(self._paused.values(), default=math.inf)
 
 
-def _claimed(poll: Future[list[WorkMessage]] | asyncio.Future[list[WorkMessage]]) -> list[WorkMessage]:
-    if isinstance(error := poll.exception(), TenureError):
-        return []
-    if error is not None:
-        raise error
-    return poll.result()
+class RankedClaims:
+    """Claims one item at a time, for slots that run beside their engine. Several tasks may claim at once."""
+
+    def __init__(self, engine: Engine, lanes: Sequence[str], registry: Registry) -> None:
+        self._mailboxes = ServedMailboxes(lanes, managed=True)
+        self._consumer: Consumer[WorkItem, WorkResult] = engine.consumer(WorkItem, WorkResult)
+        self._claims = 0
+        self._registry, self._served = registry, registry.served
+        self._mailboxes.serve((one.name, one.version) for one in self._served)
+        self._consumer.cover(self._mailboxes.ranks)
+
+    def cover(self) -> tuple[ServedWorkflow, ...]:
+        """Covers what the registry has now, and returns it. So a workflow is covered before it is registered, and nothing waits unseen."""
+        if self._registry.served is not self._served:
+            self._served = self._registry.served
+            if self._mailboxes.serve((one.name, one.version) for one in self._served):
+                self._consumer.cover(self._mailboxes.ranks)
+        return self._served
+
+    def lane_of(self, mailbox: str) -> str:
+        return self._mailboxes.lane_of(mailbox)
+
+    async def claim(self, calls: Calls, lease_s: float, wait_s: float) -> WorkMessage | None:
+        """Returns a provisional claim, or None after the wait. Every eighth is looked for from the lowest priority first (decision 0146)."""
+        self._claims += 1
+        fair = self._mailboxes.several_ranks and self._claims % FAIR_EVERY == 0
+        for is_fair, seconds in ((True, 0.0), (False, wait_s)) if fair else ((False, wait_s),):
+            exchanged = await calls.run(
+                self._consumer.exchange,
+                max_messages=1,
+                visibility_timeout=lease_s,
+                wait_time_seconds=seconds,
+                provisional=True,
+                fair=is_fair,
+            )
+            if exchanged.messages:
+                return exchanged.messages[0]
+        return None
 
 
-PATIENCE_S = 30.0
+PATIENCE_S = 2.0
+"""The patience for work that excludes this worker: that is a wish, and the work shall not wait long for another one."""
 UNKNOWN_PATIENCE_S = 300.0
 """The patience for work that this worker does not have. It is long, because taking such work here means to fail it for good."""
 STRANGER_PATIENCE_S = 10.0
@@ -140,7 +150,7 @@ LONGEST_NAME = 1_000
 
 
 class ClaimFilter:
-    """Remembers which attempts one slot has declined, and since when."""
+    """Remembers which attempts one worker has declined, and since when."""
 
     def __init__(
         self,
@@ -155,10 +165,10 @@ class ClaimFilter:
         self._since: dict[tuple[str, str, int], float] = {}
         self._declined = 0
         self.pause_s = PAUSE_S
-        """The slot waits this long before its next claim: otherwise it would claim the same message again at once."""
+        """A mailbox is left alone for this long after a decline: otherwise the same message would be claimed again at once."""
 
-    def declines(self, item: WorkItem, peers: int | None, now: float) -> bool:
-        """Returns True for work that another worker should have; the slot then waits `pause_s`. `peers` is None while their number is unknown."""
+    def declines(self, item: WorkItem | WorkHead, peers: int | None, now: float) -> bool:
+        """Returns True for work that another worker should have; its mailbox is left alone for `pause_s` then. `peers` is None while their number is unknown."""
         if len(item.workflow) > LONGEST_NAME:
             return False
         known = self._knows(item.workflow, item.version)

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.beat.own_files import read_own_file
+from tenure.beat.board import read_own_file
 from tenure.clock import Clock
 from tenure.errors import ForeignFileError
-from tenure.work.envelope import MAX_EVIDENCE_CHARS, Cause
+from tenure.work.delivery import MAX_EVIDENCE_CHARS, Cause
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -276,12 +276,21 @@ def peak_memory(pid: int) -> str:
     return ""
 
 
+FATAL = "Fatal Python error: "
+
+
 def read_dump(path: Path, after: int) -> str:
     """Returns the text that faulthandler wrote after offset `after`; only its end when it is long."""
     try:
         return read_own_file(path, MAX_EVIDENCE_CHARS, after=after).decode(errors="replace")
     except (OSError, ForeignFileError):
         return ""
+
+
+def last_dump(path: Path) -> str:
+    """Returns what the fault handler wrote for a fatal signal: the last dump of the file, from its first line on."""
+    whole = read_dump(path, 0)
+    return whole[whole.rindex(FATAL) :] if FATAL in whole else ""
 
 
 def dump_size(path: Path) -> int:

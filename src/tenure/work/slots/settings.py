@@ -42,9 +42,11 @@ class SlotSettings:
     memory_limit_mb: int | None = None
     """Address space of one slot process."""
     courier: str = ""
-    """`module:function` that connects a slot with the managers, for workflows that submit jobs; empty: they cannot."""
+    """`module:function` that connects a worker with the managers, for workflows that submit jobs; empty: they cannot."""
     token: str = field(default="", repr=False)
-    """The token of the datacenter. It goes to slots over their control line, not over a command line."""
+    """The token of the datacenter. The supervisor uses it; slots do not get it."""
+    waits_for_engine: bool = False
+    """An engine that is away at the start is waited for. Otherwise the supervisor raises its error."""
 
     def __post_init__(self) -> None:
         for name in ("lease_s", "claim_s", "stall_s", "grace_s", "wait_s", "drain_timeout_s", "tick_s"):

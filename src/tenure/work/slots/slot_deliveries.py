@@ -10,34 +10,43 @@ this user, leaves those of other users alone, and logs both.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tenure.beat.board import BeatBoard, BeatReading, BeatRecord, BoardIdentity, Occupant, Phase
-from tenure.beat.own_files import check_own_folder
+from tenure.beat.board import BeatBoard, BoardIdentity, check_own_folder
+from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
 from tenure.engines.contracts import Engine, Mailbox, Message
-from tenure.errors import BoardError, ForeignFileError, TenureError
-from tenure.work.attempt_logs import FileLines, fence_of, keep_log
-from tenure.work.delivery import extend_message
-from tenure.work.envelope import Cause, WorkFailure, WorkItem, WorkResult
+from tenure.errors import BoardError, EngineWentBackError, ForeignFileError, TenureError
+from tenure.logs import NodeLog
+from tenure.work.attempt_logs import FileLines, fence_of, keep_log, key_of
+from tenure.work.delivery import Cause, WorkFailure, WorkItem, WorkResult, extend_message
 from tenure.work.runner import Settler, run_steps
+from tenure.work.slots.claim_page import ClaimPage, HeldClaim, claim_path
 from tenure.work.slots.processes import is_alive, kill_strays
+
+_INCARNATION = re.compile(r"[0-9a-f]{32}")
+"""The names of the folders that workers make, as `new_id` makes them."""
 
 
 class HeldDelivery(NamedTuple):
     """One delivery that a record of the board held when its slot or its worker died."""
 
     record: int
+    serial: int
     occupant: Occupant
     steps: int
     phase: Phase
     lease_until: float
     """Boot time at which the lease is lost, as it was last extended: the ticket only knows the lease of the claim."""
+    mark: int = 0
+    """Names the checkpoint that it had saved (`mark_of`); 0 where the board does not tell."""
 
     @classmethod
     def on(cls, record: BeatRecord) -> HeldDelivery | None:
@@ -55,7 +64,7 @@ class HeldDelivery(NamedTuple):
         if occupant is None or reading.phase is Phase.EMPTY:
             return None
         lease_until = record.lease_of(reading.serial)
-        return cls(record.index, occupant, reading.steps, reading.phase, lease_until)
+        return cls(record.index, reading.serial, occupant, reading.steps, reading.phase, lease_until, reading.saved)
 
 
 class SlotDeliveries:
@@ -72,16 +81,30 @@ class SlotDeliveries:
         *,
         clock: Clock,
         random: Random,
-        say: Callable[[str], None],
+        log: NodeLog,
+        on_engine_lost: Callable[[EngineWentBackError], None] = lambda error: None,
+        claimed: Callable[[str], Message[Any, Any] | None] = lambda receipt: None,
     ) -> None:
-        self._engine, self._worker, self._lines, self._clock, self._say = engine, worker, lines, clock, say
+        """`on_engine_lost` is called, from any thread, when the engine turns out to have lost what it had acknowledged.
+
+        `claimed` returns the delivery with a receipt where this process claimed it: an extension then counts for its settlement, too.
+        """
+        self._engine, self._worker, self._lines, self._clock, self._log = engine, worker, lines, clock, log
+        self._on_engine_lost, self._claimed = on_engine_lost, claimed
         self._mailboxes: dict[str, Mailbox[WorkItem, WorkResult]] = {}
-        self._settler = Settler(engine, clock=clock, random=random, say=say)
+        self._settler = Settler(engine, clock=clock, random=random, log=log)
         self._logs = engine.store("logs")
 
     def extend(self, occupant: Occupant, seconds: float) -> float:
         """Extends the lease and returns the boot time until which it is ours."""
-        return extend_message(self._mailbox(occupant.queue).adopt(occupant.ticket), seconds, self._clock)
+        try:
+            message = self._claimed(occupant.ticket.receipt_handle)
+            if message is None:
+                message = self._mailbox(occupant.queue).adopt(occupant.ticket)
+            return extend_message(message, seconds, self._clock)
+        except EngineWentBackError as error:
+            self._on_engine_lost(error)
+            raise
 
     def give_back(self, held: HeldDelivery) -> None:
         """Releases work that its slot never started, or that did nothing wrong. The engine does not count this delivery."""
@@ -90,7 +113,7 @@ class SlotDeliveries:
             self._keep_log(held)
             self._adopt(held).release()
         except TenureError as error:
-            self._say(f"could not give {occupant.workflow} back: {error}")
+            self._log.warning(f"could not give {occupant.workflow} back: {error}")
 
     def fail(self, held: HeldDelivery, failure: WorkFailure) -> None:
         """Settles an attempt whose slot died, by the policy that the board recorded for it."""
@@ -102,9 +125,9 @@ class SlotDeliveries:
             steps = self._settler.until_settled(settle, self._result(held, failure), lambda: message.lease_until)
             word = run_steps(steps, self._clock)
         except TenureError as error:
-            self._say(f"the failure of {occupant.workflow} could not be settled: {error}")
+            self._log.error(f"the failure of {occupant.workflow} could not be settled: {error}")
         else:
-            self._say(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {failure.cause}: {word}")
+            self._log.info(f"{occupant.workflow} ({occupant.job}), attempt {occupant.attempt}: {failure.cause}: {word}")
 
     def _adopt(self, held: HeldDelivery) -> Message[WorkItem, WorkResult]:
         message = self._mailbox(held.occupant.queue).adopt(held.occupant.ticket)
@@ -130,11 +153,24 @@ class SlotDeliveries:
             failure=failure,
             beats=held.steps,
             seconds=max(0.0, self._clock.boottime() - occupant.started_at) if occupant.started_at else 0.0,
+            mark=held.mark,
         )
+
+    def return_claim(self, held: HeldClaim) -> None:
+        """Returns what a dead supervisor had claimed and not settled. It counts only if it had started: its outcome is lost then."""
+        message = self._mailbox(held.claim.queue).adopt(held.claim.ticket)
+        try:
+            if held.started:
+                message.nack(0)
+            else:
+                message.release()
+        except TenureError as error:
+            self._log.warning(f"could not return {held.claim.workflow}: {error}")
 
     def _keep_log(self, held: HeldDelivery) -> None:
         if self._lines is not None:
-            keep_log(self._logs, self._lines, held.record, held.occupant)
+            place, occupant = f"{held.record}-{held.serial}", held.occupant
+            keep_log(self._logs, self._lines, place, key_of(occupant), fence_of(occupant))
 
 
 class DeadWorkerCleanup:
@@ -148,29 +184,44 @@ class DeadWorkerCleanup:
         *,
         clock: Clock,
         random: Random,
-        say: Callable[[str], None],
+        log: NodeLog,
     ) -> None:
         self._folder, self._engine, self._engine_name = folder, engine, engine_name
-        self._clock, self._random, self._say = clock, random, say
+        self._clock, self._random, self._log = clock, random, log
 
     def clear(self) -> int:
         """Cleans up, and returns for how many dead workers. It skips living workers, and dead ones that held work of another engine."""
-        return sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
+        cleared = sum(self._clear_one(path) for path in sorted(self._folder.glob("board-*")))
+        self._remove_forsaken()
+        return cleared
+
+    def _remove_forsaken(self) -> None:
+        """Removes the folders of starts that have no board. A worker makes its board before its folder, so nobody uses them."""
+        for private in self._folder.iterdir():
+            if not _INCARNATION.fullmatch(private.name) or (self._folder / f"board-{private.name}").exists():
+                continue
+            with contextlib.suppress(FileNotFoundError, ForeignFileError):
+                check_own_folder(private)
+                shutil.rmtree(private, ignore_errors=True)
+        for claims in self._folder.glob("claims-*"):
+            if not (self._folder / claims.name.replace("claims", "board", 1)).exists():
+                with contextlib.suppress(OSError):  # another user's
+                    claims.unlink(missing_ok=True)
 
     def _clear_one(self, path: Path) -> bool:
         try:
             board = BeatBoard.open(path)
         except ForeignFileError as error:
-            self._say(f"left alone: {error}")
+            self._log.warning(f"left alone: {error}")
             return False
         except BoardError as error:
-            self._say(f"removing {path}: {error}")
+            self._log.info(f"removing {path}: {error}")
             path.unlink(missing_ok=True)
             return False
         identity = board.identity
         same_boot = identity.boot_id == self._clock.boot_id()
         try:
-            if same_boot and is_alive(identity.pid, identity.pid_started):
+            if not owner_is_gone(board, same_boot=same_boot):
                 return False
             killed = kill_strays(identity.incarnation) if same_boot else 0
             ours = identity.engine == self._engine_name
@@ -181,9 +232,10 @@ class DeadWorkerCleanup:
         finally:
             board.close()
         path.unlink(missing_ok=True)
+        claim_path(self._folder, identity.incarnation).unlink(missing_ok=True)
         if files is not None:
             shutil.rmtree(files, ignore_errors=True)
-        self._say(
+        self._log.info(
             f"cleared up after worker {identity.incarnation}: {settled} deliveries settled, {killed} strays killed"
         )
         return True
@@ -196,7 +248,7 @@ class DeadWorkerCleanup:
         except FileNotFoundError:
             return None
         except ForeignFileError as error:
-            self._say(f"left alone: {error}")
+            self._log.warning(f"left alone: {error}")
             return None
         return private
 
@@ -214,7 +266,7 @@ class DeadWorkerCleanup:
             FileLines(files) if files is not None else None,
             clock=self._clock,
             random=self._random,
-            say=self._say,
+            log=self._log,
         )
         found = [held for record in board.records if (held := HeldDelivery.on(record)) is not None]
         for held in found:
@@ -222,7 +274,33 @@ class DeadWorkerCleanup:
                 deliveries.give_back(held)
             else:
                 deliveries.fail(held, _died(identity, held))
-        return len(found)
+        ran = {held.occupant.ticket.receipt_handle for held in found}
+        returned = [one for one in self._claims_of(identity) if one.claim.ticket.receipt_handle not in ran]
+        for one in returned:
+            deliveries.return_claim(one)
+        return len(found) + len(returned)
+
+    def _claims_of(self, identity: BoardIdentity) -> list[HeldClaim]:
+        """Returns what the worker had claimed; nothing for a worker of a release whose slots claimed by themselves."""
+        try:
+            page = ClaimPage.open(claim_path(self._folder, identity.incarnation))
+        except BoardError:
+            return []
+        try:
+            return page.held()
+        finally:
+            page.close()
+
+
+def owner_is_gone(board: BeatBoard, *, same_boot: bool = True) -> bool:
+    """Returns True when the worker of this board has ended. The lock of the board is ours then, so that one process cleans up after it.
+
+    A board of a release that knew no lock is judged by its pid, in case that release still runs beside this one.
+    """
+    identity = board.identity
+    if same_boot and not identity.locked and is_alive(identity.pid, identity.pid_started):
+        return False
+    return board.lock()
 
 
 def _died(identity: BoardIdentity, held: HeldDelivery) -> WorkFailure:

@@ -12,26 +12,27 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tenure.backoff import delay_after
 from tenure.clock import Clock
-from tenure.work.envelope import WorkFailure
-from tenure.work.slots.control_channel import (
-    ControlChannel,
+from tenure.logs import NodeLog
+from tenure.served_workflow import ServedWorkflow
+from tenure.work.delivery import WorkFailure
+from tenure.work.runner import IsolatedErrors
+from tenure.work.slots.frames import (
     DrainSlot,
+    FrameChannel,
     ServeRecords,
     SlotBroken,
-    SlotIntake,
+    SlotFrame,
     SlotReady,
     SlotTrouble,
     StartSlot,
 )
-from tenure.work.slots.isolated_errors import IsolatedErrors
 from tenure.work.slots.processes import (
     MARK,
     cannot_answer,
@@ -39,12 +40,14 @@ from tenure.work.slots.processes import (
     describe_exit,
     dump_size,
     kill_tree,
+    last_dump,
     look_at_process,
     read_dump,
     read_stat,
     send,
 )
 from tenure.work.slots.settings import SlotSettings
+from tenure.work.stack_text import stack_evidence
 
 
 class SlotState(StrEnum):
@@ -65,7 +68,7 @@ class SlotProcess:
     """A running slot process."""
 
     process: subprocess.Popen[bytes]
-    channel: ControlChannel
+    channel: FrameChannel
     folder: Path
     started: float
     state: SlotState = SlotState.STARTING
@@ -73,11 +76,9 @@ class SlotProcess:
     records: list[int] = field(default_factory=list)
     killed_by_us: bool = False
     line_lost_at: float | None = None
-    """Monotonic time at which its end of the control line was first seen closed."""
+    """Monotonic time at which its end of the channel was first seen closed."""
     last_trouble: str = ""
     """Its last complaint."""
-    intake: SlotIntake = field(default_factory=lambda: SlotIntake(True, None))
-    """The last intake that was sent to it. A new slot claims until it is told otherwise."""
     below: set[int] = field(default_factory=set)
     """Descendants that were killed with it. They become our children, so we have to reap them."""
 
@@ -96,12 +97,6 @@ class SlotProcess:
     def drain(self) -> None:
         self.channel.send(DrainSlot())
 
-    def admit(self, intake: SlotIntake) -> None:
-        """Sends the intake to the slot if it differs from the last one."""
-        if intake != self.intake:
-            self.intake = intake
-            self.channel.send(intake)
-
     def ask_for_stacks(self) -> tuple[dict[str, str], int]:
         """Asks the slot to dump its stacks. Returns /proc's facts if it cannot run a handler, else the offset at which the dump will begin."""
         if cannot_answer(self.pid):
@@ -114,7 +109,7 @@ class SlotProcess:
 
     def read_stacks(self, offset: int) -> dict[str, str]:
         text = read_dump(self.dump_path, offset)
-        return {"stacks": text} if text else look_at_process(self.pid)
+        return stack_evidence(text) or look_at_process(self.pid)
 
     def kill(self) -> None:
         self.killed_by_us = True
@@ -136,6 +131,14 @@ class SlotProcess:
         self.dump_path.unlink(missing_ok=True)
 
 
+_SECRETS = ("TENURE_ENGINE", "TENURE_TOKEN")
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment of a slot. It has no engine, so it gets no URL and no token."""
+    return {name: value for name, value in os.environ.items() if name not in _SECRETS}
+
+
 def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
     """Starts a fresh interpreter in a session of its own, so that the terminal's Ctrl-C reaches only the supervisor."""
     ours, theirs = socket.socketpair()
@@ -145,9 +148,9 @@ def spawn_slot(start: StartSlot, now: float) -> SlotProcess:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, MARK: start.incarnation},
+            env={**_environment(), MARK: start.incarnation},
         )
-    channel = ControlChannel(ours)
+    channel = FrameChannel(ours)
     channel.send(start)
     ours.setblocking(False)
     return SlotProcess(process, channel, Path(start.folder), now)
@@ -163,52 +166,58 @@ SAID_CHARS = 8_000
 """A longer complaint of a slot is cut to this in the log."""
 
 
+class SlotListener(Protocol):
+    """Defines the calls of a pool to its supervisor."""
+
+    def slot_ready(self) -> None:
+        """A slot has imported its modules; `serves` has their workflows."""
+
+    def slot_seated(self, slot: SlotProcess) -> None:
+        """A slot has got a seat, and may get work."""
+
+    def slot_said(self, slot: SlotProcess, frames: list[SlotFrame]) -> None: ...
+
+    def slot_died(self, slot: SlotProcess, failure: WorkFailure) -> None: ...
+
+
 class SlotPool:
-    """Starts slots, gives them seats, reads their lines and reaps them. It knows nothing of attempts: it calls `on_death` for each dead slot."""
+    """Starts slots, gives them seats, reads their frames and reaps them. It knows nothing of work: it passes on what concerns it."""
 
     def __init__(
         self,
         settings: SlotSettings,
         selector: selectors.BaseSelector,
         *,
-        engine_url: str,
         modules: list[str],
         board: Path,
+        claims: Path,
         folder: Path,
         incarnation: str,
         worker: str,
         clock: Clock,
-        say: Callable[[str], None],
-        on_death: Callable[[SlotProcess, WorkFailure], None],
+        log: NodeLog,
+        listener: SlotListener,
         errors: IsolatedErrors,
     ) -> None:
-        self._errors = errors
-        self._settings, self._selector, self._clock, self._say, self._on_death = (
-            settings,
-            selector,
-            clock,
-            say,
-            on_death,
-        )
+        self._settings, self._selector, self._clock, self._log = settings, selector, clock, log
+        self._listener, self._errors = listener, errors
         self._start = StartSlot(
-            engine_url=engine_url,
             modules=modules,
             board=str(board),
-            records=[],
+            claims=str(claims),
             incarnation=incarnation,
             folder=str(folder),
             supervisor=os.getpid(),
-            settings=asdict(settings),
+            settings=asdict(replace(settings, token="", courier="")),
             worker=worker,
         )
-        self._open_seats: frozenset[int] | None = None
-        self._peers: int | None = None
-        """Other workers that could do the same work; None until a leader has said so."""
         self._mark = f"{MARK}={incarnation}".encode()
         self.slots: list[SlotProcess] = []
         self.draining = False
         self.broken: SlotBroken | None = None
         self.ever_ready = False
+        self.serves: tuple[ServedWorkflow, ...] | None = None
+        """The workflows that the slots serve; None until one of them has imported the modules."""
         self._spawn_after, self._quick_deaths = 0.0, 0
         self._oom = cgroup_oom_kills()
         self._sessions: set[int] = set()
@@ -235,21 +244,32 @@ class SlotPool:
             self._sessions.add(slot.pid)  # each slot leads a session of its own
             self._selector.register(slot.channel.socket, selectors.EVENT_READ, slot)
 
-    def hear(self, slot: SlotProcess) -> None:
-        lines = slot.channel.read()
-        if not slot.channel.open:
+    def hear(self, slot: SlotProcess, *, last: bool = False) -> None:
+        """Reads what a slot sent; `last`: all of it, because the slot is dead. A process that it forked may keep the channel open."""
+        frames = slot.channel.read(to_the_end=last)
+        if last or not slot.channel.open:
             # Before anything else: a closed socket that stays registered would wake us for ever.
             self._selector.unregister(slot.channel.socket)
-        for line in lines:
-            if isinstance(line, SlotReady):
-                slot.state, self.ever_ready, self.broken = SlotState.SPARE, True, None
-                self._assign()
-            elif isinstance(line, SlotBroken):
-                self.broken = line
-                self._say(f"a slot cannot serve: {line.reason}\n{line.trace}")
-            elif isinstance(line, SlotTrouble):
-                slot.last_trouble = line.text[:SAID_CHARS]
-                self._say(f"slot {slot.pid}: {slot.last_trouble}")
+        work = [frame for frame in frames if not self._heard(slot, frame)]
+        if work:
+            self._listener.slot_said(slot, work)
+
+    def _heard(self, slot: SlotProcess, frame: SlotFrame) -> bool:
+        """Returns False for a frame that concerns work."""
+        if isinstance(frame, SlotReady):
+            slot.state, self.ever_ready, self.broken = SlotState.SPARE, True, None
+            self.serves = tuple(frame.workflows)
+            self._listener.slot_ready()
+            self._assign()
+        elif isinstance(frame, SlotBroken):
+            self.broken = frame
+            self._log.error(f"a slot cannot serve: {frame.reason}\n{frame.trace}")
+        elif isinstance(frame, SlotTrouble):
+            slot.last_trouble = frame.text[:SAID_CHARS]
+            self._log.warning(f"slot {slot.pid}: {slot.last_trouble}")
+        else:
+            return False
+        return True
 
     def _assign(self) -> None:
         """Gives each seat without a slot a spare one."""
@@ -259,19 +279,13 @@ class SlotPool:
         for seat in range(self._settings.slots):
             if seat not in taken and spares and not self.draining:
                 spare = spares.pop()
-                spare.admit(self._intake(seat))  # before it may claim
                 spare.go(seat, list(range(seat * width, (seat + 1) * width)))
+                self._listener.slot_seated(spare)
 
-    def admit(self, most: int | None, busy: set[int], peers: int) -> None:
-        """Lets `most` seats take new work from now on, idle ones first; None lets all of them."""
-        free_first = sorted(range(self._settings.slots), key=lambda seat: (seat in busy, seat))
-        self._open_seats, self._peers = None if most is None else frozenset(free_first[:most]), peers
-        for slot in self.slots:
-            if slot.seat is not None:
-                slot.admit(self._intake(slot.seat))
-
-    def _intake(self, seat: int) -> SlotIntake:
-        return SlotIntake(self._open_seats is None or seat in self._open_seats, self._peers)
+    @property
+    def lost_line(self) -> bool:
+        """Returns True when a slot's channel is closed: it has died, or is about to."""
+        return any(not slot.channel.open for slot in self.slots)
 
     def reap(self) -> None:
         for slot in list(self.slots):
@@ -286,16 +300,16 @@ class SlotPool:
         self.slots.remove(slot)
         if slot.channel.open:
             with self._errors.isolate(f"hearing the last words of slot {slot.pid}"):
-                self.hear(slot)
-        if slot.channel.open:
-            self._selector.unregister(slot.channel.socket)
+                self.hear(slot, last=True)  # its outcomes among them
         cause, reason, evidence = describe_exit(ended.status, oom_before=self._oom, peak=ended.peak_memory)
+        if os.WIFSIGNALED(ended.status) and not slot.killed_by_us:
+            evidence |= stack_evidence(last_dump(slot.dump_path))  # what the fault handler wrote as it died
         failure = WorkFailure(cause=cause, reason=reason, evidence=evidence)
         self._oom = cgroup_oom_kills()
         if not self.draining and not slot.killed_by_us:
-            self._say(f"slot {slot.pid} ended: {failure.reason}")
+            self._log.warning(f"slot {slot.pid} ended: {failure.reason}")
             self._back_off(slot, ended)
-        self._on_death(slot, failure)
+        self._listener.slot_died(slot, failure)
         slot.close()
         self._to_bury |= slot.below
         self._end_orphans()
@@ -316,7 +330,7 @@ class SlotPool:
         if self._quick_deaths > 1:
             pause = delay_after(self._quick_deaths, first_s=0.5, most_s=MAX_BACKOFF_S)
             self._spawn_after = now + pause
-            self._say(f"slots keep dying: the next one starts in {pause:g} s")
+            self._log.warning(f"slots keep dying: the next one starts in {pause:g} s")
 
     def _end_orphans(self) -> None:
         """Kills and reaps the processes that a dead slot left. As subreaper, this process has become their parent.
@@ -351,9 +365,9 @@ class SlotPool:
             return False
 
     def drain(self) -> None:
-        """Tells all slots to claim nothing more, and starts no others. Slots that are still starting are killed: nobody needs them."""
+        """Tells all slots to start nothing more, and starts no others. Slots that are still starting are killed: nobody needs them."""
         self.draining = True
-        self._say("draining: nothing more is claimed")
+        self._log.info("draining: nothing more is claimed")
         for slot in self.slots:
             if slot.state is SlotState.STARTING:
                 slot.kill()

@@ -1,8 +1,9 @@
-"""The supervisor: extends the leases of work that beats, and ends work that does not.
+"""The supervisor: claims work for its slots and settles their outcomes, extends the leases of work that beats, and ends work that does not.
 
-It runs no user code and imports none. It looks at the beat board a few times a second, and `AttemptSupervision` does what is to be done
-about each attempt. Whatever happens to a slot, its work is settled with the cause and the evidence. Whatever fails here while one slot or
-one attempt is handled ends that one thing: only a drain, and modules that cannot be served, end the supervisor.
+It runs no user code and imports none. It has the worker's one connection to the engine: `DeliveryDesk` hands work over and settles it. It looks
+at the beat board ten times a second, and `AttemptSupervision` does what is to be done about each attempt. Whatever happens to a slot, its work is settled with the cause and the evidence. Whatever fails here while one slot or
+one attempt is handled ends that one thing: only a drain, modules that cannot be served, and an engine that lost what it had acknowledged
+end the supervisor.
 """
 
 from __future__ import annotations
@@ -13,30 +14,43 @@ import selectors
 import shutil
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 
-from tenure.beat.board import BeatBoard, BeatReading, BoardIdentity, Totals, board_folder
+from tenure.beat.board import BeatBoard, BoardIdentity, board_folder
+from tenure.beat.record import BeatReading, Totals
 from tenure.clock import Clock, SystemClock
 from tenure.engines.contracts import Engine
-from tenure.errors import BoardError
-from tenure.ids import IdSource, new_id
-from tenure.randomness import fresh_random
-from tenure.work.attempt_logs import FileLines, LogPublisher
-from tenure.work.delivery import CancelCode
-from tenure.work.slots.attempt_supervision import AttemptSupervision
-from tenure.work.slots.control_channel import SlotBroken
-from tenure.work.slots.isolated_errors import IsolatedErrors
+from tenure.engines.urls import PatientOpening
+from tenure.errors import BoardError, EngineWentBackError
+from tenure.logs import NodeLog
+from tenure.randomness import IdSource, fresh_random, new_id
+from tenure.served_workflow import ServedWorkflow
+from tenure.work.delivery import CancelCode, WorkFailure
+from tenure.work.runner import IsolatedErrors
+from tenure.work.slots.claim_page import ClaimPage
+from tenure.work.slots.claim_queue import MOST_AHEAD
+from tenure.work.slots.frames import SlotBroken, SlotFrame
 from tenure.work.slots.processes import adopt_orphans, kill_strays, read_stat
 from tenure.work.slots.settings import SlotSettings
-from tenure.work.slots.slot_deliveries import DeadWorkerCleanup, SlotDeliveries
-from tenure.work.slots.slot_pool import SlotPool
+from tenure.work.slots.slot_deliveries import DeadWorkerCleanup
+from tenure.work.slots.slot_pool import SlotProcess
+from tenure.work.slots.supervisor_parts import SharedCourier, SupervisorContext, SupervisorParts, make_parts
+from tenure.work.wait_brake import HeldWord
 
+ENGINE_LOST = 1
+"""`run` returns this when the engine lost what it had acknowledged."""
 BROKEN = 2
 """`run` returns this when the modules cannot be served."""
+
+
+NAP_S = 0.002
+"""While every slot has work at hand, what they send is read this much later."""
+COURIER_THREADS = 64
+"""Calls to the managers that wait at once: a workflow that waits for a child job has one under way."""
 
 
 class Supervisor:
@@ -51,35 +65,34 @@ class Supervisor:
         clock: Clock | None = None,
         random: Random | None = None,
         ids: IdSource = new_id,
-        say: Callable[[str], None] = print,
+        log: NodeLog | None = None,
         folder: Path | None = None,
         worker: str = "",
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings or SlotSettings()
-        self._modules, self._engine_url, self._say = modules, engine_url, say
+        self._modules, self._engine_url, self._ids = modules, engine_url, ids
         self._clock, self._random = clock or SystemClock(), random or fresh_random()
         self.incarnation = ids()
         self.worker = worker or self.incarnation
         """The worker's name. It may stay the same over several starts; the incarnation does not."""
-        self._on_change = on_change
-        """Called from `run`'s thread when an attempt began or ended."""
-        self._errors = IsolatedErrors(say)
+        self._log = log or NodeLog("worker", self.worker)
+        self._on_change = on_change  # called from `run`'s thread when an attempt began or ended
+        self.on_turn: Callable[[], None] = lambda: None  # called from there at each turn of its loop
+        self._errors = IsolatedErrors(self._log)
         self._board: BeatBoard | None = None
         self._board_lock = threading.Lock()
-        self._slot_pool: SlotPool | None = None
-        self._steps = 0
-        self._handover = ""
+        self._parts: SupervisorParts | None = None
+        self._open_seats: frozenset[int] | None = None  # those that may get new work; None for all
+        self._steps, self._handover, self._engine_lost = 0, "", ""  # the last: the words of an engine that lost work
         records = self.settings.slots * self.settings.concurrency
         self._folder = folder or board_folder(needs=(records + 2) * 8_192)
-        self._private = self._folder / self.incarnation
-        """The folder of this start: logs of running attempts and stack dumps."""
+        self._private = self._folder / self.incarnation  # of this start: logs of running attempts and stack dumps
         self._engine_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tenure-engine")
-        self._attempts: AttemptSupervision | None = None
+        self._courier_threads = ThreadPoolExecutor(max_workers=COURIER_THREADS, thread_name_prefix="tenure-courier")
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
-        self._draining = self._stopping = False
-        self._drain_deadline = float("inf")
+        self._draining, self._stopping, self._drain_deadline = False, False, float("inf")
         self.ready = threading.Event()
         """Set once every seat has a slot that serves."""
 
@@ -87,8 +100,7 @@ class Supervisor:
 
     def drain(self) -> None:
         """Claim nothing more, finish or hand over what runs, then return from `run`. A second call hands over now."""
-        self._stopping = self._draining
-        self._draining = True
+        self._stopping, self._draining = self._draining, True
         self._wake_up()
 
     def stop(self) -> None:
@@ -101,18 +113,32 @@ class Supervisor:
         self._handover, self._draining = reason, True
         self._wake_up()
 
+    def engine_lost(self, error: EngineWentBackError) -> None:
+        """The engine lost what it had acknowledged: kill what runs, settle nothing of it, and return from `run` (decision 0295)."""
+        self._engine_lost = self._engine_lost or str(error)
+        self._wake_up()
+
     def admit(self, most: int | None, peers: int = 0) -> None:
         """Lets `most` slots take new work from now on, None all of them. `peers` counts the other workers that could do it."""
         self._later(lambda: self._admit(most, peers))
 
+    def hold(self, holds: Sequence[HeldWord]) -> None:
+        """Sets everything that is down: clocks of attempts that wait for it stand still, and only some of them may try."""
+        self._later(lambda: self._running().attempts.brake.tell(holds))
+
     def _admit(self, most: int | None, peers: int) -> None:
-        busy = {index // self.settings.concurrency for index in self._running_attempts().records}
-        self._running_slot_pool().admit(most, busy, peers)
+        busy = {index // self.settings.concurrency for index in self._running().attempts.records}
+        free_first = sorted(range(self.settings.slots), key=lambda seat: (seat in busy, seat))
+        self._open_seats = None if most is None else frozenset(free_first[:most])
+        self._running().desk.admit(self._is_open, peers)
+
+    def _is_open(self, seat: int) -> bool:
+        return self._open_seats is None or seat in self._open_seats
 
     def cancel(
         self, job: str, *, workflow_id: str = "", attempt: int = 0, reason: str = "cancelled by request"
     ) -> bool:
-        """Asks the attempts of one job, or of one of its workflows, to end. Returns True when one runs here."""
+        """Asks the attempts of one job, or of one of its workflows, to end, and starts none that was claimed. Returns True when there is one."""
         found = [
             (index, reading.serial)
             for index, reading in self.readings()
@@ -123,10 +149,11 @@ class Supervisor:
         ]
         for index, serial in found:
             self._later(self._canceller(index, serial, reason))
-        return bool(found)
+        parts = self._parts if self._board is not None else None
+        return (parts is not None and parts.desk.cancel(job, workflow_id, attempt, reason)) or bool(found)
 
     def _canceller(self, index: int, serial: int, reason: str) -> Callable[[], None]:
-        return lambda: self._running_attempts().cancel(index, CancelCode.CANCEL, reason, serial=serial)
+        return lambda: self._running().attempts.cancel(index, CancelCode.CANCEL, reason, serial=serial)
 
     def readings(self) -> list[tuple[int, BeatReading]]:
         """Returns a reading of every record that is not damaged; an empty list before `run` and after it."""
@@ -163,71 +190,109 @@ class Supervisor:
     @property
     def broken(self) -> SlotBroken | None:
         """Returns the reason why the slots cannot serve, or None."""
-        return self._slot_pool.broken if self._slot_pool else None
+        return self._parts.pool.broken if self._parts else None
+
+    @property
+    def serves(self) -> tuple[ServedWorkflow, ...] | None:
+        """Returns the workflows that the slots serve; None until one of them has imported the modules."""
+        return self._parts.pool.serves if self._parts else None
 
     # The life of a supervisor.
 
     def run(self) -> int:
-        """Serves until a drain. Returns 0 after a drain, 2 when the modules could not be served at all."""
+        """Serves until a drain. Returns 0 after a drain, `BROKEN` when the modules could not be served at all, or `ENGINE_LOST`."""
         engine_name = self._engine_url.split("?", 1)[0].rpartition("@")[2]
         adopt_orphans()
-        with Engine.open(self._engine_url, clock=self._clock) as engine, selectors.DefaultSelector() as selector:
+        opened = self._open_engine()
+        if opened is None:
+            return 0
+        with opened as engine, selectors.DefaultSelector() as selector:
             with self._errors.isolate("clearing up after dead workers"):
                 DeadWorkerCleanup(
-                    self._folder, engine, engine_name, clock=self._clock, random=self._random, say=self._say
+                    self._folder, engine, engine_name, clock=self._clock, random=self._random, log=self._log
                 ).clear()
-            self._open_board(engine_name)
-            self._attempts = attempts = self._make_attempts(engine)
-            self._slot_pool = slot_pool = self._make_slot_pool(selector, attempts)
+            page = self._open_board(engine_name)
+            self._parts = self._make_parts(engine, page, selector)
             try:
-                return self._loop(selector, slot_pool, attempts)
+                return self._loop(selector, self._parts)
             finally:
-                self._end(slot_pool)
+                self._end(self._parts)
 
-    def _make_attempts(self, engine: Engine) -> AttemptSupervision:
-        lines = FileLines(self._private)
-        deliveries = SlotDeliveries(engine, self.worker, lines, clock=self._clock, random=self._random, say=self._say)
-        return AttemptSupervision(
-            self.settings,
-            self._open(),
-            lambda: self._running_slot_pool().slots,
-            deliveries,
-            LogPublisher(engine.store("logs"), lines, self._clock, self._engine_threads.submit),
-            self._engine_threads,
-            self._later,
-            clock=self._clock,
-            say=self._say,
-            errors=self._errors,
-        )
+    def _open_engine(self) -> Engine | None:
+        """Returns the engine; None when a drain began while it was waited for."""
+        if not self.settings.waits_for_engine:
+            return Engine.open(self._engine_url, clock=self._clock)
+        opening = PatientOpening(self._engine_url, self._clock, self._random, self._log.warning)
+        while not self._draining:
+            engine = opening.attempt()
+            if engine is not None:
+                return engine
+            again_at = self._clock.monotonic() + opening.pause_s
+            while not self._draining and self._clock.monotonic() < again_at:
+                self._clock.sleep(self.settings.tick_s)
+        return None
 
-    def _make_slot_pool(self, selector: selectors.BaseSelector, attempts: AttemptSupervision) -> SlotPool:
-        return SlotPool(
-            self.settings,
-            selector,
-            engine_url=self._engine_url,
+    def _make_parts(self, engine: Engine, page: ClaimPage, selector: selectors.BaseSelector) -> SupervisorParts:
+        context = SupervisorContext(
+            settings=self.settings,
             modules=self._modules,
-            board=self._open().path,
-            folder=self._private,
             incarnation=self.incarnation,
             worker=self.worker,
+            board=self._open(),
+            page=page,
+            folder=self._private,
             clock=self._clock,
-            say=self._say,
-            on_death=attempts.settle_dead,
+            random=self._random,
+            ids=self._ids,
+            log=self._log,
             errors=self._errors,
+            engine_threads=self._engine_threads,
+            courier_threads=self._courier_threads,
+            courier=SharedCourier(self.settings, self._engine_url).get,
+            later=self._later,
+            on_engine_lost=self.engine_lost,
         )
+        return make_parts(context, engine, selector, self)
 
-    def _end(self, slot_pool: SlotPool) -> None:
-        slot_pool.end()
+    def _end(self, parts: SupervisorParts) -> None:
+        parts.pool.end()
+        parts.desk.close(self.settings.settle_within_s)
         self._engine_threads.shutdown(wait=True)
+        self._courier_threads.shutdown(wait=False, cancel_futures=True)
         kill_strays(self.incarnation)
         with self._board_lock:
             self._open().close()
             self._board = None
+        parts.page.close()
         shutil.rmtree(self._private, ignore_errors=True)
         self._wake_in.close()
         self._wake_out.close()
 
-    def _open_board(self, engine_name: str) -> None:
+    # What the pool tells (`SlotListener`).
+
+    def slot_ready(self) -> None:
+        parts = self._running()
+        parts.desk.serve([(one.name, one.version) for one in parts.pool.serves or ()])
+
+    def slot_seated(self, slot: SlotProcess) -> None:
+        assert slot.seat is not None, "it was given one"
+        self._running().desk.add_seat(
+            slot.seat, self.settings.concurrency, slot.channel, is_open=self._is_open(slot.seat)
+        )
+
+    def slot_said(self, slot: SlotProcess, frames: list[SlotFrame]) -> None:
+        desk = self._running().desk
+        for frame in frames:
+            with self._errors.isolate(f"what slot {slot.pid} said"):
+                desk.hear(slot.seat if slot.seat is not None else -1, frame)
+
+    def slot_died(self, slot: SlotProcess, failure: WorkFailure) -> None:
+        parts = self._running()
+        settled = parts.attempts.settle_dead(slot, failure)
+        if slot.seat is not None:
+            parts.desk.remove_seat(slot.seat, settled)
+
+    def _open_board(self, engine_name: str) -> ClaimPage:
         own = read_stat(os.getpid())
         identity = BoardIdentity(
             incarnation=self.incarnation,
@@ -237,67 +302,92 @@ class Supervisor:
             engine=engine_name,
             worker=self.worker,
         )
-        self._board = BeatBoard.create(self._folder, self.settings.slots * self.settings.concurrency, identity)
+        records = self.settings.slots * self.settings.concurrency
+        self._board = BeatBoard.create(self._folder, records, identity)
         self._private.mkdir(mode=0o700)
+        return ClaimPage.create(self._folder, self.incarnation, records + min(self.settings.slots, 16) * MOST_AHEAD)
 
     def _open(self) -> BeatBoard:
         assert self._board is not None, "it is open while it runs"
         return self._board
 
-    def _running_slot_pool(self) -> SlotPool:
-        assert self._slot_pool is not None, "it is there while it runs"
-        return self._slot_pool
+    def _running(self) -> SupervisorParts:
+        assert self._parts is not None, "they are there while it runs"
+        return self._parts
 
-    def _running_attempts(self) -> AttemptSupervision:
-        assert self._attempts is not None, "they are there while it runs"
-        return self._attempts
-
-    def _loop(self, selector: selectors.BaseSelector, slot_pool: SlotPool, attempts: AttemptSupervision) -> int:
+    def _loop(self, selector: selectors.BaseSelector, parts: SupervisorParts) -> int:
+        pool, next_look = parts.pool, 0.0
         selector.register(self._wake_out, selectors.EVENT_READ, None)
         while True:
+            self.on_turn()
             with self._errors.isolate("starting slots"):
-                slot_pool.keep()
-            self._hear(selector, slot_pool)
+                pool.keep()
+            self._hear(selector, parts, next_look)
             while not self._done.empty():
                 with self._errors.isolate("what was to be done next"):
                     self._done.get()()
-            slot_pool.reap()
-            with self._errors.isolate("looking at the attempts"):
-                changed = attempts.look()
-                if slot_pool.serving == self.settings.slots and not self.ready.is_set():
-                    self.ready.set()
-                    changed = True
-                if changed:
-                    self._on_change()
-            if slot_pool.broken is not None and not slot_pool.ever_ready:
+            if self._clock.monotonic() >= next_look or pool.lost_line or self._draining:
+                self._look(parts)
+                next_look = self._clock.monotonic() + self.settings.tick_s
+            if lost := self._engine_lost:
+                self._log.error(f"ALARM: this worker ends, and drops what it holds without settling it: {lost}")
+                parts.attempts.drop_all()
+                parts.desk.drop()
+                return ENGINE_LOST
+            if pool.broken is not None and not pool.ever_ready:
                 return BROKEN
             with self._errors.isolate("draining"):
-                if self._draining and self._drained(slot_pool, attempts):
+                if self._draining and self._drained(parts):
                     return 0
 
-    def _hear(self, selector: selectors.BaseSelector, slot_pool: SlotPool) -> None:
-        """Waits for a tick, or until a slot sends a line or another thread calls `_wake_up`."""
-        for key, _ in selector.select(self.settings.tick_s):
+    def _look(self, parts: SupervisorParts) -> None:
+        """Looks at slots and attempts. Under full load, too, this happens ten times a second."""
+        parts.pool.reap()
+        with self._errors.isolate("looking at the attempts"):
+            changed = parts.attempts.look()
+            if parts.pool.serving == self.settings.slots and not self.ready.is_set():
+                self.ready.set()
+                changed = True
+            if changed:
+                self._on_change()
+        with self._errors.isolate("looking at what was claimed"):
+            parts.attempts.end_stuck(parts.desk.look())
+
+    def _hear(self, selector: selectors.BaseSelector, parts: SupervisorParts, next_look: float) -> None:
+        """Waits for the next look, or until a slot sends something or another thread calls `_wake_up`."""
+        if parts.desk.at_load:
+            # Every slot has work at hand: to read what they send a little later, together, costs less.
+            self._clock.sleep(NAP_S)
+        unsent = [slot for slot in parts.pool.slots if slot.channel.unsent]
+        wait_s = NAP_S if unsent else max(0.0, next_look - self._clock.monotonic())
+        heard = False
+        for key, _ in selector.select(wait_s):
             if key.data is None:
                 self._wake_out.recv(4_096)
             else:
+                heard = True
                 with self._errors.isolate(f"hearing slot {key.data.pid}"):
-                    slot_pool.hear(key.data)
+                    parts.pool.hear(key.data)
+        if heard:
+            parts.desk.go_on()
+        for slot in unsent:
+            slot.channel.flush()
 
     # Draining.
 
-    def _drained(self, slot_pool: SlotPool, attempts: AttemptSupervision) -> bool:
-        now = self._clock.monotonic()
-        if not slot_pool.draining:
+    def _drained(self, parts: SupervisorParts) -> bool:
+        now, attempts = self._clock.monotonic(), parts.attempts
+        if not parts.pool.draining:
             self._drain_deadline = now + self.settings.drain_timeout_s
-            slot_pool.drain()
+            parts.desk.drain()
+            parts.pool.drain()
         if self._stopping or self._handover or self.settings.drain == "handover" or now >= self._drain_deadline:
             for index in attempts.records:
                 with self._errors.isolate(f"handing over the attempt in record {index}"):
                     attempts.cancel(index, CancelCode.DRAIN, self._handover or "the worker is shutting down")
         if self._stopping:
             attempts.kill_now()
-        return not slot_pool.slots
+        return not parts.pool.slots
 
     def _later(self, call: Callable[[], None]) -> None:
         self._done.put(call)

@@ -3,9 +3,10 @@
 -- Lease up to p_max messages that are due, oldest first (index message_due). Looks from p_floor on, and below it only if that
 -- was not enough. One whose lease ran out (it still has a token) is suspect: a batch ends before the first of them, and it comes
 -- alone and counts from here on. With nothing due: one row without an id, whose o_due says in how many seconds something will be,
--- if p_look, and whose o_enqueued_at says how long the search took.
+-- if p_look, and whose o_enqueued_at says how long the search took. Within a claim over several mailboxes: p_until is the end of the search, and
+-- unless p_first a suspect message that comes first is left alone.
 CREATE FUNCTION {schema}.lease(p_mailbox text, p_max integer, p_lease float8, p_token bigint, p_stage smallint,
-    p_limit integer, p_floor float8, p_look boolean)
+    p_limit integer, p_floor float8, p_look boolean, p_until timestamptz DEFAULT 'infinity', p_first boolean DEFAULT true)
 RETURNS TABLE (o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer, o_generation bigint,
     o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer, o_suspect boolean)
 LANGUAGE plpgsql {planner} AS $$
@@ -30,7 +31,8 @@ BEGIN
                 SELECT m.id, m.visible_at, m.deliveries AS counted, m.token IS NOT NULL AS suspect,
                        m.base + CASE WHEN m.token IS NOT NULL AND m.stage = 0 THEN 1 ELSE 0 END AS forgiven
                 FROM {schema}.message m
-                WHERE m.mailbox = p_mailbox AND m.visible_at >= v_from AND m.visible_at <= v_now AND m.visible_at < v_below
+                WHERE m.mailbox = p_mailbox AND m.visible_at >= v_from AND m.visible_at <= least(v_now, p_until)
+                      AND m.visible_at < v_below
                       AND (m.token IS NULL OR v_left = p_max)
                 ORDER BY m.visible_at, m.id
                 LIMIT v_left
@@ -47,7 +49,7 @@ BEGIN
                 deliveries = p.counted + CASE WHEN p.counted - p.forgiven >= p_limit THEN 0 ELSE 1 END,
                 base = p.forgiven
             FROM ordered p
-            WHERE m.id = p.id AND (p.place = 1 OR NOT p.cut)
+            WHERE m.id = p.id AND ((p.place = 1 AND p_first) OR NOT p.cut)
             RETURNING m.id, date_part('epoch', p.visible_at), m.deliveries, date_part('epoch', m.enqueued_at),
                       CASE WHEN p.counted - p.forgiven >= p_limit THEN p.counted - p.forgiven END, m.generation, m.failure,
                       m.key, m.reply_to, m.checkpoint, m.body, m.base, p.suspect, p.locked
@@ -73,6 +75,138 @@ BEGIN
         o_enqueued_at := date_part('epoch', clock_timestamp() - v_now);
         RETURN NEXT;
     END IF;
+END $$;
+
+-- The mailboxes of a cover, with the number of their rank.
+CREATE FUNCTION {schema}.covered(p_cover text) RETURNS TABLE (mailbox text, rank integer) LANGUAGE sql IMMUTABLE AS $$
+    SELECT name, number::integer FROM unnest(string_to_array(p_cover, ';')) WITH ORDINALITY AS ranks (names, number)
+    CROSS JOIN LATERAL unnest(string_to_array(names, ',')) AS name
+$$;
+
+-- Settle deliveries, then lease up to p_max messages of several mailboxes: from the first rank first, and within a rank in the order in
+-- which they became due. The cover is one text (ranks end with ';', names with ','), which costs a client less than arrays of hundreds; the
+-- floors are for the mailboxes that p_known names. A settlement without a body acknowledges only. One row (o_kind) for each settlement that was not held (0; o_failure says
+-- that the message is gone), each message (1, as `lease`), and where there is none, for when there will be (2).
+-- Claims of the oldest mailbox up to where the next one's first message comes: lease does the rest.
+CREATE FUNCTION {schema}.exchange(p_ids bigint[], p_tokens bigint[], p_reply_to text[], p_bodies bytea[], p_cover text,
+    p_known text[], p_floors float8[], p_max integer, p_lease float8, p_token bigint, p_stage smallint, p_limit integer, p_look boolean)
+RETURNS TABLE (o_kind smallint, o_mailbox text, o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer,
+    o_generation bigint, o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer,
+    o_suspect boolean)
+LANGUAGE plpgsql {planner} AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_durable text := current_setting('synchronous_commit');
+    v_held bigint[];
+    v_left integer := p_max;
+    v_names text[];
+    v_heads timestamptz[];
+    v_order integer[];
+    v_floor float8[];
+    v_at integer;
+    v_next timestamptz;
+    v_found integer;
+    v_only boolean := p_cover !~ '[,;]';
+BEGIN
+    IF cardinality(p_ids) > 0 THEN
+        SELECT array_agg(held) INTO v_held FROM {schema}.acknowledge_many(p_ids, p_tokens) held;
+        INSERT INTO {schema}.message (mailbox, visible_at, enqueued_at, generation, body)
+        SELECT s.reply_to, v_now, v_now, 0, s.body
+        FROM unnest(p_ids, p_reply_to, p_bodies) WITH ORDINALITY AS s (id, reply_to, body, n)
+        WHERE s.body IS NOT NULL AND s.id = ANY (v_held) ORDER BY s.n;
+        IF cardinality(v_held) IS DISTINCT FROM cardinality(p_ids) THEN
+            RETURN QUERY SELECT 0::smallint, NULL::text, s.id, NULL::float8, NULL::integer, NULL::float8, NULL::integer, NULL::bigint,
+                NOT EXISTS (SELECT 1 FROM {schema}.message m WHERE m.id = s.id),
+                NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::integer, NULL::boolean
+            FROM unnest(p_ids) s (id) WHERE s.id <> ALL (coalesce(v_held, '{}'));
+        END IF;
+    END IF;
+    IF v_left > 0 AND NOT v_only THEN
+        SELECT array_agg(h.mailbox), array_agg(h.visible_at), array_agg(h.rank), array_agg(h.floor)
+        INTO v_names, v_heads, v_order, v_floor
+        FROM (
+            SELECT c.mailbox, c.rank, m.visible_at, f.floor FROM {schema}.covered(p_cover) c
+            LEFT JOIN unnest(p_known, p_floors) AS f (mailbox, floor) ON f.mailbox = c.mailbox
+            CROSS JOIN LATERAL (
+                SELECT m.visible_at FROM {schema}.message m
+                WHERE m.mailbox = c.mailbox AND m.visible_at >= coalesce(to_timestamp(f.floor), '-infinity') AND m.visible_at <= v_now
+                ORDER BY m.visible_at, m.id LIMIT 1
+            ) m
+        ) h;
+    END IF;
+    WHILE v_left > 0 LOOP
+        IF v_only THEN
+            v_names := ARRAY[p_cover];
+            v_floor := p_floors;
+            v_at := 1;
+        ELSIF cardinality(v_names) = 1 THEN  -- one of them holds something: nearly always
+            v_at := CASE WHEN v_heads[1] IS NOT NULL THEN 1 END;
+        ELSE
+            SELECT min(h.n) FILTER (WHERE h.place = 1), min(h.head) FILTER (WHERE h.place = 2) INTO v_at, v_next FROM (
+                SELECT n::integer, head, rank, row_number() OVER (ORDER BY rank, head, n) AS place, min(rank) OVER () AS lowest
+                FROM unnest(v_heads, v_order) WITH ORDINALITY AS u (head, rank, n) WHERE head <= v_now
+            ) h WHERE h.place <= 2 AND h.rank = h.lowest;
+        END IF;
+        EXIT WHEN v_at IS NULL;
+        v_found := 0;
+        FOR o_id, o_due, o_deliveries, o_enqueued_at, o_exhausted, o_generation, o_failure, o_key, o_reply_to, o_checkpoint, o_body,
+            o_forgiven, o_suspect IN
+            SELECT * FROM {schema}.lease(v_names[v_at], v_left, p_lease, p_token, p_stage, p_limit, v_floor[v_at], false,
+                coalesce(v_next, 'infinity'), v_left = p_max)
+        LOOP
+            CONTINUE WHEN o_id IS NULL;
+            o_kind := 1;
+            o_mailbox := v_names[v_at];
+            v_found := v_found + 1;
+            RETURN NEXT;
+        END LOOP;
+        -- A suspect one is alone; and others come first if one that is held back, or that somebody else is taking, comes next.
+        EXIT WHEN o_suspect OR (v_found = 0 AND v_left < p_max);
+        v_left := v_left - v_found;
+        EXIT WHEN v_only OR v_left = 0;
+        v_heads[v_at] := NULL;
+        IF v_found > 0 THEN
+            SELECT m.visible_at INTO v_next FROM {schema}.message m
+            WHERE m.mailbox = v_names[v_at] AND m.visible_at <= v_now
+                  AND m.visible_at >= coalesce(to_timestamp(v_floor[v_at]), '-infinity')
+            ORDER BY m.visible_at, m.id LIMIT 1;
+            v_heads[v_at] := v_next;
+            v_next := NULL;
+        END IF;
+    END LOOP;
+    IF v_left = p_max AND p_look THEN
+        o_kind := 2;
+        o_id := NULL;
+        SELECT date_part('epoch', min(h.visible_at) - v_now) INTO o_due FROM {schema}.covered(p_cover) c
+        CROSS JOIN LATERAL (
+            SELECT m.visible_at FROM {schema}.message m WHERE m.mailbox = c.mailbox AND m.visible_at > v_now
+            ORDER BY m.visible_at LIMIT 1
+        ) h;
+        RETURN NEXT;
+    END IF;
+    IF cardinality(p_ids) > 0 THEN
+        PERFORM set_config('synchronous_commit', v_durable, true);  -- what was settled is durable, however the claim is
+        PERFORM {schema}.ring('m/' || told) FROM (
+            SELECT DISTINCT s.reply_to FROM unnest(p_ids, p_reply_to, p_bodies) AS s (id, reply_to, body)
+            WHERE s.body IS NOT NULL AND s.id = ANY (v_held) ORDER BY s.reply_to
+        ) t (told);
+    END IF;
+END $$;
+
+-- The deliveries of claims with these tokens that are still held, as `lease` tells them; o_due is the seconds that are left.
+CREATE FUNCTION {schema}.held(p_mailboxes text[], p_tokens bigint[])
+RETURNS TABLE (o_mailbox text, o_token bigint, o_id bigint, o_due float8, o_deliveries integer, o_enqueued_at float8, o_exhausted integer,
+    o_generation bigint, o_failure boolean, o_key text, o_reply_to text, o_checkpoint bytea, o_body bytea, o_forgiven integer,
+    o_suspect boolean)
+LANGUAGE plpgsql {planner} AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    SELECT m.mailbox, m.token, m.id, date_part('epoch', m.visible_at - v_now), m.deliveries, date_part('epoch', m.enqueued_at), NULL::integer,
+           m.generation, m.failure, m.key, m.reply_to, m.checkpoint, m.body, m.base, false
+    FROM unnest(p_mailboxes) c (mailbox) JOIN {schema}.message m ON m.mailbox = c.mailbox AND m.visible_at > v_now
+    WHERE m.token = ANY (p_tokens);
 END $$;
 
 -- As `lease`, for processes of the first release, which run on while the functions are made anew and know 12 columns.
@@ -186,6 +320,12 @@ BEGIN
     WHERE m.id = p_id AND m.token = p_token AND m.visible_at > clock_timestamp();
     RETURN FOUND;
 END $$;
+
+-- Hold several for longer, as `extend`; the ids of those that were held.
+CREATE FUNCTION {schema}.extend_many(p_ids bigint[], p_tokens bigint[], p_seconds float8) RETURNS SETOF bigint LANGUAGE sql AS $$
+    SELECT t.id FROM unnest(p_ids, p_tokens) AS t (id, token)
+    WHERE {schema}.extend(t.id, t.token, p_seconds, NULL)
+$$;
 
 CREATE FUNCTION {schema}.exhausted(p_times integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT 'delivered ' || p_times || CASE WHEN p_times = 1 THEN ' time' ELSE ' times' END || ' without being settled'

@@ -99,6 +99,27 @@ BEGIN
     RETURN FOUND;
 END $$;
 
+-- Take the message of a key back, up to a generation, unless it is leased. Locks the key first, then its message: as everywhere.
+CREATE FUNCTION {schema}.withdraw(p_mailbox text, p_key text, p_generation bigint) RETURNS text LANGUAGE plpgsql {planner} AS $$
+DECLARE
+    v_key {schema}.key;
+    v_leased boolean;
+    v_checkpoint bytea;
+BEGIN
+    SELECT * INTO v_key FROM {schema}.key k WHERE k.mailbox = p_mailbox AND k.key = p_key FOR UPDATE;
+    SELECT m.token IS NOT NULL AND m.visible_at > clock_timestamp(), m.checkpoint INTO v_leased, v_checkpoint
+    FROM {schema}.message m WHERE m.id = v_key.message AND v_key.generation <= p_generation FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'absent';
+    END IF;
+    IF v_leased THEN
+        RETURN 'leased';
+    END IF;
+    DELETE FROM {schema}.message m WHERE m.id = v_key.message;
+    UPDATE {schema}.key k SET checkpoint = v_checkpoint WHERE k.mailbox = p_mailbox AND k.key = p_key;
+    RETURN 'withdrawn';
+END $$;
+
 -- Look at keys whose time has come, and at expired values; how many rows there were (p_most: come again).
 CREATE FUNCTION {schema}.tidy(p_most integer) RETURNS integer LANGUAGE plpgsql {planner} AS $$
 DECLARE

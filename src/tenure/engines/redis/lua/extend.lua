@@ -1,14 +1,21 @@
 -- uses: seen time lost; writes
--- Hold it for longer, never for shorter; from the first extension on the delivery counts.
--- ARGV: seen, mailbox, id, token, microseconds[, checkpoint]
-local why = lost(ARGV[2], ARGV[3], ARGV[4])
-if why then
-    return {0, why}
+-- Hold deliveries for longer, never for shorter; from the first extension on they count. The answer: {_, lost}, as in exchange.
+-- ARGV: seen, microseconds, has a checkpoint, checkpoint, then mailbox, id and token of each
+local gone, held = {}, false
+for n = 5, #ARGV, 3 do
+    local mailbox, id = ARGV[n], ARGV[n + 1]
+    local why = lost(mailbox, id, ARGV[n + 2])
+    if why then
+        gone[#gone + 1] = (n - 5) / 3
+        gone[#gone + 1] = why
+    else
+        held = true
+        redis.call('ZADD', P .. 'h:' .. mailbox, 'XX', 'GT', now + tonumber(ARGV[2]), id)
+        if ARGV[3] == '1' then
+            redis.call('HSET', P .. 'x:' .. id, 's', '2', 'c', ARGV[4])
+        else
+            redis.call('HSET', P .. 'x:' .. id, 's', '2')
+        end
+    end
 end
-redis.call('ZADD', P .. 'h:' .. ARGV[2], 'XX', 'GT', now + tonumber(ARGV[5]), ARGV[3])
-if ARGV[6] then
-    redis.call('HSET', P .. 'x:' .. ARGV[3], 's', '2', 'c', ARGV[6])
-else
-    redis.call('HSET', P .. 'x:' .. ARGV[3], 's', '2')
-end
-return {wrote()}
+return {held and wrote() or 0, gone}

@@ -17,5 +17,5 @@ if limit then
 end
 redis.call('HDEL', P .. 'x:' .. id, 't', 's')
 redis.call('ZADD', P .. 'q:' .. mailbox, now + tonumber(ARGV[5]), id)
-ring('m:' .. mailbox)
+ring_mailbox(mailbox)
 return {wrote()}

@@ -16,5 +16,5 @@ end
 redis.call('HDEL', x, 't', 's')
 redis.call('ZREM', P .. 'h:' .. mailbox, id)
 redis.call('ZADD', P .. 'q:' .. mailbox, row[2], id)
-ring('m:' .. mailbox)
+ring_mailbox(mailbox)
 return {wrote()}

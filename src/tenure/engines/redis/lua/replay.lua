@@ -21,5 +21,5 @@ redis.call('ZREM', P .. 'd:' .. mailbox, id)
 redis.call('HDEL', x, 'cause', 'reason', 'died')
 redis.call('HSET', x, 'f', row[3] or 0)
 redis.call('ZADD', P .. 'q:' .. mailbox, now, id)
-ring('m:' .. mailbox)
+ring_mailbox(mailbox)
 return {wrote(), 1}

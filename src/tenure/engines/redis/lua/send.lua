@@ -2,6 +2,6 @@
 -- Queue a message without a key. ARGV: seen, mailbox, body, delay, reply_to, generation
 local id = new_id()
 if queue(ARGV[2], id, ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]) then
-    ring('m:' .. ARGV[2])
+    ring_mailbox(ARGV[2])
 end
 return {wrote(), id}

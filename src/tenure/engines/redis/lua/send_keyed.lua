@@ -6,6 +6,6 @@ if current then
     return {wrote(), id, current, more}
 end
 if queue(ARGV[2], id, ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], more) then
-    ring('m:' .. ARGV[2])
+    ring_mailbox(ARGV[2])
 end
 return {wrote(), id}

@@ -16,6 +16,6 @@ for n = 3, #ARGV, 5 do
     end
 end
 if queued then
-    ring('m:' .. ARGV[2])
+    ring_mailbox(ARGV[2])
 end
 return {wrote(), answers}

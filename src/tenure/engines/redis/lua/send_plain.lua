@@ -18,6 +18,6 @@ for n = 1, count do
     end
 end
 if not waits then
-    ring('m:' .. ARGV[2])
+    ring_mailbox(ARGV[2])
 end
 return {wrote(), last - count + 1}

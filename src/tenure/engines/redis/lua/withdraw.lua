@@ -5,7 +5,7 @@ for n = 3, #ARGV do
     given = withdraw(ARGV[2], ARGV[n]) or given
 end
 if given then
-    ring('m:' .. ARGV[2])
+    ring_mailbox(ARGV[2])
     return {wrote()}
 end
 return {0}

@@ -2,7 +2,7 @@
 import { cancelJob, retryJob } from "../acts.js";
 import { read } from "../api.js";
 import { Asking, page } from "../asking.js";
-import { Freshness, Problem, Progress, Section, Since, State, TERMINAL, Waiting } from "../parts.js";
+import { Command, Freshness, Problem, Progress, Section, Since, State, TERMINAL, Waiting } from "../parts.js";
 import { route, to } from "../route.js";
 import { listen } from "../stream.js";
 import { Grants } from "../timeleft.js";
@@ -27,6 +27,7 @@ export const Job = page(
     return html`<div class="stack">
       <${Freshness} asking=${job} />
       <${Head} job=${found} />
+      <${Answer} why=${why.answer.value?.why} job=${found} />
       <${Section} title=${found.workflows.length === 1 ? "Its workflow" : `Its ${count(found.workflows.length)} workflows`}>
         ${found.workflows.map((one) => html`<${Workflow} key=${one.name} one=${one} job=${found} />`)}
       <//>
@@ -61,6 +62,38 @@ function Head({ job }) {
   </section>`;
 }
 
+// Who ended it, or what it waits for, and what to do: before everything else.
+function Answer({ why, job }) {
+  if (!why || why.job_id !== job.job_id || !why.answer) return null;
+  const [words, command] = split(why.next_step);
+  return html`<section class="card answer ${TERMINAL.has(job.state) && job.state !== "completed" ? "ended-badly" : ""}" aria-label="Who ended it, and what to do">
+    <p class="headline"><strong>${why.answer}.</strong></p>
+    <p>${words} ${command && html`<${Command} text=${command} />`}</p>
+    ${why.found.map((one) => html`<${Found} key=${`${one.workflow}/${one.attempt}`} one=${one} />`)}
+  </section>`;
+}
+
+// "Mend it, then: tenure retry x" is words and a command to take along.
+function split(step) {
+  const at = step.lastIndexOf(": tenure ");
+  return at < 0 ? [`${step}.`, ""] : [`${step.slice(0, at)}:`, step.slice(at + 2)];
+}
+
+function Found({ one }) {
+  const stack = one.traceback || one.stacks.split("\n\n")[0];
+  const [took, beats] = one.beats[one.beats.length - 1] || [];
+  const words = [
+    one.beats.length ? `${count(beats)} beats in ${span(took)}${one.silent_s === null ? "" : `, the last ${span(one.silent_s)} before its end`}` : "",
+    one.note ? `last note: ${one.note}` : "",
+    ...Object.entries(one.facts).filter(([, value]) => !value.includes("\n")).map(([key, value]) => `${key.replaceAll("_", " ")}: ${value}`),
+  ].filter(Boolean);
+  return html`<div class="found">
+    <p class="quiet">${one.workflow}, attempt ${one.attempt}${one.worker ? `, on ${one.worker}` : ""}${words.length ? `: ${words.join("; ")}` : ""}</p>
+    ${stack && html`<pre class="stack-text" tabindex="0" aria-label="Where it was">${stack}</pre>`}
+    ${one.log.length ? html`<pre class="log" tabindex="0" aria-label="The end of its log">${one.log.slice(-8).join("\n")}</pre>` : null}
+  </div>`;
+}
+
 function Workflow({ one, job }) {
   const ended = ["completed", "failed", "cancelled"].includes(one.state);
   return html`<div class="workflow">
@@ -68,10 +101,13 @@ function Workflow({ one, job }) {
       <strong>${one.name}</strong>${one.function !== one.name ? html`<span class="quiet">${one.function}</span>` : null}
       <${State} state=${one.state} /> <${Progress} fraction=${one.fraction} steps=${one.steps} ended=${ended} />
       <span class="quiet">attempt ${one.attempt} of ${one.max_attempts}</span>
+      ${one.eta && html`<span class="quiet" title="When it is done at the rate of its progress: the estimate, and its fastest and slowest spell">eta ${span(one.eta.left_s)} (${span(one.eta.soonest_s)} to ${one.eta.latest_s === null ? "open" : span(one.eta.latest_s)})</span>`}
       ${one.worker && html`<span class="quiet">${one.state === "running" ? "on" : "last on"} <a href=${to("workers", [one.worker])}>${one.worker}</a></span>`}
       ${one.started_at && !ended ? html`<span class="quiet">for <${Since} at=${one.started_at} full /></span>` : null}
     </div>
+    ${Object.keys(one.arguments).length ? html`<div class="quiet arguments" title="Its arguments; secrets are masked">${Object.entries(one.arguments).map(([key, value]) => `${key}=${JSON.stringify(value)}`).join(", ")}</div>` : null}
     ${one.note && html`<div class="quiet">${one.note}</div>`}
+    ${one.proof && html`<div class="quiet">${one.proof}</div>`}
     ${one.grants.length ? html`<${Grants} grants=${one.grants} />` : null}
     ${one.error && html`<pre class="bad">${one.cause ? `${one.cause}: ` : ""}${one.error}</pre>`}
     ${one.state === "completed" && html`<details open=${job.workflows.length === 1}><summary>Result</summary><pre class="result">${job.results_expired ? "Its results were kept for as long as it asked, and are gone." : pretty(one.result)}</pre></details>`}

@@ -7,7 +7,7 @@ import { html, kept, still } from "../view.js";
 import { count, some } from "../words.js";
 
 const STATES = ["pending", "running", "completed", "failed", "cancelled", "timed_out"];
-const FIELDS = ["state", "queue", "name", "function", "label"];
+const FIELDS = ["state", "queue", "name", "function", "label", "arg"];
 const SIZES = [50, 100, 250, 1000];
 const newer = []; // where the pages began that were left for older ones
 
@@ -47,7 +47,7 @@ function Filters({ asked }) {
     <label>State<select name="state" value=${asked.state} onChange=${change("state")}>
       <option value="">any</option>${STATES.map((one) => html`<option value=${one} selected=${one === asked.state}>${one.replace("_", " ")}</option>`)}
     </select></label>
-    ${field("name", "Name or id begins with", "encode")} ${field("function", "Calls", "review")} ${field("queue", "Queue", "default")} ${field("label", "Label", "key=value")}
+    ${field("name", "Name or id begins with", "encode")} ${field("function", "Calls", "review")} ${field("queue", "Queue", "default")} ${field("label", "Label", "key=value")} ${field("arg", "Argument", "tenant=7")}
     <label>Rows<select name="limit" onChange=${(event) => apply({ limit: Number(event.currentTarget.value) })}>
       ${SIZES.map((one) => html`<option value=${one} selected=${one === asked.limit}>${count(one)}</option>`)}
     </select></label>

@@ -28,7 +28,7 @@ export const Login = live(
       <input id="token" name="token" type="password" autocomplete="off" spellcheck=${false} required ref=${focus} aria-describedby="wrong" />
       <p id="wrong" class="wrong" role="alert">${wrong.value}</p>
       <button class="primary" disabled=${busy.value}>Enter</button>
-      <p class="quiet">An operator makes one with <code>tenure token NAME --role reader</code>; a reader may look and change nothing.</p>
+      <p class="quiet">An operator makes one with <code>tenure token create NAME --role reader</code>; a reader may look and change nothing.</p>
     </form>
   </main>`,
 );

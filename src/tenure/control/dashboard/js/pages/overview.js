@@ -78,15 +78,15 @@ function Numbers({ found }) {
   </div>`;
 }
 
-// Of each running job the grant of which the smallest share is left. A lease renews itself, and is news only when it is nearly over.
+// Of each running job the grant that ends first. A lease renews itself long before, and is news only when it is nearly over.
 function Soonest({ jobs, quiet }) {
   if (!jobs) return html`<p class="quiet">Reading what runs …</p>`;
   const at = now();
-  const share = (grant) => (grant.span_s ? (grant.until - at) / grant.span_s : 1);
+  const news = (grant) => grant.kind !== "rest" && (grant.kind !== "lease" || grant.until - at < 5);
   const rows = jobs
-    .map((job) => ({ job, grant: [...job.grants].filter((one) => one.kind !== "rest").sort((one, other) => share(one) - share(other) || ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind))[0] }))
+    .map((job) => ({ job, grant: job.grants.filter(news).sort((one, other) => one.until - other.until || ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind))[0] }))
     .filter(({ grant }) => grant)
-    .sort((one, other) => share(one.grant) - share(other.grant))
+    .sort((one, other) => one.grant.until - other.grant.until)
     .slice(0, SHOWN);
   if (!rows.length) {
     return html`<${Empty} title="Nothing runs.">${quiet ? html`The first job: <${Command} text="tenure run WORKFLOW name=value" />` : "What runs is listed here, with the time that it has left."}<//>`;

@@ -46,6 +46,7 @@ function limits(one) {
   const found = [];
   if (one.max_running !== null) found.push(`at most ${count(one.max_running)} at once`);
   if (one.rate !== null) found.push(`${one.rate} a second`);
+  if (one.job_timeout) found.push(`${brief(one.job_timeout)} for a job without a deadline of its own`);
   return found.join(", ") || "none";
 }
 

@@ -28,6 +28,7 @@ local function hand(mailbox, id, body, generation, failure, key, reply_to, check
                 redis.call('INCR', P .. 'w:' .. counter)
                 redis.call('HSET', P .. 'x:' .. id, 't', token, 's', stage == '0' and '0' or '3', 'd', 1)
                 redis.call('ZADD', P .. 'h:' .. mailbox, now + span, id)
+                redis.call('SADD', P .. 'b', mailbox)
                 redis.call('SET', P .. 'n:' .. token, id, 'PX', math.max(1, math.ceil(span / 1000)))
                 return true
             end

@@ -12,6 +12,6 @@ local function post(mailbox, body, failure)
     end
     if not hand(mailbox, id, body, '0', failure) then
         redis.call('ZADD', P .. 'q:' .. mailbox, now, id)
-        ring('m:' .. mailbox)
+        ring_mailbox(mailbox)
     end
 end

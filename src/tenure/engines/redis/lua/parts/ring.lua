@@ -3,3 +3,8 @@
 local function ring(topic)
     redis.pcall('PUBLISH', P .. 'bell:' .. topic, '')
 end
+-- The same for a mailbox that got a message, which is noted: a look at many mailboxes looks at those that are noted (b).
+local function ring_mailbox(mailbox)
+    redis.call('SADD', P .. 'b', mailbox)
+    ring('m:' .. mailbox)
+end

@@ -1,0 +1,28 @@
+from celery import Celery
+
+from corpus.runtimes.peer_base import LIMIT_S, MODE, PLACES, URL, attempt, program, serve
+
+app = Celery("corpus.runtimes.peer_celery", broker=URL, backend=URL)
+app.conf.broker_connection_retry_on_startup = True
+LIMITS = {"time_limit": LIMIT_S + 1, "soft_time_limit": LIMIT_S} if LIMIT_S else {}
+SAFE = {"acks_late": True, "reject_on_worker_lost": True, "autoretry_for": (Exception,), "default_retry_delay": 0.5}
+
+
+@app.task(name="case", **LIMITS, **(SAFE if MODE != "defaults" else {}))
+def case(name):
+    return attempt(name)
+
+
+def worker():
+    program("celery", "-A", "corpus.runtimes.peer_celery", "worker", "-c", str(PLACES), "-l", "INFO")
+
+
+def submit(names):
+    for name in names:
+        case.apply_async((name,), task_id=name)
+
+
+if __name__ == "__main__":
+    import corpus.runtimes.peer_celery as me
+
+    serve(me)

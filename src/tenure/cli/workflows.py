@@ -1,0 +1,89 @@
+"""`tenure workflows`: the catalogue."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from tenure.cli.options import REFUSED, Where, datacenter_options, placed_columns, print_json, say, show, tell_missing
+from tenure.control.messages.workflows import WorkflowEntry, WorkflowList
+from tenure.served_workflow import ServedWorkflow
+
+
+@click.command("workflows")
+@click.argument("name", required=False, default="")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the JSON Schema of the arguments.")
+@datacenter_options
+def workflows(name: str, as_json: bool, where: Where) -> None:
+    """List the workflows that workers serve, or one of them: what each takes and returns, and what its author set.
+
+    \b
+    Examples:
+      tenure workflows
+      tenure workflows encode
+      tenure workflows encode --json | jq '.workflows[0].served.arguments'
+
+    A workflow whose last worker left is listed for 7 days: until then its jobs are accepted, and wait. Exit code 1: there is none of that name.
+    """
+    with where.client() as client:
+        found = client.catalogue(name)
+    tell_missing(found.missing)
+    if as_json:
+        print_json(found)
+    elif found.workflows:
+        show(_table(found))
+    else:
+        say(f"No worker has registered {name!r}." if name else "No worker has registered anything yet.", err=True)
+    raise SystemExit(REFUSED if name and not found.workflows else 0)
+
+
+def _table(found: WorkflowList) -> Table:
+    placed = placed_columns(found.workflows)
+    head = ("datacenter", "workflow") if placed else ("workflow",)
+    table = Table(*head, "version", "takes", "returns", "settings", "served by", "about")
+    for one in found.workflows:
+        where = (Text(one.datacenter),) if placed else ()
+        served = one.served
+        about = Text(served.description or served.source)
+        cells = (_takes(served), served.result, _settings(served), _served_by(one, found.now))
+        table.add_row(*where, Text(served.name), Text(served.version), *map(Text, cells), about)
+    return table
+
+
+def _takes(served: ServedWorkflow) -> str:
+    """Returns the arguments as one would write them; those with a default in brackets."""
+    if served.arguments is None:
+        return "?"
+    schema = served.arguments
+    inner = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    needed = inner.get("required", ())
+    words = [f"{name}: {_kind(one)}" for name, one in inner.get("properties", {}).items()]
+    names = list(inner.get("properties", {}))
+    return ", ".join(word if name in needed else f"[{word}]" for name, word in zip(names, words, strict=True))
+
+
+def _kind(schema: dict[str, object]) -> str:
+    choices = schema.get("anyOf")
+    if isinstance(choices, list):
+        return " | ".join(_kind(one) for one in choices)
+    return str(schema.get("type") or str(schema.get("$ref", "any")).rpartition("/")[2])
+
+
+def _settings(served: ServedWorkflow) -> str:
+    words = [
+        f"{served.retry.max_attempts} attempts" if served.retry else "",
+        f"timeout {served.timeout:g} s" if served.timeout else "",
+        f"job timeout {served.job_timeout:g} s" if served.job_timeout else "",
+        f"stall {served.stall:g} s" if served.stall else "",
+        f"queue {served.queue}" if served.queue else "",
+        f"priority {served.priority}" if served.priority is not None else "",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _served_by(one: WorkflowEntry, now: float) -> str:
+    parked = f"; {one.parked} parked" if one.parked else ""
+    if one.gone_at:
+        return f"nobody for {(now - one.gone_at) / 60:.0f} min{parked}"
+    return f"{len(one.workers)} in {', '.join(one.queues)}{parked}"

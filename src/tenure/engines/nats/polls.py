@@ -1,0 +1,130 @@
+"""How a handle waits in the log: it leaves a claim there, which gives it what is there or what comes. For a mailbox, and for a consumer of many."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tenure.engines.long_poll import HandlePolls
+from tenure.engines.nats import commands as c
+from tenure.engines.nats.ledger_records import Handed
+from tenure.engines.nats.pending_commands import Claimed, LogPoll
+from tenure.errors import EngineClosedError, MailboxClosedError
+
+if TYPE_CHECKING:
+    from tenure.engines.nats.engine import NatsEngine
+
+
+class NatsPolls:
+    """The long polls of one handle. `box` is where its claims stand; those of a consumer are in no mailbox."""
+
+    def __init__(self, engine: NatsEngine, box: str, what: str) -> None:
+        self.engine, self._box, self._what = engine, box, what
+        self.handle: HandlePolls[LogPoll] = HandlePolls()
+        """Called on the loop; only `closed` is also set and read by other threads."""
+        engine.enlist(self)
+
+    @abstractmethod
+    def watched(self) -> tuple[str, ...]:
+        """Returns the mailboxes that it waits for now."""
+
+    async def refused(self) -> None:
+        """The log did not do what a claim asks for: makes sure that it will."""
+
+    async def stand(
+        self,
+        answer: Callable[[Claimed], None],
+        command: Callable[[str, float], c.AnyCommand],
+        lease: float,
+        end: float,
+        noted: Callable[[Any], None] = lambda told: None,
+    ) -> Claimed | None:
+        """On the loop. Leaves a claim in the log: it gives what is there, or what comes, to us. What comes later goes straight to `answer`.
+
+        `command` makes it, from its receipt and the seconds that it stands. `noted` gets the fold's answer to each.
+        """
+        poll, log = LogPoll(), self.engine.log
+        self.handle.begin(poll)
+        try:
+            while True:
+                seconds = max(0.001, end - self.engine.clock.monotonic())
+                asked, receipt = self.engine.clock.boottime(), log.new_id()
+                poll.doubtful, poll.take = False, None
+                log.standing.begin(receipt, self._box, poll)
+                try:
+                    told = await self.engine.timed("receive", log.ask(command(receipt, seconds)))
+                    if not await self._is_done(told, noted):
+                        continue
+                    if told.deliveries:
+                        return Claimed(receipt, asked + lease, told.deliveries, {})
+                    if poll.handed is not None:  # between the fold's answer and this line
+                        handed, poll.handed = poll.handed, None
+                        return log.standing.accept(handed, asked, told.at)
+                    poll.take = _taker(self.engine, answer, asked, told.at)
+                    await self._wait(poll, end, receipt)
+                    if poll.taken or poll.over or self.engine.clock.monotonic() >= end:
+                        return None
+                finally:
+                    self._stood(poll, receipt)
+        except EngineClosedError:
+            return None  # closed while we waited: the wait ends, as with any close
+        finally:
+            self.handle.end(poll)
+            log.waiters.leave(poll)
+
+    async def _is_done(self, told: Any, noted: Callable[[Any], None]) -> bool:
+        """Returns False when the log refused the claim: then it will accept the next one."""
+        if told is None:
+            await self.refused()
+            return False
+        noted(told)
+        return True
+
+    def _stood(self, poll: LogPoll, receipt: str) -> None:
+        """A claim of ours is over: what it was handed and nobody took goes back."""
+        log = self.engine.log
+        log.standing.end(receipt)
+        if poll.handed is not None:
+            log.give_back(poll.handed.box, receipt, poll.handed.deliveries)
+        elif poll.over and not poll.taken:
+            log.withdraw(self._box, receipt)
+
+    async def _wait(self, poll: LogPoll, end: float, receipt: str) -> None:
+        """Until something was handed over, or the wait is over, or in doubt. The oldest poll looks after the timers of all."""
+        log, clock = self.engine.log, self.engine.clock
+        while not (poll.taken or poll.over or poll.doubtful) and (left := end - clock.monotonic()) > 0:
+            names = self.watched()
+            await log.waiters.wait(names, poll, left, log.about_now())
+            if poll.until > log.about_now():
+                continue
+            for name in names:
+                if log.next_due(name) <= log.about_now():
+                    await log.ask(c.Look(log.new_id(), name))
+        if not (poll.taken or poll.over) and (poll.doubtful or not log.alive):
+            # To be told whether the engine is there; and not to stand twice.
+            await log.ask(c.Withdraw(log.new_id(), self._box, receipt))
+
+    def wake(self) -> None:
+        self.check_open()
+        self.engine.soon(self.handle.wake)
+
+    @property
+    def closed(self) -> bool:
+        return self.handle.closed
+
+    def close(self) -> None:
+        if not self.handle.closed:
+            self.handle.closed = True
+            self.engine.soon(self.handle.close)
+
+    def check_open(self) -> None:
+        if self.handle.closed:
+            self.engine.check_open()
+            raise MailboxClosedError(f"{self._what} was closed", remedy="Open it again from its engine")
+
+
+def _taker(
+    engine: NatsEngine, answer: Callable[[Claimed], None], asked: float, stood_at: float
+) -> Callable[[Handed], None]:
+    return lambda handed: answer(engine.log.standing.accept(handed, asked, stood_at))

@@ -1,0 +1,81 @@
+"""Takes the submissions that came through the engine: from a user's own transaction, or from a program that has the engine's URL.
+
+They are commands like any other. The leader acknowledges a message after its append, so a leader that dies in between leaves the message to the
+next one, which finds the job known. A submission that cannot be accepted becomes a dead letter with the reason: its sender is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.client.transactions import SUBMISSIONS
+from tenure.engines.contracts import Mailbox, Message
+from tenure.errors import ConfigurationError, TenureError
+from tenure.jobs.model import JobSubmission
+from tenure.jobs.submission import SubmitJob
+from tenure.nodes.loop_keeper import FailedOn
+from tenure.nodes.manager.leader import DatacenterLeader, LeaderPart
+from tenure.nodes.manager.ledger import JobMandate
+from tenure.nodes.term_leader import concerns_all
+
+WAIT_S = 30.0
+"""The seconds for which one receive waits for a submission."""
+AT_ONCE = 100
+MOST_DELIVERIES = 10
+"""A submission that our own code fails on this often becomes a dead letter."""
+LATER_S = 5.0
+"""The seconds after which a submission is tried again for which there is no room now."""
+Submission = Message[JobSubmission, None]
+
+
+class SubmissionIntake(LeaderPart):
+    """One loop of a leader."""
+
+    def __init__(self, mandate: JobMandate, leader: DatacenterLeader) -> None:
+        environment = mandate.environment
+        self._ledger, self._failures, self._lease_s = leader.ledger, mandate.keeper.failures, mandate.term_s
+        self._calls, self._log = environment.calls, environment.log
+        self._mailbox: Mailbox[JobSubmission, None] = environment.engine.mailbox(
+            SUBMISSIONS, JobSubmission, max_delivery_count=MOST_DELIVERIES
+        )
+
+    async def run(self) -> None:
+        while True:
+            messages = await self._calls.run(self._mailbox.receive, AT_ONCE, self._lease_s, WAIT_S)
+            if messages:
+                await self.take(messages)
+
+    async def take(self, messages: Sequence[Submission]) -> None:
+        """Commits the submissions in as few appends as they need. Each has a fate of its own."""
+        foreign = [one for one in messages if has_gate(one.body)]
+        for message in foreign:
+            await self._refuse(message, ConfigurationError("gate_addr is set, and only gates set it"))
+        own = [one for one in messages if one not in foreign]
+        commands = [SubmitJob(submission=one.body, by=one.body.submitted_by) for one in own]
+        taken = []
+        for message, outcome in zip(own, await self._ledger.commit_all(commands), strict=True):
+            if not isinstance(outcome, TenureError):
+                taken.append(message)
+            elif concerns_all(outcome):
+                raise outcome
+            else:
+                await self._refuse(message, outcome)
+        for message in await self._calls.run(self._mailbox.acknowledge_many, taken):
+            self._log.info(f"submission {message.id} comes again: it was accepted, and will be known already")
+
+    async def _refuse(self, message: Submission, error: TenureError) -> None:
+        try:
+            if error.retryable:
+                await self._calls.run(message.nack, LATER_S)
+                return
+            self._log.warning(f"job {message.body.job_id} was submitted through the engine and is refused: {error}")
+            await self._calls.run(message.dead_letter, str(error)[:1_000])
+        except Exception as second:
+            if concerns_all(second):
+                raise
+            self._failures.note(FailedOn.REQUEST, message.id, "refusing a submission", second)
+
+
+def has_gate(submission: JobSubmission) -> bool:
+    """Returns True when the submission names a gate, to which a manager would report with its own token."""
+    return bool(submission.gate_addr or submission.gate_addrs or submission.gate_epoch)

@@ -1,0 +1,124 @@
+"""Traffic on one engine that goes on through whatever a test does to its server or file, and says what it was promised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tenure.engines import Engine
+from tenure.errors import EngineBusyError, EngineUnavailableError, ReceiptHandleExpiredError
+
+T = TypeVar("T")
+AWAY = (EngineUnavailableError, EngineBusyError)
+"""The errors of an engine that cannot be used for the moment."""
+
+
+class Load:
+    """Sends and takes with all its might; remembers what was acknowledged to it."""
+
+    def __init__(self, url: str) -> None:
+        self.engines = [Engine.open(url) for _ in range(2)]
+        self.sent: set[int] = set()
+        self.settled: list[int] = []
+        self.unsure: set[int] = set()
+        self.epochs: list[int] = []
+        self.entries: list[int] = []
+        self.slowest_s = 0.0
+        """How long the slowest call took, of those that came to an end."""
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=run) for run in (self._send, self._take, self._lead)]
+        for thread in self._threads:
+            thread.start()
+
+    def _timed(self, call: Callable[..., T], *values: Any, **options: Any) -> T:
+        begun = time.monotonic()
+        try:
+            return call(*values, **options)
+        finally:
+            self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+
+    def _send(self) -> None:
+        mailbox, number = self.engines[0].mailbox("work"), 0
+        while not self._stop.is_set():
+            number += 1
+            try:
+                self._timed(mailbox.send, number, reply_to="done")
+            except AWAY:
+                self.unsure.add(number)
+            else:
+                self.sent.add(number)
+
+    def _take(self) -> None:
+        mailbox = self.engines[1].mailbox("work")
+        while not self._stop.is_set():
+            try:
+                for message in self._timed(mailbox.receive, 10, 30, 0.2):
+                    self._timed(message.settle, message.body)
+                    self.settled.append(message.body)
+            except (*AWAY, ReceiptHandleExpiredError):
+                continue
+
+    def _lead(self) -> None:
+        election, journal, seq = self.engines[0].election("e"), self.engines[0].journal("log"), 0
+        while not self._stop.is_set():
+            try:
+                term = self._timed(election.campaign, "me", 30)
+                assert term is not None
+                self.epochs.append(term.epoch)
+                seq = self._timed(journal.append, [b"x"], epoch=term.epoch, expect=seq, append_id=str(seq))
+                self.entries.append(seq)
+            except AWAY:
+                seq = self._resolve(journal, seq)
+
+    def _resolve(self, journal: Any, seq: int) -> int:
+        while not self._stop.is_set():
+            try:
+                found = self._timed(journal.find, str(seq), after=seq)
+                return seq if found is None else int(found)
+            except AWAY:
+                continue
+        return seq
+
+    def finish(self) -> None:
+        """Stop, take what is left, and check the promises."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        mailbox, replies = self.engines[0].mailbox("work"), self.engines[0].mailbox("done")
+        while messages := mailbox.receive(100, 30):
+            for message in messages:
+                message.settle(message.body)
+        assert mailbox.depth().ready == 0
+        answers: list[int] = []
+        while got := replies.receive(500, 30):
+            answers += [reply.body for reply in got]
+            replies.acknowledge_many(got)
+        held = mailbox.depth().leased  # claims whose taker was told of nothing: they come back when their lease ends
+        assert len(answers) == len(set(answers)), "a message was settled twice"
+        assert set(self.settled) <= set(answers), "a settled reply was lost"
+        missing = self.sent - set(answers)
+        assert len(missing) <= held, f"lost: {sorted(missing)[:10]}"
+        assert set(answers) <= self.sent | self.unsure
+        assert self.epochs == sorted(set(self.epochs))
+        entries = self.engines[1].journal("log").read(0, limit=100_000)
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+        assert [entry.epoch for entry in entries] == sorted(entry.epoch for entry in entries)
+        assert len({entry.append_id for entry in entries}) == len(entries), "an entry was appended twice"
+        assert len(entries) >= (max(self.entries) if self.entries else 0)
+
+    def close(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+        for engine in self.engines:
+            engine.close()
+
+    def goes_on(self, what: str, within: float = 30.0) -> None:
+        """Wait until more was settled and appended than now."""
+        settled, entries, end = len(self.settled), len(self.entries), time.monotonic() + within
+        while len(self.settled) < settled + 20 or len(self.entries) < entries + 5:
+            assert time.monotonic() < end, f"{what}: nothing moved for {within} s"
+            time.sleep(0.02)

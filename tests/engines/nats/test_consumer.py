@@ -1,0 +1,130 @@
+"""The cost of an exchange in the log, counted, and what becomes of claims that stand for many mailboxes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.contract.case import Background, eventually
+
+from tenure.engines import Outgoing, Settlement
+from tenure.engines.nats import NatsEngine
+from tenure.engines.nats import commands as c
+from tenure.engines.nats.ledger import Ledger
+from tenure.engines.nats.pending_commands import PendingCommands
+
+Opened = Callable[..., NatsEngine]
+
+
+def test_a_group_and_the_next_claims_are_one_message_of_the_log(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened()
+    consumer = engine.consumer()
+    consumer.cover([["a", "b"], ["c"]])
+    for name in "abc":
+        engine.mailbox(name).send_many([Outgoing(number, reply_to="replies") for number in range(10)])
+    found = consumer.exchange(max_messages=15, visibility_timeout=60).messages
+    asked: list[str] = []
+    publish = PendingCommands._publish
+
+    async def counted(self: PendingCommands, command: Any, reply: str) -> None:
+        asked.append(command.name)
+        await publish(self, command, reply)
+
+    monkeypatch.setattr(PendingCommands, "_publish", counted)
+    group = [Settlement(each, "done") for each in found]
+    more = consumer.exchange(group, max_messages=15, visibility_timeout=60, wait_time_seconds=5)
+    assert (asked, len(more.messages), more.lost) == (["exchange"], 15, [])
+
+
+def test_a_standing_claim_is_left_once_for_all_mailboxes_and_withdrawn_when_it_is_woken(opened: Opened) -> None:
+    engine = opened()
+    consumer = engine.consumer()
+    consumer.cover([[f"work/{number}" for number in range(100)]])
+    poll = Background(lambda: consumer.exchange(wait_time_seconds=30).messages)
+    eventually(lambda: len(engine.log.ledger.consumers.keep(0)) == 1)
+    consumer.wake()
+    assert poll.result() == []
+    eventually(lambda: engine.log.ledger.consumers.keep(0) == [])
+    engine.mailbox("work/7").send("x")
+    assert engine.mailbox("work/7").depth() == (1, 0, 0)
+
+
+def test_a_large_group_is_split_and_every_part_is_settled(opened: Opened) -> None:
+    engine = opened()
+    consumer = engine.consumer()
+    consumer.cover([["a"]])
+    engine.mailbox("a").send_many([Outgoing(number, reply_to="replies") for number in range(6)])
+    found = consumer.exchange(max_messages=6, visibility_timeout=60).messages
+    engine.mailbox("b").send(1)
+    (other,) = engine.mailbox("b").receive(1, 0.1)
+    time.sleep(0.2)
+    group = [Settlement(each, "x" * 300_000) for each in found]
+    done = consumer.exchange([*group[:5], Settlement(other), group[5]], max_messages=0)
+    assert [message.id for message in done.lost] == [other.id]
+    assert len(engine.mailbox("replies").receive(10)) == 6
+
+
+def test_the_log_learns_the_mailboxes_again_when_it_has_forgotten_a_consumer(opened: Opened) -> None:
+    engine = opened()
+    consumer = engine.consumer()
+    consumer.cover([["a"]])
+    engine.mailbox("a").send(1)
+    engine.log.ledger.consumers.covers.clear()
+    assert [message.body for message in consumer.exchange(visibility_timeout=60).messages] == [1]
+
+
+def apply(ledger: Ledger, *commands: c.AnyCommand) -> list[Any]:
+    return [ledger.apply(command, ledger.seq + 1, 1_000.0 + ledger.seq) for command in commands]
+
+
+def test_the_newest_standing_consumer_that_covers_a_mailbox_gets_what_comes() -> None:
+    ledger = Ledger()
+    limits = (1, 10.0, None, True, 60.0)
+    apply(
+        ledger,
+        c.Cover("p.1", "p.1", 1, [["a", "b"]]),
+        c.Cover("q.1", "q.1", 1, [["b"]]),
+        c.ConsumerExchange("p.2", [], "p.1", 1, False, *limits),
+        c.ConsumerExchange("q.2", [], "q.1", 1, False, *limits),
+    )
+    apply(ledger, c.Send("s.1", "b", [c.Item(b"1")]))
+    assert [handed.receipt for handed in ledger.handed] == ["q.2"]
+    apply(ledger, c.Send("s.2", "b", [c.Item(b"2")]))
+    assert [handed.receipt for handed in ledger.handed] == ["p.2"]
+    apply(ledger, c.Send("s.3", "b", [c.Item(b"3")]))
+    assert ledger.handed == []
+    assert apply(ledger, c.ConsumerExchange("p.3", [], "p.1", 0, False, *limits)) == [None]
+
+
+def test_a_consumer_that_did_not_confirm_is_handed_nothing_more_until_it_asks_again() -> None:
+    ledger = Ledger()
+    apply(
+        ledger,
+        c.Cover("p.1", "p.1", 1, [["a"]]),
+        c.ConsumerExchange("p.2", [], "p.1", 1, False, 1, 10.0, None, True, 600.0),
+    )
+    apply(
+        ledger,
+        c.ConsumerExchange("p.3", [], "p.1", 1, False, 1, 10.0, None, True, 600.0),
+        c.Send("s.1", "a", [c.Item(b"1")]),
+    )
+    assert [handed.receipt for handed in ledger.handed] == ["p.3"]
+    ledger.apply(c.Look("s.2", "a"), ledger.seq + 1, 1_100.0)
+    assert ledger.dropped == ["p.2"]
+    assert ledger.box("a").ready_count == 1
+
+
+def test_a_snapshot_keeps_consumers_and_their_standing_claims() -> None:
+    ledger = Ledger()
+    apply(
+        ledger,
+        c.Cover("p.1", "p.1", 3, [["a"], ["b"]]),
+        c.ConsumerExchange("p.2", [], "p.1", 3, False, 1, 10.0, None, True, 60.0),
+    )
+    again = Ledger.restored(ledger.keep())
+    apply(again, c.Send("s.1", "b", [c.Item(b"1")]))
+    assert [handed.receipt for handed in again.handed] == ["p.2"]

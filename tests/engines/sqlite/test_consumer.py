@@ -1,0 +1,61 @@
+"""The cost of an exchange in SQLite, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenure.engines import Engine, Outgoing, Settlement
+from tenure.engines.sqlite import SqliteEngine
+
+Opener = Callable[..., SqliteEngine]
+
+
+def statements(engine: SqliteEngine, act: Callable[[], Any]) -> list[str]:
+    """The statements that the writer runs meanwhile."""
+    seen: list[str] = []
+    with engine.database.writer as tx:
+        connection = tx
+    connection.set_trace_callback(seen.append)
+    act()
+    connection.set_trace_callback(None)
+    return seen
+
+
+def test_a_group_and_the_next_claims_are_one_commit(opened: Opener) -> None:
+    engine = opened()
+    consumer = engine.consumer()
+    consumer.cover([["a", "b"], ["c"]])
+    for name in "abc":
+        engine.mailbox(name).send_many([Outgoing(number, reply_to="replies") for number in range(10)])
+    found = consumer.exchange(max_messages=15, visibility_timeout=60).messages
+    group = [Settlement(each, "done") for each in found]
+    seen = statements(engine, lambda: consumer.exchange(group, max_messages=15, visibility_timeout=60))
+    assert seen.count("COMMIT") == 1
+    assert engine.mailbox("replies").depth().ready == 15
+
+
+def cost(engine: SqliteEngine, mailboxes: int) -> int:
+    consumer = engine.consumer()
+    consumer.cover([[f"w{mailboxes}/{number}" for number in range(mailboxes)]])
+    engine.mailbox(f"w{mailboxes}/{mailboxes - 1}").send_many([Outgoing(number) for number in range(30)])
+    return len(statements(engine, lambda: consumer.exchange(visibility_timeout=60)))
+
+
+def test_five_hundred_mailboxes_of_which_one_has_work_take_one_statement_more_than_one(opened: Opener) -> None:
+    engine = opened()
+    assert cost(engine, 500) == cost(engine, 1) + 1
+
+
+def test_a_lost_ring_for_a_covered_mailbox_is_made_good(opened: Opener) -> None:
+    """A sender that died between commit and ring: the file itself is looked at once a second."""
+    from tests.contract.case import Background
+
+    engine: Engine = opened(live=True)
+    consumer = engine.consumer()
+    consumer.cover([["a", "b"]])
+    poll = Background(lambda: consumer.exchange(wait_time_seconds=30).messages)
+    other: SqliteEngine = opened(live=True)
+    other.wakeups.ring = lambda name: None  # type: ignore[method-assign]
+    other.mailbox("b").send("x")
+    assert [message.body for message in poll.result(10)] == ["x"]
