@@ -25,7 +25,7 @@ from tenure.cli.options import (
 from tenure.client.client import Client
 from tenure.client.job_messages import ENDED
 from tenure.control.messages.events import EventLine, ProgressLine
-from tenure.control.messages.jobs import JobList, JobView
+from tenure.control.messages.jobs import JobList, JobView, WorkflowView
 from tenure.control.messages.wire import Grant, GrantKind
 from tenure.errors import JobFailed, JobNotEndedError
 from tenure.jobs.attempt_evidence import evidence_lines
@@ -105,11 +105,16 @@ def _job_table(view: JobView) -> Table:
             Text("parked" if one.waits_for else one.state),
             f"{one.attempt}/{one.max_attempts}" if one.attempt <= one.max_attempts else str(one.attempt),
             str(one.steps),
-            "" if one.fraction is None else f"{one.fraction:.0%}" + (f", {eta_in_words(one.eta)}" if one.eta else ""),
+            _progress_words(one),
             Text(one.worker[:12]),
             Text(f"waits for {one.waits_for}" if one.waits_for else one.error),
         )
     return table
+
+
+def _progress_words(one: WorkflowView) -> str:
+    words = ["" if one.fraction is None else f"{one.fraction:.0%}", eta_in_words(one.eta) if one.eta else ""]
+    return ", ".join(word for word in words if word)
 
 
 @click.command("why")

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from tenure.cli.options import REFUSED, Where, datacenter_options, placed_columns, print_json, say, show, tell_missing
 from tenure.control.messages.workflows import WorkflowEntry, WorkflowList
+from tenure.jobs.eta import brief_seconds
 from tenure.served_workflow import ServedWorkflow
 
 
@@ -41,12 +42,12 @@ def workflows(name: str, as_json: bool, where: Where) -> None:
 def _table(found: WorkflowList) -> Table:
     placed = placed_columns(found.workflows)
     head = ("datacenter", "workflow") if placed else ("workflow",)
-    table = Table(*head, "version", "takes", "returns", "settings", "served by", "about")
+    table = Table(*head, "version", "takes", "returns", "settings", "served by", "usually", "about")
     for one in found.workflows:
         where = (Text(one.datacenter),) if placed else ()
         served = one.served
         about = Text(served.description or served.source)
-        cells = (_takes(served), served.result, _settings(served), _served_by(one, found.now))
+        cells = (_takes(served), served.result, _settings(served), _served_by(one, found.now), _usually(one))
         table.add_row(*where, Text(served.name), Text(served.version), *map(Text, cells), about)
     return table
 
@@ -87,3 +88,7 @@ def _served_by(one: WorkflowEntry, now: float) -> str:
     if one.gone_at:
         return f"nobody for {(now - one.gone_at) / 60:.0f} min{parked}"
     return f"{len(one.workers)} in {', '.join(one.queues)}{parked}"
+
+
+def _usually(one: WorkflowEntry) -> str:
+    return brief_seconds(one.usual_s) if one.usual_s is not None else ""

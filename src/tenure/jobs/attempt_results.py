@@ -25,6 +25,7 @@ from tenure.jobs.decisions import (
     Rules,
 )
 from tenure.jobs.endings import JobEnded, end
+from tenure.jobs.learned_rates import learn
 from tenure.jobs.model import (
     JobInfo,
     WorkflowRecord,
@@ -317,6 +318,8 @@ def workflow_completed(book: JobBook, event: WorkflowCompleted) -> None:
     move(book, info, workflow, WorkflowState.COMPLETED)
     workflow.ended_at, workflow.result, workflow.result_key = event.at, event.result, event.result_key
     workflow.worker = event.worker or workflow.worker
+    if workflow.started_at:  # short work ends before its first report
+        learn(book, workflow, workflow.worker, event.at - workflow.started_at)
     progressed(info, event.at)
     release_followers(book, info, event.at)
 

@@ -25,6 +25,7 @@ from tenure.jobs.decisions import Event, encode_event
 from tenure.jobs.door import DEFAULT_QUEUE
 from tenure.jobs.endings import results_expire_at
 from tenure.jobs.fold import SNAPSHOT_VERSION, JournalFold, read_snapshot
+from tenure.jobs.learned_rates import LearnedRates
 from tenure.jobs.model import (
     ArchivedJob,
     DrainRecord,
@@ -75,6 +76,8 @@ class BookState(msgspec.Struct, kw_only=True):
     """Maps the hash of each schema of arguments to the schema."""
     outages: dict[str, OutageRecord] = {}
     """Maps the name of everything that is down to its record."""
+    rates: LearnedRates = msgspec.field(default_factory=LearnedRates)
+    """Holds the usual duration of each workflow, and the speed of each worker."""
     forgotten_early: int = 0
     """The number of ids that left memory before their time because there were too many."""
 

@@ -19,10 +19,12 @@ from tenure.errors import ConfigurationError
 from tenure.jobs.book import JobBook
 from tenure.jobs.door import versions_of
 from tenure.jobs.gate_tracker import GateJobTracker
+from tenure.jobs.learned_rates import usual_run
 from tenure.jobs.model import GateJobTrackingInfo, JobInfo, JobSubmission
 from tenure.jobs.shown_arguments import any_has_argument, call_text, secret_names
 from tenure.jobs.states import JobState
 from tenure.nodes.job_views import Granted, Live, WorkflowCounts, gate_row, manager_row
+from tenure.served_workflow import ServedWorkflow
 
 JobT = TypeVar("JobT")
 
@@ -246,9 +248,18 @@ def workflow_list(book: JobBook, name: str, now: float) -> WorkflowList:
             queues=tuple(book.services.queues(one.name, one.version)),
             gone_at=book.state.catalogue[one.name][one.version].gone_at,
             parked=sum(count for key, count in parked.items() if key[2] == one.name and key[3] in ("", one.version)),
+            usual_s=_usual_s(book, one),
         )
         for known in sorted(book.state.catalogue)
         if name in ("", known)
         for one in versions_of(book, known, now).values()
     ]
     return WorkflowList(workflows=tuple(found), now=now)
+
+
+def _usual_s(book: JobBook, one: ServedWorkflow) -> float | None:
+    """Returns the seconds that a workflow usually takes. Jobs that named no version are known for all of its versions together."""
+    rates = book.state.rates
+    found = usual_run(rates, one.name, one.version) or usual_run(rates, one.name, "")
+    seconds = found.seconds() if found is not None else None
+    return round(seconds, 3) if seconds is not None else None

@@ -70,7 +70,8 @@ class Act:
 class Hands:
     """`run` until cancelled."""
 
-    def __init__(self, host: Host, lease_s: float) -> None:
+    def __init__(self, host: Host, lease_s: float, *, step_s: float = STEP_S, slots: int = SLOTS) -> None:
+        self._step_s, self._slots = step_s, slots
         self._host, self._lease_s, self._clock, self._call = host, lease_s, host.clock, host.calls.run
         self._mailbox: Mailbox[WorkItem, WorkResult] = host.engine.mailbox(QUEUE, WorkItem, WorkResult)
         self._lives = 1
@@ -92,8 +93,8 @@ class Hands:
         now = self._clock.monotonic()
         return SlotsView(
             attempts=tuple(act.report(now) for act in self.acts.values()),
-            slots=SLOTS,
-            free=SLOTS - len(self.acts),
+            slots=self._slots,
+            free=self._slots - len(self.acts),
             accepting=True,
             lanes=(QUEUE,),
             completed=self._completed,
@@ -135,7 +136,7 @@ class Hands:
         await asyncio.gather(self._take(), self._tick())
 
     def _free(self) -> int:
-        return (SLOTS if self._most is None else min(SLOTS, self._most)) - len(self.acts)
+        return (self._slots if self._most is None else min(self._slots, self._most)) - len(self.acts)
 
     def _make_room(self) -> None:
         if self._free() > 0:
@@ -161,7 +162,7 @@ class Hands:
         while True:
             await self._busy.wait()
             while self.acts:
-                await self._clock.async_sleep(STEP_S)
+                await self._clock.async_sleep(self._step_s)
                 for act in list(self.acts.values()):
                     self._advance(act)
             self._busy.clear()

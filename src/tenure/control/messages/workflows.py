@@ -29,6 +29,8 @@ class WorkflowEntry(msgspec.Struct, frozen=True, kw_only=True):
     """When the last worker that served it left; 0 while one does."""
     parked: int = 0
     """Workflows that wait for a worker that serves this."""
+    usual_s: float | None = None
+    """The seconds that it usually takes, by its last runs; None before five completed."""
     datacenter: str = ""
     """Where it is served; empty where a manager answers."""
 

@@ -1,4 +1,7 @@
-"""Keeps how the fraction of each running workflow rises on the leader, for people who look: the estimated end, and lines for a stream."""
+"""Keeps how the fraction of each running workflow rises on the leader, for people who look: the estimated end, and lines for a stream.
+
+The estimate also uses what the journal has learned of the workflow and its worker (decision 0440).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ from itertools import islice
 
 from tenure.control.messages.events import ProgressLine
 from tenure.control.messages.workers import AttemptReport
-from tenure.jobs.eta import Eta, EtaWindow
+from tenure.jobs.eta import Eta, EtaWindow, estimate
+from tenure.jobs.learned_rates import usual
 from tenure.jobs.model import JobInfo
 from tenure.nodes.fleet.member import ReportedAttempts
+from tenure.nodes.manager.ledger import JobLedger
 
 
 class LiveProgress:
     """Part of a leader. Nothing is decided by it."""
 
-    def __init__(self, reported: ReportedAttempts, now: Callable[[], float]) -> None:
-        self._reported, self._now = reported, now
+    def __init__(self, ledger: JobLedger, reported: ReportedAttempts, now: Callable[[], float]) -> None:
+        self._ledger, self._reported, self._now = ledger, reported, now
         self._windows: dict[tuple[str, str], EtaWindow] = {}
         """Maps (job, workflow) to the fraction of its newest attempt over time."""
 
@@ -36,9 +41,14 @@ class LiveProgress:
             self._windows.pop((info.id, name), None)
 
     def eta(self, job_id: str, workflow: str, fraction: float | None) -> Eta | None:
-        """Returns when a running workflow will be done at its rate; None where nobody can say."""
-        window = self._windows.get((job_id, workflow))
-        return window.eta(self._now(), fraction) if window is not None and fraction is not None else None
+        """Returns when a running workflow will be done; None where nobody can say."""
+        book, now, window = self._ledger.book, self._now(), self._windows.get((job_id, workflow))
+        info = book.jobs.get(job_id)
+        known = info.workflows.get(workflow) if info is not None else None
+        if known is None:
+            return None
+        expected = usual(book.state.rates, known.spec, known.worker)
+        return estimate(expected, window, now, lasted_s=max(0.0, now - known.started_at), fraction=fraction)
 
     def lines(self, job_ids: list[str] | None, most: int) -> list[ProgressLine]:
         """Returns the newest progress of what runs, of some jobs or of all; at most so many."""

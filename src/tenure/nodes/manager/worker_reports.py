@@ -66,7 +66,7 @@ class WorkerReportHandlers:
         self._drained = dict(ledger.book.state.drained)
         self.fleet.drain(self._drained)
         self.reported = ReportedAttempts()
-        self.progress = LiveProgress(self.reported, self._now)
+        self.progress = LiveProgress(ledger, self.reported, self._now)
         self.granted = Granted(self._grants, self.watch.last, self.progress.eta)
         self._held = Held(mandate.environment.clock)
 

@@ -101,7 +101,7 @@ function Workflow({ one, job }) {
       <strong>${one.name}</strong>${one.function !== one.name ? html`<span class="quiet">${one.function}</span>` : null}
       <${State} state=${one.state} /> <${Progress} fraction=${one.fraction} steps=${one.steps} ended=${ended} />
       <span class="quiet">attempt ${one.attempt} of ${one.max_attempts}</span>
-      ${one.eta && html`<span class="quiet" title="When it is done at the rate of its progress: the estimate, and its fastest and slowest spell">eta ${span(one.eta.left_s)} (${span(one.eta.soonest_s)} to ${one.eta.latest_s === null ? "open" : span(one.eta.latest_s)})</span>`}
+      ${one.eta && html`<span class="quiet" title="When it is done, by the rate of its progress and by earlier runs: the estimate, and its band">eta ${span(one.eta.left_s)} (${span(one.eta.soonest_s)} to ${one.eta.latest_s === null ? "open" : span(one.eta.latest_s)})</span>`}
       ${one.worker && html`<span class="quiet">${one.state === "running" ? "on" : "last on"} <a href=${to("workers", [one.worker])}>${one.worker}</a></span>`}
       ${one.started_at && !ended ? html`<span class="quiet">for <${Since} at=${one.started_at} full /></span>` : null}
     </div>
