@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tenure.codec import Codec as Codec
     from tenure.errors import JobFailed as JobFailed
     from tenure.errors import JobsFailed as JobsFailed
+    from tenure.errors import Permanent as Permanent
+    from tenure.errors import RetryAfter as RetryAfter
     from tenure.local.embedded import embedded as embedded
     from tenure.served_workflow import Secret as Secret
     from tenure.work.context import AsyncContext as AsyncContext
@@ -36,7 +38,9 @@ __all__ = [
     "Job",
     "JobFailed",
     "JobsFailed",
+    "Permanent",
     "Retry",
+    "RetryAfter",
     "Secret",
     "__version__",
     "current",
@@ -93,7 +97,7 @@ __getattr__ = lazy_names(
     {
         "backoff": "Retry",
         "codec": "Codec",
-        "errors": "JobFailed JobsFailed",
+        "errors": "JobFailed JobsFailed Permanent RetryAfter",
         "local.embedded": "embedded",
         "client.async_client": "AsyncClient",
         "client.client": "Client",

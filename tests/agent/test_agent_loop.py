@@ -34,7 +34,7 @@ from tenure.agent import (
 from tenure.clock import ManualClock
 from tenure.engines import Engine
 from tenure.engines.urls import open_engine
-from tenure.errors import LimitError
+from tenure.errors import LimitError, RetryAfter
 from tenure.testing import AsyncScriptedAdapter, FakeMailbox, ScriptedAdapter
 from tenure.testing.model import calls, says
 from tenure.work import DeadLetterPolicy, Ending, OnLeaseLost
@@ -244,6 +244,25 @@ def test_with_a_dead_letter_policy_a_failure_is_tried_again_and_then_given_up(ri
     (message,) = rig.replies.receive()
     assert message.failure is not None
     assert "failed in attempt 2 of 2: OSError: b" in message.failure.reason
+
+
+def test_a_tool_that_asks_for_a_rest_has_the_request_come_again_from_its_session(rig: Rig) -> None:
+    def busy_once(n: int, context: ToolContext) -> int:
+        if not asked:
+            asked.append(n)
+            raise RetryAfter(300)
+        return n
+
+    asked: list[int] = []
+    rig.ask()
+    rig.loop([calls(("step", {"n": 1}))], numbered(busy_once)).run(max_iterations=1, wait_time_seconds=0)
+    assert rig.replies.receive() == []
+    rig.clock.advance(299)
+    assert rig.requests.receive() == []
+    rig.clock.advance(2)
+    rig.loop(["done"], numbered(busy_once)).run(max_iterations=1, wait_time_seconds=0)
+    reply = rig.reply()
+    assert (reply.output, reply.tool_calls) == ("done", 1)
 
 
 DETAILS = Section("details", "Details", "The secret is 7.", summary="Ask.", visibility=Visibility.SUMMARY)

@@ -22,7 +22,7 @@ from tenure.agent import (
 )
 from tenure.beat import Heartbeat
 from tenure.clock import ManualClock, SystemClock
-from tenure.errors import ConfigurationError, LeaseLostError, ResourceMissingError
+from tenure.errors import ConfigurationError, LeaseLostError, Permanent, ResourceMissingError, RetryAfter
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,23 @@ def failing(how: str) -> Callable[..., Any]:
         return ToolResult.error("no") if how == "says so" else 5 if how == "wrong type" else ToolResult.ok(object())
 
     return handler
+
+
+@pytest.mark.parametrize("promise", [None, 5.0])
+@pytest.mark.parametrize("error", [Permanent("no such order"), RetryAfter(60)])
+def test_a_tool_that_knows_about_retries_ends_the_work_and_the_model_is_not_asked(
+    error: Exception, promise: float | None
+) -> None:
+    def handler(params: Args, *, context: ToolContext) -> Any:
+        context.session.set("half", "done")
+        raise error
+
+    context = a_context(SystemClock())
+    with pytest.raises(type(error)):
+        run(handler, context, beat_every_s=promise)
+    with pytest.raises(type(error)):
+        asyncio.run(AsyncToolExecutor([a_tool(handler, beat_every_s=promise)]).execute(CALL, context=context))
+    assert context.session.state == {}
 
 
 @pytest.mark.parametrize("promise", [None, 5.0])

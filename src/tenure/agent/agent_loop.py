@@ -43,6 +43,7 @@ from tenure.errors import (
     ConfigurationError,
     LeaseLostError,
     LimitError,
+    RetryAfter,
     VisibilityExpansionRequired,
 )
 from tenure.randomness import new_id
@@ -269,7 +270,7 @@ class AgentLoop(
         except (LeaseLostError, Cancelled):
             raise
         except Exception as error:
-            if self._dead_letters is not None:
+            if self._dead_letters is not None or isinstance(error, RetryAfter):
                 raise  # it comes again, from its session, until the policy gives it up
             _logger.exception("%s: request %s failed", self.name, request.request_id)
             result = MainLoopResult(request_id=request.request_id, error=str(error) or type(error).__name__)

@@ -35,13 +35,16 @@ from tenure.errors import (
     Cancelled,
     ConfigurationError,
     LeaseLostError,
+    Permanent,
+    RetryAfter,
     ToolSilentError,
     VisibilityExpansionRequired,
 )
 
 _logger = logging.getLogger(__name__)
 
-ENDS_THE_WORK = (LeaseLostError, Cancelled, VisibilityExpansionRequired)
+ENDS_THE_WORK = (LeaseLostError, Cancelled, Permanent, RetryAfter, VisibilityExpansionRequired)
+"""A tool raises one of these to end the work. The model hears of every other error, and goes on."""
 _LONGEST_WAIT_S = 3600.0
 
 

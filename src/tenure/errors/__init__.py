@@ -47,6 +47,8 @@
     │   ├── ArgumentsError            arguments or a result that do not fit the function's types
     │   ├── CodecError                what a codec encoded cannot be decoded here
     │   ├── CommandFailedError        a program that a workflow ran ended with an error
+    │   ├── Permanent                 raised by work: another attempt cannot help
+    │   ├── RetryAfter                raised by work: try again after so many seconds   (retry)
     │   └── Cancelled                 raised inside a workflow whose time is over
     ├── AgentError                    something about an LLM agent, its tools or its provider
     │   ├── VisibilityExpansionRequired  the model asked to read sections that it saw in summary

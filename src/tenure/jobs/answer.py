@@ -130,7 +130,8 @@ def _failed(info: JobInfo, history: Sequence[Event]) -> Answer:
         return Answer(f"It failed: {info.reason}", f"Run it again: {retry_command(info.id)}")
     found = attempt_answer(failed, info.id)
     times = f"{failed.workflow!r}, {nth(failed.attempt, failed.evidence.get('max_attempts', failed.attempt))}"
-    return Answer(f"{found.sentence} ({times}{_on(failed.worker)})", found.next_step)
+    said = f"; no further one, because {decision}" if (decision := failed.evidence.get("decision")) else ""
+    return Answer(f"{found.sentence} ({times}{_on(failed.worker)}{said})", found.next_step)
 
 
 def attempt_answer(failed: AttemptFailed, job_id: str) -> Answer:

@@ -75,6 +75,8 @@ class RecordFailure(AttemptCommand, frozen=True, kw_only=True):
     """Names the work that is saved now; None where the reporter does not know, 0 where nothing is saved."""
     waits_on: str = ""
     """The name of what the attempt failed on, where it named it."""
+    rest_s: float | None = None
+    """The rest that the work asked for; None leaves it to the retry policy."""
 
 
 class WorkflowCompleted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -257,7 +259,7 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
     out_of_tries = spent >= retry.max_attempts and not uncharged
     final = command.cause in FINAL or not command.retryable or too_often or out_of_tries
     upcoming = 0 if final else workflow.attempt + 1
-    rest = 0.0 if command.cause is AttemptCause.EVICTED else backoff(retry, command.job_id, workflow, max(1, spent))
+    rest = rest_before_next(workflow, command, spent)
     if command.waits_on:
         # Whether that is down is seen from others who wait for it; what is down is tried again when it is back.
         rest = max(rest, LOOK_AROUND_S) if outage is None else outage.until - now
@@ -282,6 +284,14 @@ def failed_attempt(book: JobBook, workflow: WorkflowRecord, command: RecordFailu
         uncharged=uncharged,
         evidence={"max_attempts": retry.max_attempts, "steps": workflow.steps, **bounded, **command.evidence},
     )
+
+
+def rest_before_next(workflow: WorkflowRecord, command: RecordFailure, spent: int) -> float:
+    """Returns the rest that the work asked for, or else that of its retry policy. Work that lost its worker by eviction does not rest."""
+    if command.rest_s is not None:
+        return command.rest_s
+    evicted = command.cause is AttemptCause.EVICTED
+    return 0.0 if evicted else backoff(workflow.spec.policy, command.job_id, workflow, max(1, spent))
 
 
 def backoff(retry: Retry, job_id: str, workflow: WorkflowRecord, failures: int) -> float:

@@ -138,8 +138,11 @@ def attempt_failed(event: AttemptFailed) -> str:
             "" if event.spent is not None else f" of {event.evidence['max_attempts']}"
         )
         text += f" follows after {seconds(round(rest, 1))}" if rest > 0 else " follows at once"
+        text += f" ({asked})" if (asked := event.evidence.get("decision")) else ""
         text += charge(event)
         return text + (f"; {event.worker} leaves it to others while there are any" if event.exclude else "")
+    if decision := event.evidence.get("decision"):
+        return f"{text}. No further attempt: {decision}"
     return f"{text}. No further attempt{charge(event)}"
 
 

@@ -218,8 +218,16 @@ class Attempt:
                 WorkFailure(cause=Cause.BAD_RESULT, reason=str(error), evidence=exception_evidence(error))
             )
         except BaseException as error:
-            failure = failure_of_exception(error.left if isinstance(error, _LeftError) else error)
-            return self.result(msgspec.structs.replace(failure, waits_on=self._failed_on(error)))
+            raised = error.left if isinstance(error, _LeftError) else error
+            verdict = workflow.retry_rules.verdict(raised)
+            failure = msgspec.structs.replace(
+                failure_of_exception(raised),
+                waits_on=self._failed_on(error),
+                final=verdict.final,
+                rest_s=verdict.rest_s,
+                decision=verdict.said[:1_000],
+            )
+            return self.result(failure)
         return self.result(value=encoded)
 
     def _failed_on(self, error: BaseException) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from tenure.errors import Cancelled, LimitError, WorkError
+from tenure.errors import Cancelled, LimitError, Permanent, WorkError
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context
@@ -129,7 +129,7 @@ class NamedWait:
         handle = self._context._handle
         if not self._errors:
             pass
-        elif isinstance(error, Exception) and not isinstance(error, Cancelled):
+        elif isinstance(error, Exception) and not isinstance(error, Cancelled | Permanent):
             handle.failed_on = (self._name, error)
             handle.record.call_failed(True)
         elif error is None:

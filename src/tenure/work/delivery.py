@@ -111,6 +111,12 @@ class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, str] = {}
     waits_on: b.AnyNameOrNone = ""
     """The name of what it failed on, where the work named it."""
+    final: bool = False
+    """True when the work, or its function's rules, said that another attempt cannot help."""
+    rest_s: b.Seconds | None = None
+    """The rest that the work asked for before the next attempt; None leaves it to the retry policy."""
+    decision: b.Note = ""
+    """A sentence on who decided that."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "reason", _writable(self.reason, MAX_REASON_CHARS))
@@ -120,7 +126,7 @@ class WorkFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retryable(self) -> bool:
-        return self.cause not in RETRY_IS_USELESS
+        return self.cause not in RETRY_IS_USELESS and not self.final
 
     def after_beats(self, history: BeatHistory, occupant: Occupant, reading: BeatReading, clock: Clock) -> WorkFailure:
         """Returns the failure with what the attempt showed before: how its beats came, how long ago the last one was, and its last note."""

@@ -24,7 +24,8 @@ from tenure.codec import Codec, opened_value, sealed_value
 from tenure.errors import ArgumentsError, ConfigurationError, JobFailed, JobNotEndedError, LimitError, WorkError
 from tenure.jobs.model import JobSubmission, WorkflowSpec
 from tenure.randomness import IdSource
-from tenure.work.registry import Workflow, plain_arguments
+from tenure.work.plain_arguments import plain_arguments
+from tenure.work.registry import Workflow
 
 if TYPE_CHECKING:
     from tenure.work.context import AsyncContext, BaseContext, Context

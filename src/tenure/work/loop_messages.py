@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from tenure.beat.heartbeat import Heartbeat
 from tenure.engines.contracts import BodyT, Mailbox, Message, ReplyT
 from tenure.engines.memory.mailbox import MemoryMailbox
 from tenure.errors import LimitError, ReceiptHandleExpiredError, TenureError
+from tenure.work.retry_verdict import ANY_ERROR, Errors
 
 _logger = logging.getLogger(__name__)
 
@@ -158,9 +160,6 @@ class Ending(StrEnum):
     RELEASED = "released"  # given back unstarted
 
 
-Errors = tuple[type[BaseException], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
     """Which failed messages become dead letters.
@@ -192,8 +191,12 @@ class DeadLetterPolicy:
         if isinstance(error, self.exclude_errors):
             return None
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if isinstance(error, self.include_errors):
+        if isinstance(error, self.include_errors) or ANY_ERROR.verdict(error).final:
             return f"{what} (not worth a retry)"
         if attempt >= self.max_delivery_count:
             return f"failed in attempt {attempt} of {self.max_delivery_count}: {what}"
         return None
+
+
+KEEP_TRYING = DeadLetterPolicy(max_delivery_count=sys.maxsize)
+"""The policy of a loop that was given none: the mailbox's own `max_delivery_count` bounds the attempts, and `Permanent` ends them."""

@@ -31,7 +31,8 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.randomness import Random, fresh_random
-from tenure.work.loop_messages import CLAIM_S, Batch, DeadLetterPolicy, Ending, HandOver, OnLeaseLost
+from tenure.work.loop_messages import CLAIM_S, KEEP_TRYING, Batch, DeadLetterPolicy, Ending, HandOver, OnLeaseLost
+from tenure.work.retry_verdict import rest_after
 
 _logger = logging.getLogger(__name__)
 
@@ -104,12 +105,12 @@ class MailboxLoop(ABC, Generic[BodyT, ReplyT]):
 
     def handle_error(self, message: Message[BodyT, ReplyT], error: Exception) -> None:
         """The work raised: make it a dead letter when the policy says so, otherwise try again later."""
-        final = self._dead_letters.verdict(message.attempt, error) if self._dead_letters is not None else None
+        final = (self._dead_letters or KEEP_TRYING).verdict(message.attempt, error)
         if final is not None:
             message.dead_letter(final)
             self._ended(Ending.DEAD_LETTER)
         else:
-            message.nack(self._retry.delay_s(message.attempt, self._random.random()))
+            message.nack(rest_after(error, self._retry.delay_s(message.attempt, self._random.random())))
             self._ended(Ending.FAILED)
 
     def lease_lost(self, message: Message[BodyT, ReplyT], reason: str) -> None:

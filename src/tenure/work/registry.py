@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +23,8 @@ from tenure.bounds import FunctionName, Priority, QueueName, VersionName
 from tenure.codec import Codec
 from tenure.errors import ArgumentsError, ConfigurationError, LimitError, UnknownWorkflowError
 from tenure.served_workflow import ServedWorkflow, version_order
+from tenure.work.plain_arguments import plain_arguments
+from tenure.work.retry_verdict import ANY_ERROR, RetryRules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +53,7 @@ class Workflow(Generic[P, R]):
     proof: Proof | None = None  # None: what it shows decides
     queue: str | None = None  # of a job whose submission has none
     priority: int | None = None
+    retry_rules: RetryRules = ANY_ERROR
 
     def __post_init__(self) -> None:
         check(self.name, FunctionName, field="workflow name")
@@ -233,6 +235,8 @@ def workflow(
     proof: Literal["beat", "progress"] | None = None,
     queue: str | None = None,
     priority: int | None = None,
+    give_up_on: Iterable[type[BaseException]] = (),
+    retry_on: Iterable[type[BaseException]] | None = None,
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 
 
@@ -250,32 +254,37 @@ def workflow(
     proof: Literal["beat", "progress"] | None = None,
     queue: str | None = None,
     priority: int | None = None,
+    give_up_on: Iterable[type[BaseException]] = (),
+    retry_on: Iterable[type[BaseException]] | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
     """Mark a function, sync or async, as a workflow.
 
     `timeout` bounds one attempt, `job_timeout` a whole job of it, `stall` the silence between two beats; all in seconds. `max_attempts` stands for that of `retry`.
-    `queue` and `priority` are those of jobs whose submission has none.
-    `proof` fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting.
+    `queue` and `priority` are those of jobs whose submission has none. `proof` fixes the proof that it has to bring: "beat", or "progress" from the start. Without it, work that counts has to go on counting.
+    Errors that `give_up_on` names fail the work at once. With `retry_on`, all others that the code raises do: `retry_on=[ConnectionError]`.
     """
-    policy = retry or Retry()
-    if max_attempts is not None:
-        policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
 
     def mark(marked: Callable[P, R]) -> Workflow[P, R]:
+        called = name or str(getattr(marked, "__name__", ""))
         return Workflow(
             marked,
-            name=name or str(getattr(marked, "__name__", "")),
+            name=called,
             version=str(version),
             timeout=timeout,
             stall=stall,
             job_timeout=job_timeout,
-            retry=policy,
+            retry=_policy(retry or Retry(), max_attempts),
             proof=None if proof is None else Proof(proof),
             queue=queue,
             priority=priority,
+            retry_rules=RetryRules.of(called, give_up_on, retry_on),
         )
 
     return mark if function is None else mark(function)
+
+
+def _policy(retry: Retry, max_attempts: int | None) -> Retry:
+    return retry if max_attempts is None else msgspec.structs.replace(retry, max_attempts=max_attempts)
 
 
 class Registry:
@@ -352,31 +361,6 @@ class Registry:
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
-
-
-def plain_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as plain JSON types; raises `ArgumentsError` that names the one which cannot be."""
-    found = {}
-    for key, value in arguments.items():
-        try:
-            plain = msgspec.to_builtins(value, str_keys=True)
-            _refuse_numbers_without_json(plain)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ArgumentsError(
-                f"argument {key!r} of {name}, of type {type(value).__name__}, cannot be sent as JSON: {error}",
-                remedy="Send plain JSON types, a dataclass or a msgspec.Struct; put files and large data elsewhere",
-            ) from error
-        found[key] = plain
-    return found
-
-
-def _refuse_numbers_without_json(value: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"JSON has no {value}")
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        raise ValueError(f"{value} does not fit into 64 bits")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
-        _refuse_numbers_without_json(inner)
 
 
 def _text_of(kind: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from tenure.backoff import Backoff, Retry
+from tenure.backoff import MOST_NACK_S, Backoff, Retry
 from tenure.beat.lease import ExtensionOutcome
 from tenure.beat.record import BeatReading, BeatRecord, Occupant, Phase
 from tenure.clock import Clock
@@ -177,6 +177,8 @@ class Settler:
             return self._finish(message, result, "cancelled")
         if failure.retryable and message.attempt < retry.max_attempts:
             delay = retry.delay_s(message.attempt, self._random.random())
+            if failure.rest_s is not None:
+                delay = min(failure.rest_s, MOST_NACK_S)  # no engine keeps a message back for longer
             message.nack(delay)
             return f"retried in {delay:.1f} s"
         message.dead_letter(f"{failure.cause}: {failure.reason}"[:2_000])

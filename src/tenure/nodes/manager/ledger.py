@@ -301,6 +301,7 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
         redelivered=reply.redelivered,
         mark=reply.mark,
         waits_on=reply.failure.waits_on,
+        rest_s=reply.failure.rest_s,
         evidence=_evidence(reply, reply.failure),
     )
 
@@ -308,8 +309,12 @@ def command_for(message: Message[WorkResult, WorkItem], withdrawn: int = 0) -> R
 def _evidence(reply: WorkResult, failure: WorkFailure) -> Evidence:
     # The place survives the evidence in the store, so that the journal alone answers where it was.
     place = failure.evidence.get("place", "")[-MAX_PLACE_CHARS:]
-    told = {"cause": failure.cause.value, "beats": reply.beats, "seconds": round(reply.seconds, 3)}
-    return {**told, "place": place} if place else {**told}
+    told: Evidence = {"cause": failure.cause.value, "beats": reply.beats, "seconds": round(reply.seconds, 3)}
+    if place:
+        told["place"] = place
+    if failure.decision:
+        told["decision"] = failure.decision
+    return told
 
 
 def _delivery(reply: WorkResult, withdrawn: int) -> int:

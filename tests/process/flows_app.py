@@ -1,0 +1,27 @@
+"""Workflows of `test_flows.py`, served by real slot processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure import Permanent, Retry, RetryAfter, workflow
+
+SOON = Retry(delay=0.05, max_delay=0.1)
+
+
+class LocalError(Exception):
+    """An exception that no other process could make again: its `__init__` takes what its `args` do not have."""
+
+    def __init__(self, one: int, *, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+@workflow(retry=SOON, give_up_on=[LocalError])
+def says(ctx: Any, what: str) -> int:
+    if what == "permanent":
+        raise Permanent("no such user")
+    if what == "local":
+        raise LocalError(1, two=2)
+    if ctx.attempt == 1:
+        raise RetryAfter(1.5)
+    return int(ctx.attempt)
