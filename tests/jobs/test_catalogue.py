@@ -377,11 +377,7 @@ def test_the_event_is_read_back_as_it_was_written() -> None:
 def dispatch(desk: Desk) -> list[outbox.Dispatch]:
     orders = to_dispatch(desk.book, desk.at)
     for order in orders:
-        desk.do(
-            RecordDispatched(
-                job_id=order.job_id, workflow=order.workflow, attempt=order.attempt, by_workflow=order.by_workflow
-            )
-        )
+        desk.do(RecordDispatched(job_id=order.job_id, workflow=order.workflow, attempt=order.attempt))
     return orders
 
 
@@ -410,6 +406,28 @@ def test_a_workflow_that_was_sent_once_stays_in_its_mailbox_because_its_key_fenc
     desk.at += 60
     (again,) = dispatch(desk)
     assert (again.attempt, again.mailbox) == (2, "default.p0")
+
+
+def test_what_was_sent_and_not_recorded_is_sent_again_to_the_same_mailbox_though_the_catalogue_came_into_force() -> (
+    None
+):
+    desk = Desk()
+    submit(desk, "j", "report")
+    (sent,) = to_dispatch(desk.book, desk.at)
+    join(desk)  # before the leader could record what it had sent
+    (again,) = to_dispatch(desk.book, desk.at)
+    assert (again.key, again.generation, again.mailbox) == (sent.key, sent.generation, sent.mailbox)
+
+
+def test_work_that_started_before_it_was_recorded_as_sent_is_revoked_where_it_is() -> None:
+    desk = Desk()
+    join(desk)
+    submit(desk, "j", "report")
+    (order,) = to_dispatch(desk.book, desk.at)
+    desk.do(RecordStarted(job_id="j", workflow="report", attempt=1, worker="w1"))
+    desk.do(RecordDispatched(job_id="j", workflow="report", attempt=1))
+    desk.do(CancelJob(job_id="j"))
+    assert outbox.live_messages(desk.book, "j") == [(order.mailbox, order.key)]
 
 
 def test_what_was_sent_and_is_served_no_more_is_taken_back_and_sent_again_with_a_higher_generation() -> None:

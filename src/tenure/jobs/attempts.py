@@ -51,8 +51,6 @@ class AttemptCommand(Command, frozen=True, kw_only=True):
 class RecordDispatched(AttemptCommand, frozen=True, kw_only=True):
     """The engine has the message. It may have refused it now because it had it already."""
 
-    by_workflow: bool = False
-
 
 class RecordWithdrawn(AttemptCommand, frozen=True, kw_only=True):
     """The leader took the message back from the engine: nobody serves it any more."""
@@ -80,8 +78,6 @@ class Dispatched(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
     workflow: str
     attempt: int
-    by_workflow: bool = False
-    """True when it is in the mailbox of its workflow; in an earlier release all workflows of a lane shared one."""
 
 
 class Withdrawn(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -142,7 +138,6 @@ def record_dispatched(book: JobBook, command: RecordDispatched, now: float, rule
         job_id=info.id,
         workflow=command.workflow,
         attempt=command.attempt,
-        by_workflow=command.by_workflow,
     )
     return Decision([event], Outcome.ACCEPTED, Rule.FOLLOWED, "", info.id)
 
@@ -292,7 +287,7 @@ def move(book: JobBook, info: JobInfo, workflow: WorkflowRecord, new: WorkflowSt
 def dispatched(book: JobBook, event: Dispatched) -> None:
     info = book.job(event.job_id)
     workflow = info.workflows[event.workflow]
-    workflow.dispatched_at, workflow.by_workflow = event.at, event.by_workflow
+    workflow.dispatched_at = event.at
     if record := book.state.queues.get(info.job.submission.queue):
         note_dispatch(record, event.at)
     if workflow.state is WorkflowState.PENDING:  # the start may have been recorded first

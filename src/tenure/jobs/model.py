@@ -179,7 +179,7 @@ class WorkflowRecord(msgspec.Struct, kw_only=True):
     """Grows after each failure. The leader refuses results of lower ones."""
     withdrawn: int = 0  # times that its message was taken back from the engine, because nobody served it any more
     by_workflow: bool = False
-    """True when its messages are in the mailbox of its workflow, and not in that of all workflows. Set by its first dispatch: a key fences in one mailbox."""
+    """True when its messages go to the mailbox of its workflow, and not to that of all workflows (`JobSubmitted.by_workflow`)."""
     not_before: float = 0.0
     worker: str = ""
     incarnation: str = ""

@@ -142,14 +142,8 @@ def order_for(book: JobBook, key: WorkflowKey, able: frozenset[str]) -> Dispatch
         () if stranded else tuple(workflow.excluded),
         max(1, spec.policy.max_attempts - charged(workflow)),
         workflow.generation,
-        goes_by_workflow(book, workflow),
+        workflow.by_workflow,
     )
-
-
-def goes_by_workflow(book: JobBook, workflow: WorkflowRecord) -> bool:
-    """Returns True when a message goes to the mailbox of its workflow. A workflow that was sent before stays where it was."""
-    sent = workflow.dispatched_at or workflow.generation > 1
-    return workflow.by_workflow if sent else in_force(book)
 
 
 def mailbox_of(info: JobInfo, workflow: WorkflowRecord) -> str:

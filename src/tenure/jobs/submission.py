@@ -18,6 +18,7 @@ from tenure.errors import (
 from tenure.jobs import budget
 from tenure.jobs.attempts import move
 from tenure.jobs.budget import encoded_bytes
+from tenure.jobs.catalogue import in_force
 from tenure.jobs.decisions import (
     Command,
     Decides,
@@ -68,6 +69,10 @@ class JobSubmitted(JobEvent, frozen=True, kw_only=True, tag=True, omit_defaults=
     digest: str
     origins: Origins = msgspec.field(default_factory=dict)
     """Whose each setting is that the submission left out (`door.with_settings`)."""
+    by_workflow: bool = False
+    """True when its messages go to the mailboxes of their workflows; in an earlier release all workflows of a lane shared one. It is decided
+    once for the life of the job, because a key fences in one mailbox only: a leader that sends a message again, not knowing that the last one
+    had sent it, must use the same mailbox, also when the catalogue came into force in between."""
 
 
 def validate(submission: JobSubmission, limits: JobLimits) -> None:
@@ -280,6 +285,7 @@ def submit_job(book: JobBook, command: SubmitJob, now: float, rules: Rules) -> D
         submission=settled(submission, book.settings, book.state.queues.get(submission.queue)),
         digest=contents,
         origins=origins,
+        by_workflow=in_force(book),
     )
     stone = book.state.tombstones.get(job_id)
     # A cancel or a timeout may have come before the submission: then the job ends in the append that accepts it.
@@ -340,7 +346,9 @@ def job_submitted(book: JobBook, event: JobSubmitted) -> None:
     begins = event.at + submission.delay
     info = JobInfo(
         job=AcceptedJob(submission, event.at),
-        workflows={spec.name: WorkflowRecord(spec=spec) for spec in submission.workflows},
+        workflows={
+            spec.name: WorkflowRecord(spec=spec, by_workflow=event.by_workflow) for spec in submission.workflows
+        },
         timeout_tracking=start_tracking(submission, begins),
         digest=event.digest,
         origins=event.origins,

@@ -226,7 +226,6 @@ class DatacenterLeader(TermLeader[JobBook, Decision]):
                         job_id=order.job_id,
                         workflow=order.workflow,
                         attempt=order.attempt,
-                        by_workflow=order.by_workflow,
                     )
                     for order in sent
                 ],
