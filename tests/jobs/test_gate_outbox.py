@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.backoff import delay_after
-from tenure.jobs.gate_outbox import Outbox
+from tenure.jobs.gate_outbox import FAILED_PAUSE_S, Outbox
 
 
 def outbox() -> Outbox[str, str]:
@@ -16,7 +16,7 @@ def outbox() -> Outbox[str, str]:
 def sent_at(box: Outbox[str, str], until: float, key: str = "a") -> list[float]:
     moments = []
     while (now := box.next_due()) < until:
-        moments += [now for found, _ in box.due(now) if found == key]
+        moments += [now for found, _ in box.due(now, {}) if found == key]
     return moments
 
 
@@ -25,18 +25,18 @@ def test_a_debt_is_due_at_once_and_again_after_growing_pauses_until_it_is_settle
     box.owe("a", "cancel", 10.0)
     assert sent_at(box, 40.0) == [10.0, 11.0, 13.0, 17.0, 25.0, 33.0]
     box.settle("a")
-    assert box.due(1_000.0) == []
+    assert box.due(1_000.0, {}) == []
     assert box.owed("a") is None
 
 
 def test_the_same_debt_again_keeps_its_pause_and_another_one_is_due_at_once() -> None:
     box = outbox()
     box.owe("a", "submission", 0.0)
-    assert box.due(0.0) == [("a", "submission")]
+    assert box.due(0.0, {}) == [("a", "submission")]
     box.owe("a", "submission", 0.5)
-    assert box.due(0.5) == []
+    assert box.due(0.5, {}) == []
     box.owe("a", "cancel", 0.6)
-    assert box.due(0.6) == [("a", "cancel")]
+    assert box.due(0.6, {}) == [("a", "cancel")]
     assert box.next_due() == 1.6  # the pauses began anew
 
 
@@ -53,8 +53,22 @@ def test_who_is_back_gets_everything_at_once() -> None:
         box.owe(key, "cancel", 0.0)
     sent_at(box, 20.0)
     box.hurry(["a"], 20.0)
-    assert box.due(20.0) == [("a", "cancel")]
+    assert box.due(20.0, {}) == [("a", "cancel")]
     assert box.next_due() == 21.0
+
+
+def test_a_debt_whose_pause_cannot_be_computed_is_sent_and_holds_up_no_other() -> None:
+    def pause_s(debt: str, sent: int) -> float:
+        return 1.0 / (debt != "poison")
+
+    box: Outbox[str, str] = Outbox(pause_s)
+    for key, debt in (("a", "poison"), ("b", "cancel")):
+        box.owe(key, debt, 0.0)
+    failed: dict[str, Exception] = {}
+    assert box.due(0.0, failed) == [("a", "poison"), ("b", "cancel")]
+    assert list(failed) == ["a"]
+    box.settle("b")
+    assert box.next_due() == FAILED_PAUSE_S
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["owe", "settle", "hurry", "wait"])), max_size=40))
@@ -73,6 +87,6 @@ def test_whatever_happens_each_debt_that_is_not_settled_is_sent_within_the_longe
         elif step == "hurry":
             box.hurry([one for one in box if one == key], now)
         else:
-            box.due(now)
-    sent = {key for moment in (now, now + 8.0) for key, _ in box.due(moment)}
+            box.due(now, {})
+    sent = {key for moment in (now, now + 8.0) for key, _ in box.due(moment, {})}
     assert sent == owed == set(box)

@@ -24,6 +24,9 @@ from tenure.jobs.settings import GateSettings
 from tenure.jobs.states import JobState
 from tenure.jobs.timers import Timers
 
+FAILED_PAUSE_S = 30.0
+"""Seconds until a debt is sent again when our own code fails to say how many."""
+
 KeyT = TypeVar("KeyT")
 DebtT = TypeVar("DebtT")
 
@@ -69,13 +72,21 @@ class Outbox(Generic[KeyT, DebtT]):
     def next_due(self) -> float:
         return self._timers.next_due()
 
-    def due(self, now: float) -> list[tuple[KeyT, DebtT]]:
-        """Returns what is to be sent now. Each comes again after its pause, unless it is settled before."""
+    def due(self, now: float, failed: dict[KeyT, Exception]) -> list[tuple[KeyT, DebtT]]:
+        """Returns what is to be sent now. Each comes again after its pause, unless it is settled before.
+
+        A debt whose pause cannot be computed is named in `failed`, too, and comes again after `FAILED_PAUSE_S`: it must not hold up the
+        debts behind it.
+        """
         found = []
         for key in self._timers.pop_due(now):
             debt, sent = self._debts[key]
             self._debts[key] = debt, sent + 1
-            self._timers.set(key, now + self._pause_s(debt, sent + 1))
+            try:
+                pause_s = self._pause_s(debt, sent + 1)
+            except Exception as error:
+                failed[key], pause_s = error, FAILED_PAUSE_S
+            self._timers.set(key, now + pause_s)
             found.append((key, debt))
         return found
 
@@ -198,6 +209,12 @@ class GateOutbox:
     def next_due(self) -> float:
         return self._outbox.next_due()
 
-    def due(self, now: float) -> list[Owed]:
-        """Returns the messages to send now. Each comes again later, unless `refresh` finds that it is no longer owed."""
-        return [Owed(job_id, dc, message) for (job_id, dc), message in self._outbox.due(now)]
+    def due(self, now: float, failed: dict[str, Exception]) -> list[Owed]:
+        """Returns the messages to send now. Each comes again later, unless `refresh` finds that it is no longer owed.
+
+        A job on whose message our own code fails goes into `failed`.
+        """
+        unsent: dict[tuple[str, str], Exception] = {}
+        due = [Owed(job_id, dc, message) for (job_id, dc), message in self._outbox.due(now, unsent)]
+        failed.update((job_id, error) for (job_id, _), error in unsent.items())
+        return due

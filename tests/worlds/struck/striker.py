@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -284,6 +284,12 @@ def ends_a_struck_job(args: Sequence[Any]) -> bool:
             if isinstance(one, bytes) and b'"rule":"product_failed"' in one:
                 return True
     return False
+
+
+def whose_turn(counts: Mapping[str, int], turns: Iterable[int]) -> set[str]:
+    """The functions that `plan` strikes by turn in these runs."""
+    labels = list(counts)
+    return {labels[turn % len(labels)] for turn in turns}
 
 
 def plan(random: Random, counts: Mapping[str, int], turn: int) -> list[Blow]:

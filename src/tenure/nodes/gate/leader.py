@@ -211,13 +211,16 @@ class GateLeader(TermLeader[GateJobTracker, GateDecision]):
             await self.strikes.attempt(job_id, partial(self._refresh_alone, job_id), "reading off what is due")
         for datacenter, count in self._outbox.take_passed_on().items():
             self._flow.passed_on(datacenter, count)
+        failed: dict[str, Exception] = {}
         try:
-            due = self._outbox.due(self.now())
+            due = self._outbox.due(self.now(), failed)
         except Exception:
             # It may have taken a message out and not set when it goes again. All messages are owed anew, and are due at once.
             self._outbox = GateOutbox(self.ledger.book.settings)
             self._touched.update(dict.fromkeys(self.ledger.book.jobs))
             raise
+        for job_id, error in failed.items():
+            self.keeper.failures.note(FailedOn.JOB, job_id, TELLING, error)
         for owed in due:
             await self.strikes.attempt(owed.job_id, partial(self._say_owed, owed), TELLING)
 

@@ -186,8 +186,11 @@ class GateReporting(LeaderPart):
             self._introduce()
             while self._deposed is None:
                 self._changed.clear()
-                for (addresses, job_id), _ in self._outbox.due(self._leader.now()):
+                failed: dict[tuple[tuple[str, ...], str], Exception] = {}
+                for (addresses, job_id), _ in self._outbox.due(self._leader.now(), failed):
                     self._attempt(job_id, partial(self._put, addresses, job_id))
+                for (_, job_id), error in failed.items():
+                    self._failed(job_id, error)
                 left = min(self._outbox.next_due() - self._leader.now(), self._book.settings.report_interval)
                 await self._leader.clock.async_wait(self._changed, max(0.0, left))
             raise self._deposed
@@ -245,7 +248,10 @@ class GateReporting(LeaderPart):
         try:
             act()
         except Exception as error:
-            self._leader.keeper.failures.note(FailedOn.GATE, job_id, REPORTING, error)
+            self._failed(job_id, error)
+
+    def _failed(self, job_id: str, error: Exception) -> None:
+        self._leader.keeper.failures.note(FailedOn.GATE, job_id, REPORTING, error)
 
     def _reporter(self, addresses: tuple[str, ...]) -> GateReporter:
         found = self._reporters.get(addresses)
