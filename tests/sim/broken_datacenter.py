@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from tests.worlds.datacenter.scenario import Datacenter
-from tests.worlds.datacenter.slots import ScriptedSlots
+from tests.worlds.datacenter.slots import Onlooker, ScriptedSlots
 from tests.worlds.datacenter.times import FLEET
 from tests.worlds.patching import Patched
 
@@ -46,7 +46,9 @@ from tenure.nodes.worker.inline_slots import SeatedAttempt
 from tenure.nodes.worker.worker import ManagedWorker
 from tenure.sim import NetworkLink, World
 from tenure.sim.faults import FaultKind, FaultProfile
-from tenure.work.delivery import WorkItem, WorkResult
+from tenure.sim.world import Host
+from tenure.work.delivery import WorkHead, WorkItem, WorkResult
+from tenure.work.slots.claims import ClaimFilter
 
 ViewT = TypeVar("ViewT")
 
@@ -218,11 +220,17 @@ class KeepingItsLease(ScriptedSlots):
         return ExtensionOutcome.FAILED
 
 
+class TakingFilter(ClaimFilter):
+    def declines(self, item: WorkItem | WorkHead, peers: int | None, now: float) -> bool:
+        return False
+
+
 class TakingEverything(ScriptedSlots):
     """Does not look whether work excludes it."""
 
-    def _declines(self, item: WorkItem) -> bool:
-        return False
+    def __init__(self, host: Host, onlooker: Onlooker) -> None:
+        super().__init__(host, onlooker)
+        self._claim_filter = TakingFilter(self.name)
 
 
 # Scenarios
