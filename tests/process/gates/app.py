@@ -1,4 +1,8 @@
-"""Workflows for the tests of gates. Served by real worker processes."""
+"""Workflows for the tests of gates. Served by real worker processes.
+
+They declare no stall of their own: the tests give jobs stuck thresholds of a few seconds, and a datacenter that knows the stall of a function
+refuses a job whose stuck threshold is not above it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 from tenure import workflow
 
 
-@workflow(stall=60)
+@workflow
 def endless(ctx: Any) -> None:
     """Advances, and never ends by itself."""
     while True:
@@ -18,7 +22,7 @@ def endless(ctx: Any) -> None:
         ctx.beat()
 
 
-@workflow(stall=600)
+@workflow
 def falls_silent(ctx: Any, until: str) -> None:
     """Advances until a file of that name, with the datacenter's as its ending, is there. Then it hangs, as far as anybody can see."""
     told = Path(f"{until}.{os.environ['PLACE']}")
@@ -28,7 +32,7 @@ def falls_silent(ctx: Any, until: str) -> None:
             ctx.beat()
 
 
-@workflow(stall=60)
+@workflow
 def render(ctx: Any, frames: int) -> int:
     for frame in range(frames):
         time.sleep(0.05)
