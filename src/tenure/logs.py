@@ -39,6 +39,16 @@ def facts(**given: Any) -> Iterator[None]:
         _facts.reset(token)
 
 
+@contextlib.contextmanager
+def without_facts() -> Iterator[None]:
+    """Lines that are written inside carry no facts: for those whose text holds all of them already."""
+    token = _facts.set({})
+    try:
+        yield
+    finally:
+        _facts.reset(token)
+
+
 def current_facts() -> dict[str, Any]:
     return _facts.get()
 

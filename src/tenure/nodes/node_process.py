@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
@@ -40,7 +41,7 @@ from tenure.control.tokens import TokenBook
 from tenure.control.transport import HttpServer
 from tenure.errors import EngineWentBackError, NodeUnavailableError
 from tenure.jobs.alarms import Alarm
-from tenure.logs import NodeLog
+from tenure.logs import NodeLog, without_facts
 from tenure.nodes.leadership import Leadership
 from tenure.nodes.process import Environment, check_candidate, open_engine, own_loopback, until_stopped
 from tenure.nodes.token_keeper import TokenKeeper
@@ -196,7 +197,7 @@ async def node_process(
         metrics=metrics.render,
         follow=door.follow,
         about={**about, "node_name": settings.name},
-        log=AccessLog(lambda line: log.info(f"audit {line}"), metrics.answered, clock, metrics.dropped),
+        log=AccessLog(partial(_audit, log), metrics.answered, clock, metrics.dropped),
         clock=clock,
     )
     served = f"{front.scheme}{settings.host}:{await server.start()}"
@@ -242,6 +243,12 @@ class NodeGauges(Collector):
     @abstractmethod
     def led(self) -> Iterator[GaugeMetricFamily]:
         """Yields the gauges that only the leader shows."""
+
+
+def _audit(log: NodeLog, line: str) -> None:
+    """Writes an audit line. It ends with its JSON, which names the request."""
+    with without_facts():
+        log.info(f"audit {line}")
 
 
 def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
